@@ -31,9 +31,11 @@ A failure of one row never raises past its stage: it becomes data (`Response.err
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 SAID = "; it said: "  # in an error's text: what follows is an excerpt of the provider's reply
 # Places in lists, identifiers, long figures.
@@ -57,6 +59,13 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, sorted(words), n=1, cutoff=0.7)), None)
 
 
+def suggest(word: str, words: Iterable[str]) -> str:
+    """The nearest of `words`, or all of them: the end of an error that refuses `word`."""
+    words = list(words)
+    hint = nearest(word, words)
+    return f"did you mean {hint!r}?" if hint else f"there are: {', '.join(words) or 'none'}"
+
+
 def describe_error(error: BaseException) -> str:
     """The type and text of an exception, as a record keeps them: valid Unicode, of limited
     length."""
@@ -70,6 +79,21 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def reason_of(error: Exception) -> str:
+    """Why a file cannot be read or written, without the number and the path that an OSError's text
+    has."""
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return strerror[0].lower() + strerror[1:] if strerror else str(error)
+
+
+def may_pass_again(cause: str) -> bool:
+    """False for an error of code, which the same input raises again."""
+    kind = getattr(builtins, cause.partition(":")[0], None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return True
+    return issubclass(kind, OSError | RuntimeError)
+
+
 class EvalError(Exception):
     """Base of the tree: what every error of the package is. `exit_code` is what the command line
     ends with.
@@ -81,6 +105,16 @@ class EvalError(Exception):
     """
 
     exit_code = 3
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """Around a run whose folder does not outlive it: errors do not say how to go on with it."""
+    try:
+        yield
+    except EvalError as error:
+        error.__notes__ = []
+        raise
 
 
 class ConfigError(EvalError):
@@ -135,7 +169,8 @@ class JudgeError(EvalError):
     `kind` (the type) and `param` are its own of the error, "" if it named none. `is_stalled` means
     that the judge accepts no more calls, so the next one would fail in the same way. `words` is all
     that the provider said of a request that it does not take; never to be shown or logged.
-    `is_for_another` means that another member of the judge's pool is to be asked at once."""
+    `is_for_another` means that another member of the judge's pool is to be asked at once,
+    `is_unreached` that there was no connection to its server."""
 
     def __init__(
         self,
@@ -154,7 +189,7 @@ class JudgeError(EvalError):
         self.cached_input_tokens = self.cache_write_tokens = self.unpriced_calls = 0
         self.cost_usd = self.saved_usd = 0.0
         self.calls = 0
-        self.is_stalled = self.is_for_another = False
+        self.is_stalled = self.is_for_another = self.is_unreached = False
         self.words = ""
 
     def set_tokens(self, usage: Iterable[tuple[str, int]]) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from memray_eval.errors import ConfigError, describe_error, nearest
+from memray_eval.errors import ConfigError, describe_error, nearest, reason_of
 from memray_eval.own_code import errors_of_own_code, own_code
 
 ENTRY_POINTS = "memray_eval"
@@ -162,7 +162,7 @@ def read_own_file(path: str) -> OwnFile:
         except FileNotFoundError:
             raise ConfigError(f"no file {path}") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {folder / name}: {error}") from None
+            raise ConfigError(f"cannot read {folder / name}: {reason_of(error)}") from None
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             where = f"{folder / name}, line {line}" if line else f"{folder / name}"

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
 from memray_eval.config.environment import api_key, cache_dir
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, reason_of
 from memray_eval.storage.paths import locate, open_reader, write_whole
 
 Synthesis = Literal["openai", "off"]
@@ -87,7 +87,7 @@ class AudioStore:
             self._filesystem.create_dir(path, recursive=True)
         except OSError as error:
             raise ConfigError(
-                f"affect.cache: cannot make the folder {self.folder}: {error}"
+                f"affect.cache: cannot make the folder {self.folder}: {reason_of(error)}"
             ) from None
 
     def file_name(self, speaker: Speaker, text: str) -> str:

@@ -14,9 +14,10 @@ from memray_eval.api.live import MetricEntry, to_entries
 from memray_eval.api.runs import Run
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.servers import name_candidate
 from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
-from memray_eval.errors import ConfigError, describe_error
+from memray_eval.errors import ConfigError, describe_error, without_advice
 from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import find_origin, follow_origin
 from memray_eval.execution.prepare.resolve import resolve_reading
@@ -98,7 +99,7 @@ def evaluate(
         model = None
     if model is not None:
         candidate = {"model": model} if isinstance(model, str) else dict(model)
-        candidate.setdefault("name", Path(str(candidate.get("model", "model"))).name)
+        candidate.setdefault("name", name_candidate(str(candidate.get("model", "model"))))
         return _run(load_config(None, keys | {"candidates": [candidate]}), confirm, quiet)
     job = load_config(None, keys | {"candidates": [_EXISTING]})
     if suite is None:
@@ -129,7 +130,7 @@ def score(
 
         me.score("How do I rest?", "Sleep early.", ["readability_score"])
     """
-    with tempfile.TemporaryDirectory(prefix="memray_eval_score_") as out:
+    with tempfile.TemporaryDirectory(prefix="memray_eval_score_") as out, without_advice():
         done = evaluate(
             [{"query": query, "response": response, **fields}],
             metrics,

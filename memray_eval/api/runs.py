@@ -22,7 +22,7 @@ from memray_eval.analysis.comparing.open_runs import (
 )
 from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.analysis.marks import format_figure, name_figure
-from memray_eval.errors import ConfigError, EvalError
+from memray_eval.errors import ConfigError, EvalError, suggest
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import ADJUSTED, to_long_rows
 from memray_eval.results.latest import LATEST, find_run
@@ -152,9 +152,10 @@ class Run:
         for check in map(_parse_check, checks):
             summaries = [summary for summary in metrics if summary.metric == check.metric]
             if not summaries:
-                names = ", ".join(dict.fromkeys(summary.metric for summary in metrics))
+                names = dict.fromkeys(summary.metric for summary in metrics)
                 raise ConfigError(
-                    f"check {check.text!r}: the run has no metric {check.metric!r}; it has: {names}"
+                    f"check {check.text!r}: the run has no metric {check.metric!r}; "
+                    f"{suggest(check.metric, names)}"
                 )
             failures += [
                 failure for summary in summaries if (failure := check.failure(summary)) is not None

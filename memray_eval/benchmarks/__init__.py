@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from memray_eval.config.sections import names_a_file
-from memray_eval.errors import ConfigError, nearest
+from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
@@ -133,8 +133,7 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
     has them. Raises ConfigError that lists the known ones, or says what is wrong with the
     templates."""
     if name not in all_suites():
-        hint = nearest(name, all_suites())
-        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(all_suites())}"
+        advice = suggest(name, all_suites())
         raise ConfigError(f"no suite {name!r}; {advice} One of your own is FILE.py:NAME")
     suite = all_suites()[name]
     if templates is None:
@@ -184,7 +183,7 @@ def prompt_text(path: str) -> str:
     except FileNotFoundError:
         raise ConfigError(f"prompt: no file {path}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"prompt: cannot read {path}: {error}") from None
+        raise ConfigError(f"prompt: cannot read {path}: {reason_of(error)}") from None
     if not text:
         raise ConfigError(f"prompt: {path} is empty")
     return text

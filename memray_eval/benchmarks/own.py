@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from memray_eval.benchmarks import Suite, all_suites, get_suite
 from memray_eval.config.problems import describe
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, names_a_text_file
-from memray_eval.errors import ConfigError, nearest
+from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.extensions import OwnObject, find_own_object, split_reference
 from memray_eval.metric import Metric
 from memray_eval.types import Candidate, Message, Prompt, Sample
@@ -171,7 +171,7 @@ def _read_text(key: str, text: str) -> str:
     try:
         return Path(text).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"suite.{key}: cannot read {text}: {error}") from None
+        raise ConfigError(f"suite.{key}: cannot read {text}: {reason_of(error)}") from None
 
 
 def _parse(text: str, what: str) -> jinja2.Template | None:
@@ -185,9 +185,7 @@ def _parse(text: str, what: str) -> jinja2.Template | None:
         raise ConfigError(f"{what}, line {error.lineno}: {error.message}") from None
     for name in sorted(jinja2.meta.find_undeclared_variables(tree)):
         if name not in FIELDS:
-            hint = nearest(name, FIELDS)
-            advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(FIELDS)}"
-            raise ConfigError(f"{what}: a sample has no field {name!r}; {advice}")
+            raise ConfigError(f"{what}: a sample has no field {name!r}; {suggest(name, FIELDS)}")
     return _TEMPLATES.from_string(text)
 
 

@@ -24,7 +24,8 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     view,
 )
 from memray_eval.cli.app import GROUPS, app, escape_what_cannot_be_shown, say
-from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted
+from memray_eval.config.loading import shipped_jobs
+from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted, reason_of
 from memray_eval.execution.interrupts import handle_termination
 
 # --help shows a group where its first command stands
@@ -49,7 +50,7 @@ def program() -> NoReturn:
             pass
         except OSError as error:
             with suppress(OSError):
-                say(f"error: the output cannot be written: {error}")
+                say(f"error: the output cannot be written: {reason_of(error)}")
             code = EvalError.exit_code
     os._exit(code)
 
@@ -72,6 +73,7 @@ def main() -> NoReturn:
             say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
             sys.exit(error.exit_code)
         except SystemExit as end:
+            _name_jobs(end.__context__)
             cause = getattr(end.__context__, "__cause__", None)  # typer makes an exit of Ctrl-C
             if end.code != INTERRUPTED or not isinstance(cause, KeyboardInterrupt):
                 raise
@@ -86,3 +88,13 @@ def main() -> NoReturn:
             say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
             sys.exit(EvalError.exit_code)
     sys.exit(0)
+
+
+def _name_jobs(error: object) -> None:
+    """Says which jobs there are, if typer has refused a command without one."""
+    if getattr(getattr(error, "param", None), "name", "") == "config":
+        command = getattr(getattr(error, "ctx", None), "info_name", "run")
+        say(
+            f"Name a job's file, or one of {', '.join(shipped_jobs())}. `memray-eval {command} "
+            "server --model MODEL` asks a server such as Ollama"
+        )

@@ -33,11 +33,11 @@ app = typer.Typer(
     "a --fail-if of compare came true; 2 wrong usage, "
     "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 "
     "judge calls are in provider batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "
-    "finished work is kept, and `memray-eval resume` continues.",
+    "finished work is kept, and `memray-eval resume latest` continues.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
 cache_app = typer.Typer(no_args_is_help=True, help="Inspect or clear the cache of judge calls.")
-list_app = typer.Typer(no_args_is_help=True, help="List available metrics, suites and judges.")
+list_app = typer.Typer(no_args_is_help=True, help="List metrics, suites, judges and providers.")
 # The groups of commands that --help shows
 GROUPS = RUN, LOOK, DATA, CLUSTER = "Run", "Look", "Data and jobs", "Cluster and machine"
 app.add_typer(dataset_app, name="dataset", rich_help_panel=DATA)

@@ -18,7 +18,7 @@ from memray_eval.cli.options import (
     split_names,
 )
 from memray_eval.config.loading import load_config
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, without_advice
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
@@ -171,12 +171,9 @@ def make_evaluate(
             "out": f"{folder}/results",
             "candidates": [EXISTING_ONLY],
         }
-        finished = run(
-            load_config(None, overrides | keys, settings),
-            say,
-            quiet=True,
-            agree=lambda _: yes,
-        )
+        config = load_config(None, overrides | keys, settings)
+        with without_advice():
+            finished = run(config, say, quiet=True, agree=lambda _: yes)
         manifests[judge] = finished.folder.read_manifest()
         return finished.folder.each()
 

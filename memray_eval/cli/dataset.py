@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from memray_eval.cli.app import dataset_app, say, show
 from memray_eval.cli.options import Options, argument, flag, option, takes
-from memray_eval.errors import ConfigError, nearest
+from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import Sample
 
 if TYPE_CHECKING:
@@ -201,9 +201,7 @@ def _choose_tasks(options: MakeOptions, known: Sequence[str]) -> Sequence[str]:
 
 def _check_known(problem: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        hint = nearest(name, known)
-        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(known)}"
-        raise ConfigError(f"{problem} {name!r}; {advice}")
+        raise ConfigError(f"{problem} {name!r}; {suggest(name, known)}")
 
 
 def _read_cases(path: str) -> tuple[Case, ...]:

@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from memray_eval.cli.calibrate import EXISTING_ONLY, make_evaluate, write_respon
 from memray_eval.config.loading import load_config
 from memray_eval.config.sections import FittedQuestions
 from memray_eval.datasets.labels import LabelledResponse
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, DataError, JudgeError, cause_of
 from memray_eval.judges.first_token import revision_of
 from memray_eval.judges.router import AUTO
 from memray_eval.metrics.questions import digest_of, logit, questions_of, read_fits, write_fits
@@ -95,8 +96,17 @@ def _fit(
     judgments = {id: json.loads(score.judgment or "{}") for id, score in scores.items()}
     answers = {id: judgment["p_yes"] for id, judgment in judgments.items() if "p_yes" in judgment}
     kept = [row for row in labelled.rows if row.id in answers]
-    if len(kept) < len(labelled.rows):
-        say(f"{len(labelled.rows) - len(kept)} of {len(labelled.rows)} responses got no answers")
+    if n_left_out := len(labelled.rows) - len(kept):
+        causes = Counter(score.error for score in scores.values() if score.error).most_common(1)
+        why = cause_of(causes[0][0]) if causes else "the run has no score of them"
+        missing = f"{n_left_out} of {len(labelled.rows)} responses got no answers of "
+        missing += f"{unfitted.model}: {why}"
+        try:
+            check_labels(_shares(kept, labelled.scale), [row.cluster for row in kept])
+        except DataError:
+            rest = f"; those of the other {len(kept)} are too few" if kept else ""
+            raise JudgeError(f"{missing}{rest}") from None
+        say(missing)
     fitted = fit_weights(
         np.array([[logit(answers[row.id][name]) for name in unfitted.weights] for row in kept]),
         _shares(kept, labelled.scale),

@@ -10,7 +10,7 @@ import yaml
 
 from memray_eval.cli.app import RUN, app, say
 from memray_eval.cli.options import argument, option
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, reason_of
 
 JOB = """\
 # {name}: scores responses that exist already. All keys: jobs/README.md of memray_eval.
@@ -102,7 +102,7 @@ def init(
         for file, text in texts.items():
             (folder / file).write_text(text, "utf-8")
     except OSError as error:
-        raise ConfigError(f"{name} cannot be written: {error}") from None
+        raise ConfigError(f"{name} cannot be written: {reason_of(error)}") from None
     say(f"Made {', '.join(str(folder / file) for file in texts)}. Next:")
     say(f"  memray-eval run {folder / 'job.yaml'}")
     say(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
-from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +27,7 @@ from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
     from memray_eval.judges.model_table import ModelEntry, PriceBand
@@ -185,8 +184,7 @@ def list_metrics(
     elif name in metrics:
         show("\n".join(page_lines(metrics[name])))
     else:
-        near = ", ".join(get_close_matches(name, metrics)) or ", ".join(metrics)
-        raise ConfigError(f"no metric {name!r}; did you mean: {near}")
+        raise ConfigError(f"no metric {name!r}; {suggest(name, metrics)}")
 
 
 @list_app.command("suites")
@@ -198,6 +196,28 @@ def list_suites() -> None:
         show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
         if suite.baselines:
             show(f"{'':<16} baselines: {', '.join(suite.baselines)}")
+
+
+@list_app.command("providers")
+def list_providers() -> None:
+    """List who can judge and answer: what each needs, where it is, and how a model is named."""
+    from memray_eval.config.environment import LOCAL_SERVERS, PROVIDERS
+
+    rows = [("provider", "needs", "address", "a model")]
+    for name, facts in PROVIDERS.items():
+        extra = f", memray-eval[{name}]" if facts.extra else ""
+        other = f"{facts.address} or ${facts.url_variable}"
+        rows.append((name, f"${facts.key_variable}{extra}", other, f"--judge {name}/MODEL"))
+    for server, url in LOCAL_SERVERS.items():
+        rows.append((server, "a running server", url, f"--judge or --model {server}/MODEL"))
+    form = "--judge or --model MODEL@URL, or URL of one model"
+    rows.append(("any other", "OpenAI's protocol", "URL", form))
+    rows.append(("embedded", "nothing", "this machine", "--judge or --model embedded"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        show("  ".join(cells).rstrip())
+    show("With a key, limits or a price: servers: {NAME: {url: URL, api_key_env: VARIABLE}}")
 
 
 @list_app.command("judges")

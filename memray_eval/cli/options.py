@@ -16,6 +16,7 @@ from typer.models import ParameterInfo
 
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.servers import name_candidate
 from memray_eval.errors import ConfigError
 
 # The groups of a command's options that --help shows
@@ -109,8 +110,8 @@ class JobOptions(Options):
         "--map",
     )
     model: str | None = option(
-        "Use this model for the first candidate: `embedded`, a Hugging Face name, a folder, or "
-        "FILE.py:FUNCTION.",
+        "Use this model for the first candidate: `embedded`, a Hugging Face name, a folder, "
+        "ollama/MODEL, MODEL@URL of a server, or FILE.py:FUNCTION.",
         WHAT,
     )
     skip_invalid: bool = flag("Skip invalid samples, and report them.", WHAT, "--skip-invalid")
@@ -141,7 +142,8 @@ class JobOptions(Options):
         "Load metrics from this file, so that they can be used by name. Repeatable.", JUDGING
     )
     judge: str | None = option(
-        "Who scores judged metrics: rules, auto, embedded, PROVIDER/MODEL, or FILE.py:FUNCTION.",
+        "Who scores judged metrics: rules, auto, embedded, PROVIDER/MODEL (`list providers`), "
+        "MODEL@URL of a server, its URL alone, or FILE.py:FUNCTION.",
         JUDGING,
     )
     calibration: list[str] | None = option(
@@ -203,7 +205,8 @@ class JobOptions(Options):
             "out": self.out,
         }
         if self.model is not None:
-            keys |= {"candidates.0.model": self.model, "candidates.0.name": Path(self.model).name}
+            keys["candidates.0.model"] = self.model
+            keys["candidates.0.name"] = name_candidate(self.model)
         return keys | column_overrides(self.mapped)
 
     def load_job(self, config: Path | None, changes: Mapping[str, Any] | None = None) -> RunConfig:

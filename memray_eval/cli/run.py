@@ -24,7 +24,7 @@ from memray_eval.cli.options import (
     takes,
 )
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, may_pass_again
 from memray_eval.report.exports import export_evaluation, export_responses
 from memray_eval.types import EXISTING
 
@@ -282,22 +282,24 @@ def confirm_cost(yes: bool) -> Callable[[Estimate], bool]:
 def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.is_decided:
-        go_on = f"`memray-eval resume --all {finished.folder.path}`"
+        go_on = f"`{finished.resume_command} --all`"
         say(f"Stopped early: {finished.stopped}. Run {go_on} to finish the remaining units.")
     if finished.exit_code:
         failed, units = (
             finished.summary.n_failed_units,
             finished.summary.n_units + finished.n_missing,
         )
-        go_on = f"`memray-eval resume {finished.folder.path}`"
+        go_on = f"`{finished.resume_command}`"
         for warning in finished.warnings:
             say(f"warning: {warning}")
         if finished.stopped and not finished.is_decided:
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.")
         elif finished.has_failed:
             missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""
+            may_pass = any(may_pass_again(cause.cause) for cause in finished.summary.causes)
+            way_on = f"Try them again with {go_on}" if may_pass or missing else "Mend the code"
             say(
-                f"{failed} of {units} units failed{missing}, more than the tolerance allows. Try "
-                f"them again with {go_on}."
+                f"{failed} of {units} units failed{missing}, more than the tolerance allows. "
+                f"{way_on}."
             )
         raise typer.Exit(finished.exit_code)

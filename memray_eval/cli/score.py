@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memray_eval.cli.app import RUN, app, show
 from memray_eval.cli.options import named_number, option
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, reason_of
 
 TEXT = "text"
 
@@ -67,7 +67,7 @@ def _read_option(name: str, text: str | None, path: str | None, default: str | N
         try:
             return sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: cannot be read: {error}") from None
+            raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None
     if default is None:
         raise ConfigError(f"no {name}: give --{name} or --{name}-file")
     return default

@@ -16,7 +16,7 @@ import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import argument, flag, option
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, reason_of
 
 if TYPE_CHECKING:
     from memray_eval.report.labelling import LabelSession
@@ -101,7 +101,9 @@ def _label(
         try:
             csv.write_text(session.write_csv(), "utf-8", "backslashreplace")
         except OSError as error:
-            raise ConfigError(f"cannot write {csv}: {error}; name another place") from None
+            raise ConfigError(
+                f"cannot write {csv}: {reason_of(error)}; name another place"
+            ) from None
         _print_labels(session, str(csv))
         return
     asyncio.run(_serve(serving_labels(session, port), is_opened))

@@ -34,6 +34,12 @@ PROVIDERS: dict[Provider, ProviderFacts] = {
         "google.genai",
     ),
 }
+# By the names that people know them by, the addresses at which servers of this machine listen
+LOCAL_SERVERS = {
+    "ollama": "http://localhost:11434/v1",
+    "lmstudio": "http://localhost:1234/v1",
+    "vllm": "http://localhost:8000/v1",
+}
 BASE_URL_VARIABLES = {name: provider.url_variable for name, provider in PROVIDERS.items()}
 API_KEY_VARIABLES = tuple(provider.key_variable for provider in PROVIDERS.values())
 _PROVIDER_HOSTS = tuple(provider.address.partition("/")[0] for provider in PROVIDERS.values())

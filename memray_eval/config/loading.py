@@ -13,8 +13,10 @@ from pydantic import ValidationError
 from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
 from memray_eval.config.sections import names_a_file, names_a_text_file, split_metric
+from memray_eval.config.server_models import choose_model
+from memray_eval.config.servers import rename_models
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import split_reference
 
 PATH_FIELDS = ("dataset", "templates", "errata", "out")
@@ -50,6 +52,7 @@ def load_config(
     for key, value in laid_over.items():
         if value is not None:
             _put(data, key, _resolve_paths(key, value, Path.cwd()))
+    data = rename_models(data, choose_model)
     try:
         return JobFile.model_validate(data).expand()
     except ValidationError as error:
@@ -107,7 +110,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
             f"{', '.join(shipped_jobs())}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from None
+        raise ConfigError(f"cannot read {path}: {reason_of(error)}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(data, dict):

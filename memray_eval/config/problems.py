@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,12 +18,31 @@ WITHDRAWN = {
     "emotion_words": "the companion metrics have no rules; leave the key out, and name a judge "
     "with `judge: PROVIDER/MODEL`",
 }
+# What a value must be, by pydantic's type of error; a union's branches are joined by "or"
+_WANTED = {
+    **dict.fromkeys(("string_type", "string_sub_type"), "text"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "a mapping of keys"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "finite_number": "a finite number",
+    "greater_than_equal": "{ge:g} or more",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "{le:g} or less",
+    "less_than": "less than {lt:g}",
+    "literal_error": "{expected}",
+}
+# The branch of a union in the place of an error, which is no key of the user's
+_BRANCH = re.compile(
+    r"str|int|float|bool|constrained-\w+|[\w-]+\[.*|[A-Z]\w*(Metric|Template|Range)"
+)
 
 
 def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
     """One line for each problem: the dotted key, what is wrong, and the nearest known key if it
     looks misspelt."""
-    for problem in error.errors():
+    for problem in _merge_branches(error):
         where = ".".join(str(part) for part in problem["loc"])
         if where in WITHDRAWN:
             yield f"{where}: {WITHDRAWN[where]}"
@@ -31,8 +52,48 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
         elif problem["type"] == "missing":
             yield f"{where}: missing"
         else:
-            text = problem["msg"].removeprefix("Value error, ")
+            text = _words(problem)
             yield f"{where}: {text}" if where else text
+
+
+def _merge_branches(error: ValidationError) -> Iterator[Any]:
+    """The errors by place. Of a union's branches the deepest counts, or what all of them want; what
+    only follows from another error is left out."""
+    by_place: dict[tuple[Any, ...], list[Any]] = {}
+    for problem in error.errors():
+        loc = tuple(part for part in problem["loc"] if not _is_branch(part))
+        by_place.setdefault(loc, []).append({**problem, "loc": loc, "branch": problem["loc"]})
+    for loc, problems in by_place.items():
+        is_union = any(_is_branch(part) for part in problems[0]["branch"])
+        deeper = [other for other in by_place if len(other) > len(loc) and other[: len(loc)] == loc]
+        if deeper and (is_union or problems[0]["type"] == "too_short"):
+            continue
+        if loc[:1] == ("judging",) and loc[1:] in by_place:  # the job's servers, handed on
+            continue
+        told = [problem for problem in problems if problem["type"] == "value_error"]
+        words = (_WANTED.get(each["type"], "").format(**each.get("ctx", {})) for each in problems)
+        wanted = dict.fromkeys(filter(None, words))
+        yield {**(told or problems)[0], "wanted": "" if told else " or ".join(wanted)}
+
+
+def _is_branch(part: Any) -> bool:
+    return isinstance(part, str) and _BRANCH.fullmatch(part) is not None
+
+
+def _words(problem: Any) -> str:
+    """What is wrong with a value. It is shown only if it is a number: a text may be a key."""
+    value = problem["input"]
+    if problem["type"] == "too_short":
+        return f"at least {problem['ctx']['min_length']} must be named"
+    if not problem["wanted"]:
+        return str(problem["msg"]).removeprefix("Value error, ")
+    kinds = {str: "text", list: "a list", tuple: "a list", dict: "a mapping", type(None): "empty"}
+    shown = kinds.get(type(value), repr(value) if isinstance(value, int | float) else "")
+    text = f"must be {problem['wanted']}"
+    if problem["type"] == "literal_error" and isinstance(value, str):
+        hint = nearest(value, re.findall(r"'([^']*)'", problem["wanted"]))
+        return text + (f"; did you mean {hint!r}?" if hint else "")
+    return text + (f", not {shown}" if shown and shown != problem["wanted"] else "")
 
 
 def known_keys(model: type[Frozen]) -> set[str]:

@@ -8,23 +8,33 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
-    TypeAdapter,
-    ValidationError,
     model_validator,
 )
 from typing_extensions import TypedDict
 
-from memray_eval.config.problems import describe
 from memray_eval.extensions import OwnObject, OwnSource
 from memray_eval.types import Frozen, Stream
 
 EMBEDDED = "embedded"
 _WITH_METRIC = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 
-Jury = str | tuple[str, ...]  # one judge, or several who vote
+
+def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Raises ValueError for a judge that is named twice: it would have one vote."""
+    for name in judges if isinstance(judges, tuple) else ():
+        if (n := judges.count(name)) > 1:
+            raise ValueError(
+                f"{name} is named {n} times; name it once (judging.repeats: {n} asks each as often)"
+            )
+    return judges
+
+
+# One judge, or several who vote
+Jury = Annotated[str | tuple[str, ...], AfterValidator(_refuse_twice)]
 Provider = Literal["openai", "anthropic", "google"]
 OnJudgeFailure = Literal["error", "string_match", "zero", "default"]
 Positive = Annotated[float, Field(gt=0)]
@@ -49,27 +59,8 @@ class CountRange(Frozen):
         return self
 
 
-def _check_count(value: Any) -> Any:
-    """A number or a range, checked as the one that it is meant as: pydantic would tell of both."""
-    try:
-        if isinstance(value, CountRange):
-            return value
-        if isinstance(value, Mapping):
-            return CountRange.model_validate(value)
-        return TypeAdapter(Count).validate_python(value)
-    except ValidationError as error:
-        # A misspelt key is told of before the key that it leaves missing
-        lines = sorted(describe(error, CountRange), key=lambda line: "no such key" not in line)
-        raise ValueError(
-            f"{lines[0]}; write a number from 1 up, or a range such as {{min: 1, max: 8}}"
-        ) from None
-
-
-Counts = Annotated[Count | CountRange, BeforeValidator(_check_count)]
-CountsOrNone = Annotated[
-    Count | CountRange | None,
-    BeforeValidator(lambda value: None if value is None else _check_count(value)),
-]
+Counts = Count | CountRange
+CountsOrNone = Counts | None
 
 
 def least_of(counts: int | CountRange) -> int:
@@ -301,7 +292,8 @@ class BreakerConfig(Frozen):
     longest_probe_s: Positive = 60.0
     """The longest pause between two tries."""
     outage_s: Positive = 300.0
-    """After so long, calls that wait for it fail."""
+    """After so long, calls that wait for it fail. A judge that was never reached ends the run after
+    16 s, unless this is above 300."""
 
 
 class Budget(Frozen):
@@ -433,7 +425,7 @@ class JudgingConfig(Frozen):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `temperature` or `reasoning_effort`, null for none;
     under PROVIDER/MODEL or SERVER/MODEL those of that judge alone."""
-    fallbacks: tuple[str, ...] = ()
+    fallbacks: Annotated[tuple[str, ...], AfterValidator(_refuse_twice)] = ()
     """Judges to ask, in order, where one gives no verdict."""
     on_judge_failure: OnJudgeFailure = "error"
     """What a response without a verdict gets: `error` (no value), or for metrics that have it

@@ -1,38 +1,100 @@
-"""The named servers of a job: those that users' functions make, and pools of several servers. A
-judge or candidate `my_judge.py:ask` becomes my_judge/ask, so that no figure's name holds a path."""
+"""The named servers of a job: those that users' functions and addresses make, and pools of several
+servers. A judge or candidate `my_judge.py:ask` becomes my_judge/ask, so that no figure's name holds
+a path, and `gemma3@http://lab:8000/v1` lab-8000/gemma3."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from memray_eval.config.environment import LOCAL_SERVERS
 from memray_eval.config.sections import EMBEDDED, NamedServer
-from memray_eval.errors import nearest
+from memray_eval.errors import suggest
 from memray_eval.extensions import entry_points, split_reference
 from memray_eval.types import Candidate
 
 BASELINE = "baseline"  # the server of a suite's own candidates without a model
 WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no model
+_URL = re.compile(r"(?:(?P<model>.+)@)?(?P<url>https?://\S+)")
+
+
+def split_address(name: str) -> tuple[str, str] | None:
+    """The model ("" if none is named) and the server's address of MODEL@URL or URL, which ends in
+    /v1 where it has no path; None for another name."""
+    if (match := _URL.fullmatch(name)) is None:
+        return None
+    url = match["url"].rstrip("/")
+    return match["model"] or "", url if urlsplit(url).path else f"{url}/v1"
+
+
+def name_candidate(model: str) -> str:
+    """What a candidate of the command line is called, by its model."""
+    named, url = split_address(model) or (model, "")
+    return Path(named).name if named else _server_at(url)
+
+
+def rename_models(
+    data: Mapping[str, Any], rename: Callable[[str], str], only_judges: bool = False
+) -> dict[str, Any]:
+    """A job's keys with the name of each model in them renamed: of judges (alone, in juries and by
+    metric), and unless `only_judges` of candidates and embeddings."""
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: renamed(judge) for name, judge in value.items()}
+        if isinstance(value, list | tuple):
+            return [renamed(judge) for judge in value]
+        return rename(value) if isinstance(value, str) else value
+
+    def renamed_in(section: Any, key: str) -> Any:
+        has = isinstance(section, dict) and section.get(key)
+        return {**section, key: renamed(section[key])} if has else section
+
+    named = renamed_in(dict(data), "judge")
+    judges = {"judging": "fallbacks", "affect": "judge", "simulated_user": "model"}
+    keys = judges if only_judges else {**judges, "embedding": "model"}
+    for section in keys:
+        if section in named:
+            named[section] = renamed_in(named[section], keys[section])
+    if not only_judges and isinstance(candidates := named.get("candidates"), list | tuple):
+        named["candidates"] = [renamed_in(entry, "model") for entry in candidates]
+    return named  # type: ignore[no-any-return]
+
+
+def _server_at(url: str) -> str:
+    """A server's name by its address, such as lab-8000 or at-127-0-0-1-8000."""
+    name = re.sub(r"\W+", "-", urlsplit(url).netloc.rpartition("@")[2]).strip("-")
+    return name if name[:1].isalpha() else f"at-{name}"
+
+
+def _name_served(name: str, servers: dict[str, Any]) -> str:
+    """NAME/MODEL for MODEL@URL, whose server joins the others, as those of LOCAL_SERVERS do that
+    are named. Raises ValueError if there is another server of its name."""
+    if (address := split_address(name)) is not None:
+        model, url = address
+        server = _server_at(url)
+        namesake = servers.setdefault(server, {"url": url})
+        known = namesake.get("url") if isinstance(namesake, dict) else namesake.url
+        if known != url:
+            raise ValueError(f"{name}: there is a server {server!r} at {known}; name this one")
+        return f"{server}/{model}"
+    server, slash, _ = name.partition("/")
+    if slash and server in LOCAL_SERVERS:
+        servers.setdefault(server, {"url": LOCAL_SERVERS[server]})
+    return name
 
 
 def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
     """A job's keys with the functions that it names as judges and candidates behind `servers`.
     Raises ValueError if two files would be servers of one name."""
     servers = dict(data["servers"]) if isinstance(data.get("servers"), dict) else {}
-    named = dict(data)
-    if "judge" in named:
-        named["judge"] = _name_functions(named["judge"], servers)
-    for section, key in (
-        ("judging", "fallbacks"),
-        ("affect", "judge"),
-        ("simulated_user", "model"),
-    ):
-        if isinstance(named.get(section), dict) and named[section].get(key):
-            judges = _name_functions(named[section][key], servers)
-            named[section] = {**named[section], key: judges}
+    named = rename_models(data, lambda name: _name_served(name, servers))
+    named = rename_models(named, lambda name: _name_function(name, servers), only_judges=True)
     if isinstance(candidates := named.get("candidates"), list | tuple):
         suite = str(data.get("suite", ""))
         named["candidates"] = [_name_candidate(entry, suite, servers) for entry in candidates]
@@ -47,9 +109,19 @@ def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
         raise ValueError(
             f"candidates: {model}: write it as {{baseline: {model.partition('/')[2]}}}"
         )
+    if not isinstance(model, str):
+        return entry
     # A server may call a model llama3:latest
-    if isinstance(model, str) and (entry.get("backend") == "code" or ".py:" in model):
-        return {**entry, "model": _name_functions(model, servers)}
+    backend = entry.get("backend", "vllm")
+    if backend == "code" or ".py:" in model:
+        return {**entry, "model": _name_function(model, servers)}
+    is_served = backend != "vllm" or model.partition("/")[0] in servers
+    if ":" in model and not is_served and not os.path.exists(model):
+        raise ValueError(
+            f"candidates: {model!r} has a colon, as only a server's model has: write "
+            f"ollama/{model} or {model}@URL, or take the job `server`: "
+            f"`memray-eval run server --model {model}`"
+        )
     return entry
 
 
@@ -70,14 +142,10 @@ def is_baseline(candidate: Candidate) -> bool:
     return candidate.backend == "code" and candidate.model.startswith(f"{BASELINE}/")
 
 
-def _name_functions(value: Any, servers: dict[str, Any]) -> Any:
-    """A judge, a jury or judges by metric, their functions as those of servers, which are put
-    beside the others."""
-    if isinstance(value, Mapping):
-        return {key: _name_functions(judge, servers) for key, judge in value.items()}
-    if isinstance(value, list | tuple):
-        return [_name_functions(judge, servers) for judge in value]
-    if not isinstance(value, str) or value in WORDS or value.startswith(f"{EMBEDDED}:"):
+def _name_function(value: str, servers: dict[str, Any]) -> str:
+    """SERVER/FUNCTION for a judge or candidate that is a function, whose server joins the
+    others."""
+    if value in WORDS or value.startswith(f"{EMBEDDED}:"):
         return value
     reference = split_reference(entry_points().get(value, value))
     if reference is None or not reference[1]:
@@ -109,10 +177,7 @@ def _check_pool(pool: str, members: Sequence[str], servers: Mapping[str, NamedSe
     for name in members:
         if name not in servers:
             single_servers = [other for other in servers if servers[other].pool is None]
-            way_out = f"there are: {', '.join(single_servers) or 'none but pools'}"
-            if (hint := nearest(name, single_servers)) is not None:
-                way_out = f"did you mean {hint!r}?"
-            raise ValueError(f"{pool}: no server {name!r}; {way_out}")
+            raise ValueError(f"{pool}: no server {name!r}; {suggest(name, single_servers)}")
         server = servers[name]
         if server.pool is not None:
             raise ValueError(

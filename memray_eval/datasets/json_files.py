@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.errors import reason_of
 from memray_eval.storage.paths import DamagedFile, locate, open_reader
 
 SAMPLE_FILE = "sample.json"
@@ -40,7 +41,7 @@ def read_folder(shard: Shard) -> Iterator[Entry]:
         except FileNotFoundError:
             raw = invalid(f"the folder has no {SAMPLE_FILE}")
         except OSError as error:
-            raw = invalid(f"cannot be read: {error}")
+            raw = invalid(f"cannot be read: {reason_of(error)}")
         except InvalidSample as error:
             raw = error
         yield Entry(position, position + 1, path, "", raw, len(data), position + 1)
@@ -54,7 +55,7 @@ def read_document(shard: Shard) -> Iterator[Entry]:
             data = file.read()
         raw: Any = parse_json(data)
     except OSError as error:
-        data, raw = b"", invalid(f"cannot be read: {error}")
+        data, raw = b"", invalid(f"cannot be read: {reason_of(error)}")
     except InvalidSample as error:
         raw = error
     yield shard.entry(0, 1, "", raw, len(data), 1)

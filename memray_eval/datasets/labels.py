@@ -17,7 +17,7 @@ from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
-from memray_eval.errors import ConfigError, DataError, nearest
+from memray_eval.errors import ConfigError, DataError, nearest, reason_of
 from memray_eval.types import Frozen
 
 # in column names: the part that names one of several systems whose answers stand in one row
@@ -389,7 +389,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 f"{path}: not a kind of file that is read; there are: {', '.join(_KINDS)}, .parquet"
             )
     except (OSError, pa.ArrowInvalid) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
+        raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None
 
 
 def _read_entries(shard: Shard) -> Iterator[dict[str, Any]]:

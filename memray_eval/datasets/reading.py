@@ -18,7 +18,7 @@ from memray_eval.datasets.answers import (
 from memray_eval.datasets.columns import ColumnMap
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
 from memray_eval.datasets.shards import Entry
-from memray_eval.errors import describe_error
+from memray_eval.errors import describe_error, reason_of
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Record, Sample
@@ -148,7 +148,9 @@ def _read_context(beside: str, name: Any) -> str:
         return _read_text(f"{posixpath.dirname(beside)}/{name}")
     except (OSError, UnicodeDecodeError) as error:
         reason = (
-            "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
+            "not UTF-8"
+            if isinstance(error, UnicodeDecodeError)
+            else f"cannot be read: {reason_of(error)}"
         )
         raise invalid(f"{name}: {reason}", CONTEXT_FILE) from None
 

@@ -234,7 +234,7 @@ def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
     return (
         f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
         f"{judges}; "
-        f"they cost at most {most.cost}, and `memray-eval resume` fetches them"
+        f"they cost at most {most.cost}, and a resumed run fetches them"
     )
 
 

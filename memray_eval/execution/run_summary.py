@@ -34,7 +34,7 @@ from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.spending import spending_so_far
+from memray_eval.execution.spending import killed_sessions, resume_command, spending_so_far
 from memray_eval.judges.accounts import is_embedded
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
@@ -131,11 +131,7 @@ def _summarise_records(
             *_batch_note(batches),
             *map(_session_note, sessions),
             *_reading_notes(
-                plan,
-                reduced.n_units + n_unasked(plan, sessions),
-                stopped,
-                telemetry.counts,
-                telemetry.decided is not None,
+                plan, folder, reduced.n_units + n_unasked(plan, sessions), stopped, telemetry
             ),
             *_uncounted_note(telemetry.calls),
             *juror_notes(spec.judges, reduced.metrics),
@@ -149,6 +145,7 @@ def _summarise_records(
         epochs=summarise_epochs(records, spec.metrics, spec.suite.right_from),
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
+        killed_sessions=0 if spent is None else killed_sessions(folder, plan.n_before + 1),
         prompt_cache=reduced.prompt_cache,
         served_models=served,
         unknown_marks=marks,
@@ -239,29 +236,29 @@ def _baseline_notes(
 
 
 def _reading_notes(
-    plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str, int], is_decided: bool
+    plan: RunPlan, folder: RunFolder, n_done: int, stopped: str | None, telemetry: RunTelemetry
 ) -> list[str]:
     spec, notes = plan.spec, []
-    if stopped and is_decided:
+    go_on = resume_command(folder, spec.budget, stopped)
+    if stopped and telemetry.decided is not None:
         notes.append(
             f"stopped when {stopped}: {n_done} of {plan.n_units} units. The other intervals here "
-            "are for runs of a fixed size. `memray-eval resume --all` does the rest."
+            f"are for runs of a fixed size. `{go_on} --all` does the rest."
         )
     elif stopped:
         notes.append(
-            f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `memray-eval resume` "
-            "goes on."
+            f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `{go_on}` goes on."
         )
     elif n_done < plan.n_units:
         missing = plan.n_units - n_done
         notes.append(
-            f"{missing} of {plan.n_units} units are missing: they broke a stage; `memray-eval "
-            "resume` tries them."
+            f"{missing} of {plan.n_units} units are missing: they broke a stage; `{go_on}` tries "
+            "them."
         )
     notes.extend(spec.equal_draws())
     if spec.unscored:
         notes.append(f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}.")
-    notes.extend(_affect_notes(counts))
+    notes.extend(_affect_notes(telemetry.counts))
     if estimated := [
         name
         for name, choice in spec.judges.items()
@@ -407,7 +404,7 @@ def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> It
         counts = ", ".join(f"{model.model} ({model.n:,})" for model in models)
         yield (
             f"{models[0].of} {models[0].name} answered as {len(models)} models: {counts}. "
-            "`memray-eval report --full` prints the figures of each."
+            "`memray-eval report --full RUN` prints the figures of each."
         )
     if marks:
         yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,10 +22,9 @@ from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, n_unasked, summarise_run
-from memray_eval.execution.spending import SpendingBook, spending_before
+from memray_eval.execution.spending import SpendingBook, paid_for, resume_command, spending_before
 from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
-from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.router import calls_a_record
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import import_ahead, send_run, write_summary
@@ -40,7 +39,8 @@ class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended
     early, `is_decided` that this was because its `stop_at` was decided, `has_failed` that more
     units failed than are tolerated, and `warnings` what else calls for exit code 1. `n_missing`
-    units were planned and are not in the records of a run that went to its end."""
+    units were planned and are not in the records of a run that went to its end. `resume_command`
+    goes on with it."""
 
     folder: RunFolder
     summary: Summary
@@ -50,6 +50,7 @@ class RunResult:
     has_failed: bool = False
     warnings: tuple[str, ...] = ()
     n_missing: int = 0
+    resume_command: str = ""
 
 
 class RunSession:
@@ -76,7 +77,7 @@ class RunSession:
                 batches = self._leave_batches()
                 text = (
                     f"Interrupted by {ending.number.name}: {self._finished_units()}. {batches}"
-                    f"{self._go_on}"
+                    f"{self._go_on()}"
                 )
                 raise Interrupted(text, ending.exit_code) from None
             except BaseException as error:
@@ -85,7 +86,7 @@ class RunSession:
                 self._record_end(
                     status, str(ours) if isinstance(ours, EvalError) else describe_error(ours)
                 )
-                ours.add_note(self._go_on)
+                ours.add_note(self._go_on(str(ours)))
                 if ours is error:
                     raise
                 raise ours from error
@@ -143,7 +144,15 @@ class RunSession:
         is_decided = telemetry.decided is not None
         exit_code = int(bool((stopped and not is_decided) or has_failed or warnings))
         return RunResult(
-            self.folder, summary, exit_code, stopped, is_decided, has_failed, warnings, n_missing
+            self.folder,
+            summary,
+            exit_code,
+            stopped,
+            is_decided,
+            has_failed,
+            warnings,
+            n_missing,
+            resume_command(self.folder, self.spec.budget, stopped),
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
@@ -174,9 +183,8 @@ class RunSession:
                 print(escape_controls(line), file=sys.stderr, flush=True)
         return replace(result, summary=self.folder.read_summary())
 
-    @property
-    def _go_on(self) -> str:
-        return f"Go on with `memray-eval resume {self.folder.path}`."
+    def _go_on(self, stopped: str | None = None) -> str:
+        return f"Go on with `{resume_command(self.folder, self.spec.budget, stopped)}`."
 
     def _finished_units(self) -> str:
         """The progress of the run, for the last line of one that was interrupted."""
@@ -202,7 +210,7 @@ class RunSession:
         """Ends this process, while it can still be ended in order."""
         self._record_end("failed", reason)
         print(
-            escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on}"),
+            escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on()}"),
             file=sys.stderr,
             flush=True,
         )
@@ -212,12 +220,12 @@ class RunSession:
 
     def _run_stages(self, counter: RunCounter, quiet: bool) -> None:
         display = RunDisplay(counter, self._outline(), lambda: self._phase)
-        try:
-            with display.showing(quiet):
-                self._executor.run(counter, self._enter_phase, display.waiting)
-        finally:
-            if self.spec.calls_judges and not self.spec.budget.is_set:
-                self._book_spending(counter, self.plan.n_before)
+        book: AbstractContextManager[None] = nullcontext()
+        if self.spec.calls_judges and not self.spec.budget.is_set:  # a budget's ledger keeps it
+            keeper = SpendingBook(self.folder.path, self.plan.n_before + 1)
+            book = keeper.kept(lambda: paid_for(counter.telemetry().calls))
+        with book, display.showing(quiet):
+            self._executor.run(counter, self._enter_phase, display.waiting)
 
     def _outline(self) -> RunOutline:
         """The facts that the display shows of the run."""
@@ -252,23 +260,6 @@ class RunSession:
     def _enter_phase(self, phase: Phase) -> None:
         self._phase = phase
         self._write_manifest("running")
-
-    def _book_spending(self, counter: RunCounter, n_before: int) -> None:
-        """Adds up what a session without a budget paid: a later one may have one. A session that is
-        killed adds nothing."""
-        # Ray has ended, or the folder is out of reach: the error that ended the session counts
-        with suppress(Exception):
-            book = self.folder.read_spending()
-            if book.get("sessions", 0) < n_before:
-                return  # an earlier one kept none: its scores tell more
-            calls = counter.telemetry().calls
-            paid = Spending(
-                usd=book.get("usd", 0.0) + calls.get("cost_usd", 0.0),
-                tokens=book.get("tokens", 0)
-                + sum(calls.get(kind, 0) for kind in ("input_tokens", "output_tokens")),
-                unpriced_calls=book.get("unpriced_calls", 0) + calls.get("unpriced_calls", 0),
-            )
-            SpendingBook(self.folder.path, n_before + 1).write_now(paid)
 
     def _stages(self) -> tuple[str, ...]:
         """The stages that this run has."""

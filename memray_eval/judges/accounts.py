@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any
 
 from memray_eval.config.environment import (
+    LOCAL_SERVERS,
     PROVIDERS,
     api_key,
     environment_url,
@@ -24,7 +25,7 @@ from memray_eval.config.sections import (
     Provider,
     RateLimits,
 )
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.model_table import JudgeTable, ModelEntry
 from memray_eval.judges.prices import FREE, Price
@@ -45,9 +46,12 @@ def provider_of(name: str, config: JudgingConfig) -> Provider:
         members = server.pool or (provider,)
         return config.servers[members[0]].provider or "openai"
     if provider not in PROVIDERS or not model:
+        known = list(dict.fromkeys([*PROVIDERS, *LOCAL_SERVERS, *config.servers]))
+        hint = nearest(provider, known) if model else None
+        way_out = f"did you mean {hint}/{model}?" if hint else f"with one of: {', '.join(known)}"
         raise ConfigError(
-            f"no judge {name!r}; write auto, rules, embedded or PROVIDER/MODEL, with one of: "
-            f"{', '.join([*PROVIDERS, *config.servers])}"
+            f"no judge {name!r}; write auto, rules, embedded, MODEL@URL or PROVIDER/MODEL, "
+            f"{way_out}"
         )
     return provider
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from memray_eval.config.environment import calls_file
-from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.errors import ConfigError, ResourceError, reason_of
 from memray_eval.types import Frozen, Message, dumps
 
 BUSY_S = 30.0  # how long to wait for another process's write
@@ -289,7 +289,7 @@ def discard(path: Path | str) -> None:
             file.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot delete the judge cache {path}: {error}; delete it by hand"
+            f"cannot delete the judge cache {path}: {reason_of(error)}; delete it by hand"
         ) from None
 
 
@@ -379,7 +379,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
         is_locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
         held = "another program holds it: wait until that has ended, or " if is_locked else ""
         raise ResourceError(
-            f"the judge cache {path} cannot be used: {error}; {held}{_ELSEWHERE}"
+            f"the judge cache {path} cannot be used: {reason_of(error)}; {held}{_ELSEWHERE}"
         ) from error
     except sqlite3.DatabaseError as error:
         # A subclass is a bug of this file; itself it means a file that is no database.

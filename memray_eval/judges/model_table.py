@@ -17,7 +17,7 @@ from memray_eval.config.environment import PROVIDERS
 from memray_eval.config.problems import describe
 from memray_eval.config.sections import Dollars, RateLimits
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.judges.prices import Price
 from memray_eval.types import Frozen
 
@@ -164,7 +164,7 @@ def load_table(path: str | None) -> JudgeTable:
         data = parse_yaml(where.read_text("utf-8"))
         return JudgeTable.model_validate(data)
     except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
-        raise ConfigError(f"cannot read the judge table {where}: {error}") from None
+        raise ConfigError(f"cannot read the judge table {where}: {reason_of(error)}") from None
     except ValidationError as error:
         raise ConfigError(f"{where}: " + "; ".join(describe(error, JudgeTable))) from None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.errors import ConfigError, ResourceError, reason_of
 from memray_eval.storage.paths import (
     is_object_store,
     locate,
@@ -47,8 +47,8 @@ def secret_beside(file: str) -> bytes:
         return _parse(path.read_bytes(), str(path))
     except OSError as error:
         raise ResourceError(
-            f"the secret of judge prompts {path} cannot be used: {error}; name another file "
-            "(--set judging.cache=PATH), or keep no verdicts (--no-cache)"
+            f"the secret of judge prompts {path} cannot be used: {reason_of(error)}; name another "
+            "file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
         ) from None
 
 
@@ -70,7 +70,7 @@ def secret_in(folder: str, sleep: Callable[[float], None] = time.sleep) -> bytes
                 return _parse(stream.read(), f"{folder}/{names[0]}")
     except OSError as error:
         raise ResourceError(
-            f"the secret of judge prompts in {folder} cannot be used: {error}"
+            f"the secret of judge prompts in {folder} cannot be used: {reason_of(error)}"
         ) from None
 
 

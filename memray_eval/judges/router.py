@@ -18,7 +18,7 @@ from memray_eval.config.sections import (
     OnJudgeFailure,
     names_a_file,
 )
-from memray_eval.errors import ConfigError, nearest
+from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.judges.accounts import (
     check_judge,
     code_of,
@@ -189,15 +189,12 @@ def _check_keys(
         name, slash, task = key.partition("/")
         if name not in judged:
             raise ConfigError(
-                f"{where}: no judged metric {name!r} in this run; there are: "
-                f"{', '.join(sorted(judged))}"
+                f"{where}: no judged metric {name!r} in this run; {suggest(name, sorted(judged))}"
             )
         if slash and (not task or (tasks and task not in tasks)):
-            hint = nearest(task, tasks)
-            suggestion = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(tasks)}"
             raise ConfigError(
                 f"{where}: {key!r} names no task of this suite"
-                + (f"; {suggestion}" if tasks else "")
+                + (f"; {suggest(task, tasks)}" if tasks else "")
             )
 
 
@@ -245,7 +242,9 @@ def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     try:
         text = Path(name).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rubrics: cannot read {name}, the rubric of {key}: {error}") from None
+        raise ConfigError(
+            f"rubrics: cannot read {name}, the rubric of {key}: {reason_of(error)}"
+        ) from None
     if not text:
         raise ConfigError(f"rubrics: {name}, the rubric of {key}, is empty")
     return Rubric(name=Path(name).name, text=text)

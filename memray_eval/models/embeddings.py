@@ -55,7 +55,9 @@ class LocalEmbedder:
         self._batch_size = config.batch_size
         try:
             from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging
 
+            logging.disable_progress_bar()  # "Loading weights" on stderr
             self._model: Any = SentenceTransformer(folder)
         except ImportError as error:
             raise EmbeddingError(

@@ -12,6 +12,7 @@ from memray_eval.provider_http.open_clients import keep_open, silence_payload_lo
 from memray_eval.provider_http.replies import Edge, HttpReply
 from memray_eval.provider_http.transport import client_options
 
+CONNECT_S = 10.0  # for a connection; nobody is at an address that takes longer
 silence_payload_logs()
 
 
@@ -25,7 +26,7 @@ def open_client(
     return openai.AsyncOpenAI(
         api_key=key,
         base_url=base_url,
-        timeout=timeout_s,
+        timeout=openai.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S)),
         max_retries=max_retries,
         http_client=http,
     )

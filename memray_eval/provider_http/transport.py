@@ -120,7 +120,9 @@ def connection_error(error: BaseException, host: str) -> JudgeError | None:
             # What OpenSSL says: it names certificates and hosts, never what was sent.
             detail = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
             detail = str(detail or type(cause).__name__)[:100]
-            return Unavailable(text.format(host=host, detail=detail))
+            unavailable = Unavailable(text.format(host=host, detail=detail))
+            unavailable.is_unreached = any(map(_is(*_NO_CONNECTION), chain))
+            return unavailable
     return None
 
 
@@ -145,6 +147,10 @@ def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
     return lambda error: isinstance(error, kinds)
 
 
+_NO_CONNECTION = (
+    *(socket.gaierror, ConnectionRefusedError, httpx2.ConnectError, httpx2.ConnectTimeout),
+    *(aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError),
+)
 # In this order: the first that any exception of the chain is.
 _CAUSES: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
     (

@@ -42,6 +42,10 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     scored = [metric for metric in summary.metrics if metric.figure.value is not None]
     if not scored:
         return f"Nothing was scored: {_why_nothing(summary)}."
+    if summary.n_failed_units == summary.n_units:
+        names = ", ".join(dict.fromkeys(metric.metric for metric in scored))
+        why = _why_nothing(summary)
+        return f"{why[0].upper()}{why[1:]}. What there is of {names} is of failed units."
     estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
     splits = [split for split in splits if split.metric not in estimates]
     failed = (
@@ -223,6 +227,8 @@ def no_answer_lines(summary: Summary) -> Iterator[str]:
 def _what_became(generation: GenerationSummary, metrics: list[MetricSummary]) -> str:
     if not metrics:
         return ""
+    if not any(metric.n_scored for metric in metrics):
+        return ", not scored"
     if any(RULES_ON_NO_ANSWER in metric.judges for metric in metrics):
         return ", counted as the lowest score (on_no_answer: zero)"
     n_left_out = max(metric.n_no_answer for metric in metrics)

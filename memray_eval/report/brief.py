@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
+from memray_eval.errors import may_pass_again
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import (
@@ -74,7 +75,13 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
         calls = "judge calls"
         if any(sessions.user_models for sessions in summary.sessions):
             calls = "calls of judges and simulated users"
-        cost = f", and {calls} for {cost_text(summary.cost_usd, unpriced)}"
+        paid = cost_text(summary.cost_usd, unpriced)
+        if (n := summary.killed_sessions) and not unpriced:
+            paid = f"at least {paid}"
+        cost = f", and {calls} for {paid}"
+        if n:
+            which = "a killed session" if n == 1 else f"{n} killed sessions"
+            cost += f" (without the last seconds of {which})"
     yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
     yield from _next_steps(summary, path)
 
@@ -246,7 +253,7 @@ def _next_steps(summary: Summary, path: str) -> Iterator[str]:
         ("memray-eval view", "see every answer with its scores"),
         ("memray-eval report --full", "print all figures"),
     ]
-    if summary.n_failed_units:
+    if any(may_pass_again(cause.cause) for cause in summary.causes):
         steps.insert(0, ("memray-eval resume", "try the failed units again"))
     (first, why), (second, and_why) = steps[:2]
     yield f"To {why}, and to {and_why}:"

@@ -44,12 +44,12 @@ _NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
-def render(summary: Summary, failed_calls: Section | None = None) -> str:
+def render(summary: Summary, failed_calls: Sequence[Section] = ()) -> str:
     """Renders the whole summary as text. Control characters in names are escaped."""
     return escape_controls("\n".join(_lines(summary, failed_calls)) + "\n")
 
 
-def report_sections(summary: Summary, failed_calls: Section | None = None) -> Iterator[Section]:
+def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> Iterator[Section]:
     """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
     yield from _metric_sections(summary)
     yield from _task_sections(summary)
@@ -67,8 +67,7 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
             lines = list(performance_lines(rows, summary.headline))
             yield Section(f"SPEED AND QUALITY - {candidate.candidate}", lines)
     yield from sweep_sections(summary.sweeps)
-    if failed_calls is not None:
-        yield failed_calls
+    yield from failed_calls
     if (advice := summary.recommendation) is not None:
         yield Section("RECOMMENDATIONS", list(recommendation_lines(summary, advice)))
 
@@ -92,7 +91,7 @@ def _task_sections(summary: Summary) -> Iterator[Section]:
         yield Section("", [disagreements_line(summary)])
 
 
-def _lines(summary: Summary, failed_calls: Section | None) -> Iterator[str]:
+def _lines(summary: Summary, failed_calls: Sequence[Section]) -> Iterator[str]:
     yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
     yield from _header_lines(summary)
     yield _rule("=")

@@ -24,6 +24,7 @@ import io
 import json
 import logging
 import secrets
+import shlex
 import shutil
 import tempfile
 import time
@@ -42,7 +43,7 @@ from pyarrow import fs
 from pydantic import ValidationError
 
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, reason_of
 from memray_eval.results.parts import (
     Part,
     UnitIndex,
@@ -117,7 +118,8 @@ class RunFolder:
                 self._filesystem.create_dir(f"{self._inner}/{kind}", recursive=True)
         except OSError as error:
             raise ConfigError(
-                f"cannot make the run folder {self.path}: {error}; name another place with --out"
+                f"cannot make the run folder {self.path}: {reason_of(error)}; name "
+                "another place with --out"
             ) from None
 
     def write_config(self, values: Mapping[str, Any]) -> None:
@@ -160,7 +162,8 @@ class RunFolder:
                 ) from None
             except OSError as error:
                 raise ConfigError(
-                    f"cannot keep {self.path} to this process: {error}; is it yours to write?"
+                    f"cannot keep {self.path} to this process: {reason_of(error)}; is "
+                    "it yours to write?"
                 ) from None
             yield
 
@@ -226,7 +229,13 @@ class RunFolder:
         """Reads the summary. Raises DataError if it is missing or invalid, or if the folder is of
         another format."""
         if self._has_file("manifest.json"):
-            self.read_manifest()
+            status = self.read_manifest().get("status", "not known")
+            if not self._has_file("summary.json"):
+                raise DataError(
+                    f"{self.path} has no summary yet, for its run has not finished (its status is "
+                    f"{status}). `memray-eval view {shlex.quote(self.path)}` shows it as far as it "
+                    f"is; `memray-eval resume {shlex.quote(self.path)}` goes on if it was ended"
+                )
         try:
             return Summary.model_validate_json(self._read("summary.json"))
         except ValidationError as error:

@@ -647,10 +647,11 @@ class Summary(Frozen):
     (or a suite about both); `differences` are, for each metric, the other candidates (b) against
     the best (a), at one level for all together. `twins` exist if samples are pairs of one case.
     `intervals` says how those of the figures were measured, `temperatures` at which one each
-    judge was asked. `cost_usd` is that of judge calls in all sessions without `unpriced_calls`;
-    None if no model judged or no price is known. `served_models` answered, by their servers'
-    names; `unknown_marks` counts answers that begin with an unknown mark of thinking. `decided`
-    exists if the run ended early by `stop_at`, `epochs` if samples have several answers each."""
+    judge was asked. `cost_usd` is that of judge calls in all sessions without `unpriced_calls` and
+    what `killed_sessions` paid in their last seconds; None if no model judged or no price is known.
+    `served_models` answered, by their servers' names; `unknown_marks` counts answers that begin
+    with an unknown mark of thinking. `decided` exists if the run ended early by `stop_at`, `epochs`
+    if samples have several answers each."""
 
     run_id: str
     suite: str
@@ -682,6 +683,7 @@ class Summary(Frozen):
     replaced: tuple[Cause, ...] = ()
     cost_usd: float | None = None
     unpriced_calls: int = 0
+    killed_sessions: int = 0
     batches: BatchFigures | None = None
     prompt_cache: PromptCacheUse | None = None
     served_models: tuple[ServedModel, ...] = ()

@@ -153,6 +153,7 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
         ({"tts": "local"}, "affect.tts: 'local' is withdrawn.*openai, off"),
         ({"traits": "judge"}, "affect.judge: .* name it"),
         ({"tts": "loud"}, "affect.tts: 'loud' is no backend"),
+        ({"tts": "loud", "enabled": False}, "affect.tts: .loud. is no backend"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_runs(

@@ -177,7 +177,7 @@ def test_checks_name_what_does_not_hold() -> None:
         "sleepy > 0.5 (given): it is 0.5 over 2 units, judged by computed",
         "sleepy.min >= 1 (given): it is 0 over 2 units, judged by computed",
     ]
-    with pytest.raises(ConfigError, match="no metric 'tone'; it has: sleepy"):
+    with pytest.raises(ConfigError, match="no metric 'tone'; there are: sleepy"):
         done.check("tone > 1")
     with pytest.raises(ConfigError, match="no figure 'average'"):
         done.check("sleepy.average > 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tests.build import finish, go_on
 from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
+from tests.unit.cli.conftest import Call
 
 Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
@@ -155,7 +157,7 @@ def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
     assert len({record.unit_id for record in records(second)}) == len(records(second)) == 40
 
 
-def test_a_budget_is_never_passed_and_the_run_goes_on_with_more(job: Job) -> None:
+def test_a_budget_is_never_passed_and_the_run_goes_on_with_more(job: Job, cli: Call) -> None:
     with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
         options = judged_by(judge, max_output_tokens=200)
         first = finish(
@@ -164,9 +166,18 @@ def test_a_budget_is_never_passed_and_the_run_goes_on_with_more(job: Job) -> Non
         assert first.stopped == "the next judge call does not fit the budget"
         assert 15_000 < judge.input_tokens + judge.output_tokens <= 30_000
         assert first.summary.n_units < 30
-        second = go_on(first.folder.path, settings=["budget.tokens=null"])
+        command = f"memray-eval resume {first.folder.path} --set budget.tokens=60000"
+        assert command == first.resume_command
+        assert any(f"`{command}`" in note for note in first.summary.notes)
+        code, _, errors = cli(*shlex.split(command)[1:], "--json")
+        if code:  # 60,000 were not enough either
+            command = command.replace("60000", "120000")
+            assert command in errors
+            code, _, errors = cli(*shlex.split(command)[1:], "--json")
+        assert code == 0, errors
         assert (len(candidate.requests), len(judge.requests)) == (30, 90)  # none was made twice
-    assert (second.summary.n_units, second.summary.n_failed_units) == (30, 0)
+    second = first.folder.read_summary()
+    assert (second.n_units, second.n_failed_units) == (30, 0)
 
 
 def test_what_would_be_another_run_is_refused(job: Job, tmp_path: Path) -> None:

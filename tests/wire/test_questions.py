@@ -17,6 +17,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import FittedQuestions
 from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume, run
+from memray_eval.judges.limits import breaker
 from memray_eval.metrics.questions import digest_of, question_sets, read_fits, write_fits
 from memray_eval.types import EXISTING, Score
 from tests.build import write_lines
@@ -207,6 +208,22 @@ def test_a_fit_of_something_else_is_refused_before_the_run(
         run(config(tmp_path, server, **keys), lambda line: None, quiet=True)
     assert error in str(raised.value)
     assert server.n_requests == 0
+
+
+def test_a_server_that_is_down_is_named_and_not_the_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(breaker, "UNREACHED_S", 0.2)
+    gone = Provider(lambda body: "", port=9)  # of nobody
+    more = ("--set", "judging.questions.revision=r", "--set", "judging.breaker.probe_s=0.1")
+    assert calibrate(monkeypatch, tmp_path, gone, *more) == 3
+    said = capsys.readouterr().err
+    assert (
+        "lab/tiny: Unavailable: its server was never reached: no answer: 127.0.0.1:9 refused"
+        in said
+    )
+    assert "too few" not in said
+    assert "memray-eval resume" not in said
 
 
 @pytest.mark.parametrize(

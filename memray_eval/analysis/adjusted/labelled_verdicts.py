@@ -167,7 +167,7 @@ def _read_file(metric: str, name: str) -> Calibrations:
             except ValidationError as error:
                 first = next(iter(describe(error, CalibrationFile)), "")
                 raise ConfigError(
-                    f"{path} is no file of `memray-eval calibrate ... --save` ({first})"
+                    f"{path} is no file of `memray-eval calibrate LABELLED --save FILE` ({first})"
                 ) from None
     labels = [
         label
@@ -189,7 +189,7 @@ def _parse_row(path: Path, number: int, row: Mapping[str, Any], metric: str) -> 
             f"{path} has no column {lacking!r}: a table of labels of a run's own answers has "
             f"{UNIT_ID}, {LABEL} (or human, human2, ...), {METRIC} and, if not all were as likely "
             f"to be labelled, {WEIGHT} (1 / that chance); other labelled files go through "
-            "`memray-eval calibrate --save`"
+            "`memray-eval calibrate LABELLED --save FILE`"
         )
     named = metric or str(row.get(METRIC) or "")
     if not named:

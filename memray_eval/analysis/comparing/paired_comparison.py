@@ -31,7 +31,7 @@ from memray_eval.analysis.statistics import (
     win_tie_loss,
 )
 from memray_eval.analysis.where import Codes, Groups, differences_by_group
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, suggest
 from memray_eval.ports import FloatArray
 
 
@@ -91,9 +91,7 @@ def _choose_metrics(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
     """The metrics to compare, in the order asked for, or else in A's."""
     shared = [name for name in a.values if name in b.values]
     if unknown := [name for name in metrics if name not in shared]:
-        raise ConfigError(
-            f"no metric {unknown[0]!r} in common; there are: {', '.join(shared) or 'none'}"
-        )
+        raise ConfigError(f"no metric {unknown[0]!r} in common; {suggest(unknown[0], shared)}")
     return list(metrics) or shared
 
 

@@ -26,6 +26,7 @@ from memray_eval.benchmarks.conversations.conversation import (
     to_question,
 )
 from memray_eval.benchmarks.templates.records import check_own_record, is_own_record
+from memray_eval.errors import reason_of
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
@@ -110,7 +111,7 @@ def read_chat(path: str) -> Conversation:
         with open_reader(*locate(path)) as file:
             raw = json.loads(file.read().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+        raise ValueError(f"{path} cannot be read: {reason_of(error)}") from None
     if not isinstance(raw, list) or not all(isinstance(entry, Mapping) for entry in raw):
         raise ValueError(f"{path}: must be a list of batches")
     sessions, times = list[Session](), Counter[str]()

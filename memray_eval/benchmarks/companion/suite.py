@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from memray_eval.benchmarks import Suite, prompt_text
-from memray_eval.errors import nearest
+from memray_eval.errors import suggest
 from memray_eval.text_processing.sample_text import memory_lines
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
@@ -59,9 +59,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 def _scenario_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     scenario, task = raw.get("scenario"), raw.get("task")
     if scenario and scenario not in SCENARIOS:
-        hint = nearest(scenario, SCENARIOS) if isinstance(scenario, str) else None
-        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(SCENARIOS)}"
-        yield f"scenario: no scenario {scenario!r}; {advice}"
+        yield f"scenario: no scenario {scenario!r}; {suggest(str(scenario), SCENARIOS)}"
     elif task and task != scenario:
         yield f"task: must be the scenario ({scenario!r}), not {task!r}; leave it out"
 

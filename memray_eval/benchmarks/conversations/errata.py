@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Frozen
 
@@ -48,7 +48,7 @@ def read_errata(path: str) -> Mapping[str, Erratum]:
     except FileNotFoundError:
         raise ConfigError(f"errata: no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"errata: cannot read {path}: {error}") from None
+        raise ConfigError(f"errata: cannot read {path}: {reason_of(error)}") from None
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"errata: {path} must be a list of objects with question_id")
     errata: dict[str, Erratum] = {}

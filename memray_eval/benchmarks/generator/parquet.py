@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.storage.paths import locate, whole_file
 from memray_eval.types import Frozen, Sample, dumps
 
@@ -55,7 +55,7 @@ def write(samples: Iterable[Sample], path: str) -> WriteSummary:
         with whole_file(filesystem, inner) as stream:
             return _write_rows(samples, stream)
     except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error}") from None
+        raise ConfigError(f"--out {path}: cannot be written: {reason_of(error)}") from None
 
 
 def _write_rows(samples: Iterable[Sample], stream: Any) -> WriteSummary:

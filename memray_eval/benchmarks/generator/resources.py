@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 from memray_eval.benchmarks.generator.pools import Corpus, Pile, TextUnit, UnitPool
 from memray_eval.benchmarks.generator.prose import paragraph
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
-from memray_eval.errors import DataError
+from memray_eval.errors import DataError, reason_of
 from memray_eval.ports import Tokenizer
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Frozen, Name
@@ -177,6 +177,6 @@ def read_text(path: str) -> str:
         with open_reader(*locate(path)) as file:
             return file.read().decode("utf-8-sig")
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error}") from None
+        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None

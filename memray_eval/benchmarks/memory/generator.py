@@ -178,7 +178,9 @@ def hold_back(made: Iterable[Sample]) -> list[tuple[Sample, Sample]]:
     has neither roles of keys nor what is expected; the key is the whole sample."""
     pairs = []
     for sample in made:
-        digest = blake2b(sample.model_dump_json(exclude_defaults=True).encode(), digest_size=8).hexdigest()
+        digest = blake2b(
+            sample.model_dump_json(exclude_defaults=True).encode(), digest_size=8
+        ).hexdigest()
         about = {**sample.metadata, "canary": CANARY}
         key = sample.model_copy(update={"id": digest, "metadata": about})
         asked = key.model_dump(include={"id", "query", "memory", "history"})

@@ -26,7 +26,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     if "needle" in raw and "tests" in raw:
         raise ValueError(
             "a needle set is no dataset yet: `memray-eval dataset make nolima --needles FILE "
-            "--books FOLDER` makes one of it"
+            "--books FOLDER --out FILE` makes one of it"
         )
     if "sample_id" not in raw:
         check_record(raw, "NoLiMa", {"id": None, "query": None})

@@ -16,7 +16,7 @@ from pyarrow import fs
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates import Template, Wording, check_places, parse_braces
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -47,7 +47,7 @@ def read_text(path: str) -> str:
         with open_reader(*locate(path)) as file:
             return str(file.read().decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"templates: cannot read {path}: {error}") from None
+        raise ConfigError(f"templates: cannot read {path}: {reason_of(error)}") from None
 
 
 def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
         raise ConfigError(
             f"this run may cost about ${estimated.usd:,.2f} ({estimated.calls} judge calls) and "
             "has no budget; set one (--budget-usd, budget.usd), or agree (--yes, confirm=True). "
-            "`memray-eval estimate` shows what it is made of."
+            "`memray-eval estimate JOB` shows what it is made of."
         )
 
 
@@ -195,7 +195,7 @@ def check_scorable(spec: RunSpec) -> None:
     if names and names == set(spec.judges) and len(spec.unscored) == len(spec.judges):
         raise ConfigError(
             f"nothing would be scored: {', '.join(spec.unscored)} need a judge; name one with "
-            "--judge PROVIDER/MODEL, or write the answers alone with `memray-eval generate`"
+            "--judge PROVIDER/MODEL, or write the answers alone with `memray-eval generate JOB`"
         )
 
 

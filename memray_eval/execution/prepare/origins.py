@@ -16,7 +16,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import HUB, entries, read_header, whole
-from memray_eval.errors import nearest
+from memray_eval.errors import suggest
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Frozen
@@ -73,8 +73,7 @@ def follow_origin(
     if suite is None or "suite" in explicit:
         same = config.suite == suite
     elif isinstance(suite, str) and not origin.is_run and suite not in all_suites():
-        close = nearest(suite, all_suites())
-        hint = f"did you mean {close!r}?" if close else f"there are: {', '.join(all_suites())}"
+        hint = suggest(suite, all_suites())
         unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({hint})"
         return config, [] if "metrics" in explicit else [unknown]
     elif "suite" in set_keys and "metrics" not in explicit and config.suite != suite:

@@ -60,6 +60,7 @@ def resolve(
     metrics. A resumed run has `kept` these judges, by metric. Raises ConfigError
     for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
     that is missing."""
+    _check_affect_values(config)
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
@@ -260,12 +261,11 @@ def _assign_one(key: str, model: str, why: str, roster: Roster) -> JudgeAssignme
     return JudgeAssignment(metric=key, judge=judge, why=why, successions=gone, heirs=heirs)
 
 
-def check_affect(spec: RunSpec) -> None:
-    """Raises ConfigError for weights, backends or keys that would fail every sample."""
-    affect = spec.affect
-    if not spec.adds_affect:
-        return
-    normalised_weights(affect.speech_weight, affect.text_weight)
+def _check_affect_values(config: RunConfig) -> None:
+    """Raises ConfigError for weights and backends that there are not, also if affect is off."""
+    affect = config.affect
+    if affect.enabled or affect.speech_weight or affect.text_weight:
+        normalised_weights(affect.speech_weight, affect.text_weight)
     for key, name, backends in (
         ("emotion", affect.emotion, (JUDGE, f"{TRANSFORMERS}MODEL", OFF)),
         ("speech", affect.speech, (f"{TRANSFORMERS}MODEL", "openai", "uniform")),
@@ -276,6 +276,13 @@ def check_affect(spec: RunSpec) -> None:
         if name not in backends and not (is_model and f"{TRANSFORMERS}MODEL" in backends):
             reason = WITHDRAWN.get(name, "is no backend")
             raise ConfigError(f"affect.{key}: {name!r} {reason}; there are: {', '.join(backends)}")
+
+
+def check_affect(spec: RunSpec) -> None:
+    """Raises ConfigError for a key that speech needs and that is not set."""
+    affect = spec.affect
+    if not spec.adds_affect:
+        return
     synthesis = choose_synthesis(affect.tts, affect.base_url)
     if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -129,10 +130,11 @@ def scan_dataset(
         shown = "\n".join(f"  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         if (n_more := len(problems) - SHOWN_PROBLEMS) > 0:
             shown += f"\n  ... and {n_more} more"
+        rows = f"{shlex.quote(read.dataset)} --suite {read.reader.suite}"
         raise DataError(
             f"{read.dataset}: {scanned.n_invalid} invalid samples, nothing was run:\n{shown}\n"
-            "Mend them (`memray-eval dataset validate` lists all), or run the others with "
-            "--skip-invalid."
+            f"Mend them (`memray-eval dataset validate {rows}` lists all), or run "
+            "the others with --skip-invalid."
         )
     if not scanned.n_samples:
         raise DataError(f"{read.dataset} holds no valid sample")

@@ -202,7 +202,7 @@ def _connect(address: str) -> None:
     except ValueError as error:
         raise ConfigError(
             f"cluster.address {address!r}: write auto, or HEAD:6379. For a cluster that this "
-            "machine is no part of there is `memray-eval submit --address http://HEAD:8265`. "
+            "machine is no part of there is `memray-eval submit JOB --address http://HEAD:8265`. "
             f"({str(error).partition(chr(10))[0]})"
         ) from None
     except (

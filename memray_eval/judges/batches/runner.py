@@ -30,7 +30,7 @@ from memray_eval.judges.batches.port import (
 )
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.limits.budget import NOTHING, BudgetPort, Spending
+from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
@@ -293,7 +293,7 @@ class BatchRunner:
                 queue.spool.waiting.appendleft(packed)
                 return None  # what those do not spend comes back
             if packed.n_calls == 1:
-                raise BudgetSpent("the next batch of judge calls does not fit the budget")
+                raise BudgetSpent(f"the next batch of judge calls {NO_MONEY}")
             packed = queue.spool.halve(packed)
         packed.ticket = ticket
         return packed

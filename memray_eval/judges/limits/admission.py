@@ -20,7 +20,7 @@ from memray_eval.judges.call_metrics import (
     LimitSource,
 )
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.budget import BudgetPort, spending_of
+from memray_eval.judges.limits.budget import NO_MONEY, BudgetPort, spending_of
 from memray_eval.judges.limits.limiter_member import (
     NOTHING,
     AdmissionOptions,
@@ -168,7 +168,7 @@ class AdmissionController:
             return
         most = CallCost(permit.estimate.input_tokens * 1.2, float(self._options.max_output_tokens))
         if not (ticket := await self._budget.reserve(spending_of(most, self._price))):
-            raise BudgetSpent("the next judge call does not fit the budget")
+            raise BudgetSpent(f"the next judge call {NO_MONEY}")
         try:
             yield
         finally:
@@ -184,7 +184,8 @@ class AdmissionController:
             except JudgeError as error:
                 if self._options.in_pool:
                     raise MemberRests from None
-                error.is_stalled = isinstance(error, QuotaExhausted)
+                is_quota = isinstance(error, QuotaExhausted)
+                error.is_stalled = is_quota or self._breaker.is_unreached
                 raise
             if wait_s <= 0:
                 return sent_at

@@ -26,6 +26,7 @@ from memray_eval.judges.limits.limiter_member import Rest
 # No verdict, but somebody answered.
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)
 # Asking again does not help until somebody mends it.
+UNREACHED_S = 16.0  # after so long, a judge that was never reached is taken for none
 FATAL = (Unauthorised, UnknownModel, WrongAddress, QuotaExhausted)
 
 
@@ -61,6 +62,20 @@ class Breaker:
         self._others = others
         self._failures = self._fatals = self._in_flight = 0
         self._outage: _Outage | None = None
+        self._is_reached = False
+
+    @property
+    def is_unreached(self) -> bool:
+        """True if it is open, and there never was a connection to the judge's server."""
+        return self._outage is not None and not self._is_reached
+
+    @property
+    def _outage_s(self) -> float:
+        """How long calls wait while it is open; a patience above the usual counts in any case."""
+        longest_s = self._config.outage_s
+        if self._is_reached or longest_s > BreakerConfig().outage_s:
+            return longest_s
+        return min(longest_s, UNREACHED_S)
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +96,7 @@ class Breaker:
         left_s = self._config.probe_s if outage.is_probing else outage.probe_at_s - now_s
         if left_s <= 0:
             return None
-        is_long = now_s - outage.since_s > self._config.outage_s
+        is_long = now_s - outage.since_s > self._outage_s
         return Rest(left_s, outage.cause, is_final=outage.is_fatal or is_long)
 
     def admit(self) -> float:
@@ -89,7 +104,8 @@ class Breaker:
         one probe.
 
         While it is open and no probe is due, raises what opened it (one of FATAL), or Unavailable
-        once it has been open for longer than `outage_s`."""
+        once it has been open for longer than `outage_s`, or for UNREACHED_S if the judge was never
+        reached."""
         outage = self._outage
         if outage is None:
             self._in_flight += 1
@@ -101,22 +117,27 @@ class Breaker:
             return 0.0
         if outage.is_fatal:
             raise type(outage.cause)(f"{self._name} is not asked for now: {outage.cause}")
-        if now_s - outage.since_s > self._config.outage_s:
+        if now_s - outage.since_s > self._outage_s:
+            if self.is_unreached:
+                raise Unavailable(
+                    f"its server was never reached: {outage.cause}. Start it, or mend its address "
+                    "(servers, judging.base_urls); `memray-eval doctor JOB` asks it"
+                )
             raise Unavailable(
                 f"{self._name} has not answered for {_span_text(self._config.outage_s)}; calls "
                 "fail until it does"
             )
         # A probe that is out may bring good news at any time: look again soon, not after a pause
         # that has grown long.
-        return (
-            min(self._config.probe_s, outage.pause_s)
-            if outage.is_probing
-            else outage.probe_at_s - now_s
-        )
+        if outage.is_probing:
+            return min(self._config.probe_s, outage.pause_s)
+        end_s = outage.since_s + self._outage_s if self.is_unreached else outage.probe_at_s
+        return min(outage.probe_at_s, end_s + 0.01) - now_s
 
     def record_success(self) -> None:
         """A call was answered. Also one from before the opening: whoever answers is alive."""
         self._failures = self._fatals = 0
+        self._is_reached = True
         if self._outage is not None:
             outage_s = self._clock() - self._outage.since_s
             self._say(f"{self._name}: answers again after {_span_text(outage_s)}")
@@ -128,6 +149,7 @@ class Breaker:
         JudgeError) changes no count, but a probe that ends in it has failed."""
         if isinstance(error, ALIVE):
             return self.record_success()
+        self._is_reached |= not error.is_unreached
         if self._outage is None:
             self._count(error)
             if self._fatals >= self._config.fatal:

@@ -55,6 +55,7 @@ class Spending(Frozen):
 
 
 NOTHING = Spending()
+NO_MONEY = "does not fit the budget"  # of what stopped a run
 # Of the budget: what a kill may count too much, so that not every call has to wait for a write.
 AHEAD = 0.001
 # A call waits for what others may give back, a batch does not, and one that is under way is paid

@@ -99,7 +99,7 @@ class Notices:
             f"calls wait for {describe_limit(held_by)}, which is only assumed (the judge table's, "
             "of a beginner's account): the provider has not told its own. If yours allows more, "
             f"raise it: --set 'judging.limits={{{self._name}: {{{held_by.lane}: NUMBER}}}}', also "
-            "with `memray-eval resume`"
+            "with `memray-eval resume latest`"
         )
 
     def report_lower_limits(self, stated: RateLimits) -> None:

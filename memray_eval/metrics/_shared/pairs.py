@@ -39,7 +39,7 @@ def applies(sample: Sample) -> str | None:
     """The reason why a sample is not judged: it is no pair, or one of the two gave no answer."""
     pair = pair_of(sample)
     if pair is None:
-        return "the sample is no pair of answers; `memray-eval pairwise` makes them of runs"
+        return "the sample is no pair of answers; `memray-eval pairwise RUN_A RUN_B` makes pairs"
     missing = (
         f"{answer.candidate}: {answer.kind} {answer.why}".strip() for answer in pair.unanswered
     )

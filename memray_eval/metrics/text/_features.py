@@ -38,7 +38,7 @@ from operator import itemgetter, mul
 from typing import NamedTuple
 
 from memray_eval.config.sections import WordList
-from memray_eval.errors import ConfigError, nearest
+from memray_eval.errors import ConfigError, suggest
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.text_processing.matching import mark_blocks
 from memray_eval.types import Response, Sample
@@ -467,9 +467,7 @@ def check_weights(weights: Mapping[str, float]) -> dict[str, float]:
     and weights that don't sum to 1."""
     for name, weight in weights.items():
         if name not in WEIGHTS:
-            hint = nearest(name, WEIGHTS)
-            meant = f"; did you mean {hint!r}?" if hint else f"; there are: {', '.join(WEIGHTS)}"
-            raise ConfigError(f"text weights: no score {name!r}{meant}")
+            raise ConfigError(f"text weights: no score {name!r}; {suggest(name, WEIGHTS)}")
         if (
             isinstance(weight, bool)
             or not isinstance(weight, int | float)

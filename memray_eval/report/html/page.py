@@ -137,7 +137,7 @@ def _render(
             "agreements": list(view_model.agreements(shown)),
             "generation": list(generation_sections(shown)),
             "cost": list(cost.tables()),
-            "failed_calls": failed.section(),
+            "failed_calls": list(failed.sections()),
             "stages": stages(manifest),
             "timelines": list(timelines(manifest)),
             "calls": calls(manifest),

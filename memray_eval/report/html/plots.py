@@ -84,6 +84,7 @@ def _text(
 
 
 _SCALE = Axis(0.0, 1.0, 8, 232)  # the axis that all rows of a table of figures share
+_LETTER = 9  # pixels of a letter's width, about
 _LANE = 13  # pixels for one candidate in such a row
 
 
@@ -240,14 +241,15 @@ def forest_row(
 
 
 def forest_axis(axis: Axis) -> Markup:
-    """The scale below such rows, in percent."""
+    """The scale below such rows, in percent, with as many labels as have room."""
     width = axis.end + axis.start
-    parts = []
-    for value in ticks(axis.low, axis.high, 4):
-        at, text = axis.at(value), f"{value * 100:+g}%" if value else "0"
-        reach = 4 * len(text)  # half of the text's width, about
-        anchor = "start" if at < reach else "end" if at > width - reach else "middle"
-        parts.append(_text(text, {"start": 0.0, "end": width, "middle": at}[anchor], 14, anchor))
+    for about in (4, 2, 1):
+        texts = {axis.at(v): f"{v * 100:+g}%" if v else "0" for v in ticks(*axis[:2], about)}
+        room = (axis.end - axis.start) / max(1, len(texts) - 1)
+        if (widest := _LETTER * max(map(len, texts.values()))) + axis.start < room:
+            break
+    middles = {min(max(at, widest / 2), width - widest / 2): text for at, text in texts.items()}
+    parts = [_text(text, at, 14) for at, text in middles.items()]
     return drawing(width, 20, "percent of the metric's scale", parts, "forest")
 
 

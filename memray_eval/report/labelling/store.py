@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.types import Frozen, Name
 
 FILE = "labels.jsonl"
@@ -74,7 +74,8 @@ class LabelStore:
                 os.close(file)
         except OSError as error:
             raise ConfigError(
-                f"the label cannot be written to {self._path}: {error}; nothing was kept of it"
+                f"the label cannot be written to {self._path}: {reason_of(error)}; "
+                "nothing was kept of it"
             ) from None
         self.refresh()
 
@@ -88,7 +89,7 @@ class LabelStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise ConfigError(f"{self._path} cannot be read: {error}") from None
+            raise ConfigError(f"{self._path} cannot be read: {reason_of(error)}") from None
         lines = data[: data.rfind(b"\n") + 1]
         self._read_up_to += len(lines)
         for line in lines.splitlines():

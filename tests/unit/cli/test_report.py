@@ -18,6 +18,13 @@ def test_a_manifest_that_is_none_is_said(cli: Call, tmp_path: Path, manifest: st
     assert (code, "manifest.json is not JSON of a run" in error) == (2, True)
 
 
+def test_a_run_that_has_not_finished_names_the_way_on(cli: Call, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", plain_records(3), 3)
+    (tmp_path / "run" / "summary.json").unlink()
+    code, _, error = cli("report", str(tmp_path / "run"))
+    assert (code, f"`memray-eval resume {tmp_path / 'run'}`" in error) == (2, True)
+
+
 @pytest.mark.parametrize("form", ["--csv", "--parquet", "--evaluation", "--benchmark"])
 def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(
     cli: Call, tmp_path: Path, form: str

@@ -13,7 +13,6 @@ from memray_eval.config.sections import CountRange, EngineConfig, least_of, most
 from memray_eval.errors import ConfigError
 
 JOB = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]}
-HINT = "; write a number from 1 up, or a range such as {min: 1, max: 8}"
 
 
 def loaded(tmp_path: Path, section: str, key: str, value: Any) -> Any:
@@ -44,16 +43,16 @@ def test_a_number_or_a_range(
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (0, "Input should be greater than or equal to 1"),
-        (-2, "Input should be greater than or equal to 1"),
-        ("two", "Input should be a valid integer, unable to parse string as an integer"),
-        (1.5, "Input should be a valid integer, got a number with a fractional part"),
-        ([1, 8], "Input should be a valid integer"),
-        ({"min": 4, "max": 2}, "min is 4, which is more than max, 2"),
-        ({"min": 0, "max": 2}, "min: Input should be greater than or equal to 1"),
-        ({"min": 1, "max": "many"}, "max: Input should be a valid integer, unable to parse"),
-        ({"min": 1}, "max: missing"),
-        ({"min": 1, "mx": 8}, "mx: no such key; did you mean 'max'?"),
+        (0, ": must be 1 or more or a mapping of keys, not 0"),
+        (-2, ": must be 1 or more or a mapping of keys, not -2"),
+        ("two", ": must be a whole number or a mapping of keys, not text"),
+        (1.5, ": must be a whole number or a mapping of keys, not 1.5"),
+        ([1, 8], ": must be a whole number or a mapping of keys, not a list"),
+        ({"min": 4, "max": 2}, ": min is 4, which is more than max, 2"),
+        ({"min": 0, "max": 2}, ".min: must be 1 or more, not 0"),
+        ({"min": 1, "max": "many"}, ".max: must be a whole number, not text"),
+        ({"min": 1}, ".max: missing"),
+        ({"min": 1, "max": 8, "mx": 8}, ".mx: no such key; did you mean 'max'?"),
     ],
 )
 def test_what_is_neither_is_told_of_once(
@@ -62,8 +61,7 @@ def test_what_is_neither_is_told_of_once(
     with pytest.raises(ConfigError) as raised:
         loaded(tmp_path, section, key, value)
     (line,) = [line for line in str(raised.value).splitlines() if key in line]
-    assert f"{section}.{key}: {message}" in line
-    assert line.endswith(HINT)
+    assert line.strip() == f"{section}.{key}{message}"
     assert "CountRange" not in str(raised.value)
 
 

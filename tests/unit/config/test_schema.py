@@ -74,7 +74,19 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         ("- a\n", [], "must hold a mapping"),
         (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
         ("dataset: d\n", [], "candidates: missing"),
-        (MINIMAL, ["engine.replicas=0"], "engine.replicas: Input should be greater than or equal"),
+        (MINIMAL, ["judge=7"], "judge: must be text or a list or a mapping of keys, not 7"),
+        (MINIMAL, ["judge={empathy: 7}"], "judge.empathy: must be text or a list, not 7"),
+        (MINIMAL, ["judge=[openai/a, 3]"], "judge.1: must be text, not 3"),
+        (MINIMAL, ["judge=[openai/a, openai/b, openai/a]"], "judge: openai/a is named 2 times"),
+        (
+            MINIMAL,
+            ["judging.fallbacks=[openai/a, openai/a]"],
+            "judging.fallbacks: openai/a is",
+        ),
+        (MINIMAL, ["candidates=[]"], "candidates: at least 1 must be named"),
+        (MINIMAL, ["executor=loca"], "or 'ray'; did you mean 'local'?"),
+        (MINIMAL, ["servers={lab: {url: 3}}"], "servers.lab.url: must be text, not 3"),
+        (MINIMAL, ["engine.replicas=0"], "engine.replicas: must be 1 or more or"),
         (MINIMAL, ["judging.base_urls={azure: x}"], "judging.base_urls.azure"),
         (MINIMAL, ["engine"], "write key.path=value"),
         (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1"),
@@ -92,8 +104,12 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         ),
         (SWEEP, ["candidates.0.temperatures=[0.5, 0.5]"], "two have the name 'a-t0.5'"),
         (SWEEP, ["candidates.1.name=a-t0.5"], "two have the name 'a-t0.5'"),
-        (SWEEP, ["candidates.0.temperatures=[3]"], "candidates.0.temperatures.0: Input should be"),
-        (SWEEP, ["candidates.0.temperatures=[]"], "candidates.0.temperatures: Tuple should have"),
+        (
+            SWEEP,
+            ["candidates.0.temperatures=[3]"],
+            "candidates.0.temperatures.0: must be 2 or less, not 3",
+        ),
+        (SWEEP, ["candidates.0.temperatures=[]"], "candidates.0.temperatures: at least 1"),
         (SWEEP, ["candidates.0.sampling.temperature=1"], "temperatures and sampling.temperature"),
         (SWEEP, ["candidates.1.prompts=[x]", "candidates.1.prompt=y"], "candidates.1: prompts and"),
         (SWEEP, ["candidates.0.temperatuers=[1]"], "did you mean 'temperatures'?"),
@@ -210,7 +226,7 @@ def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
     assert load_config(path, settings=["transitions=extended"]).metric_options == MetricOptions(
         transitions="extended"
     )
-    with pytest.raises(ConfigError, match="transitions: Input should be 'strict' or 'extended'"):
+    with pytest.raises(ConfigError, match="transitions: must be 'strict' or 'extended'"):
         load_config(path, settings=["transitions=wide"])
 
 

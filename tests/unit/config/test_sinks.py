@@ -52,7 +52,7 @@ def test_a_folder_is_found_from_the_job_s_and_stays_in_the_config(tmp_path: Path
         ("[{kind: otlp, endpont: x}]", "sinks.0.endpont: no such key; did you mean 'endpoint'?"),
         ("[{kind: otlp, uri: x}]", "sinks.0: uri: a sink of kind otlp takes endpoint"),
         ("[{kind: mlflow, dir: x}]", "sinks.0: dir: a sink of kind mlflow takes uri, experiment"),
-        ("3", "sinks: Input should be a valid tuple"),
+        ("3", "sinks: must be a list, not 3"),
     ],
 )
 def test_a_mistake_names_the_key_and_what_there_is(

@@ -4,12 +4,21 @@ no book was kept."""
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from memray_eval.execution.spending import SpendingBook, spending_in_scores, spending_so_far
-from memray_eval.judges.limits.budget import Spending
+from memray_eval.config.sections import Budget
+from memray_eval.execution import spending
+from memray_eval.execution.spending import (
+    SpendingBook,
+    killed_sessions,
+    resume_command,
+    spending_in_scores,
+    spending_so_far,
+)
+from memray_eval.judges.limits.budget import NO_MONEY, Spending
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Score, Usage
@@ -70,3 +79,43 @@ def test_a_book_that_cannot_be_read_or_written_costs_no_call(
 
 def test_an_empty_folder_has_spent_nothing(tmp_path: Path) -> None:
     assert spending_so_far(RunFolder(str(tmp_path)), sessions=1) == Spending()
+
+
+@pytest.mark.parametrize("paid_usd", [7.0, 0.5])
+def test_what_a_killed_session_paid_is_in_the_sum(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, paid_usd: float
+) -> None:
+    monkeypatch.setattr(spending, "BOOK_S", 0.01)
+    file = Path(folder.path) / "spending.json"
+    with SpendingBook(folder.path, session=1).kept(lambda: Spending(usd=paid_usd)):
+        while not file.exists():
+            time.sleep(0.01)
+        open_book = file.read_text()
+    assert killed_sessions(folder, 1) == 0
+    file.write_text(open_book)  # kill -9
+    assert killed_sessions(folder, 1) == 1
+    known = max(paid_usd, 1.875)
+    assert spending_so_far(folder, 1).usd == known
+    with SpendingBook(folder.path, session=2).kept(lambda: Spending(usd=1.0)):
+        pass
+    assert spending_so_far(folder, 2).usd == known + 1.0
+    assert killed_sessions(folder, 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "stopped", "options"),
+    [
+        (Budget(usd=0.5), f"the next judge call {NO_MONEY}", " --set budget.usd=1"),
+        (Budget(usd=0.0), f"the next judge call {NO_MONEY}", " --set budget.usd=1"),
+        (
+            Budget(usd=2.0, tokens=100),
+            f"the next judge call {NO_MONEY}",
+            " --set budget.usd=4 --set budget.tokens=200",
+        ),
+        (Budget(usd=2.0), "the judge answers no more", ""),
+        (Budget(), None, ""),
+    ],
+)
+def test_the_way_on_from_a_stop(budget: Budget, stopped: str | None, options: str) -> None:
+    command = resume_command(RunFolder("my runs/r"), budget, stopped)
+    assert command == f"memray-eval resume 'my runs/r'{options}"

@@ -19,6 +19,7 @@ from memray_eval.analysis.scores import read_scores
 from memray_eval.benchmarks import get_suite
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics
+from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.brief import render_brief
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
@@ -189,6 +190,29 @@ def test_twelve_metrics_are_one_screen(n_failed: int) -> None:
     assert "The run is in results/memory-x" in screen
     assert len([line for line in lines if line.startswith("  memray-eval ")]) == 2
     assert ("memray-eval resume results/memory-x" in screen) == bool(n_failed)
+
+
+@pytest.mark.parametrize(
+    ("cause", "resumes"),
+    [("Unavailable: 503", True), ("TimeoutError: mine", True), ("KeyError: 'my metric'", False)],
+)
+@pytest.mark.parametrize("n_candidates", [1, 2])
+def test_a_run_of_which_all_failed_compares_nothing(
+    cause: str, resumes: bool, n_candidates: int
+) -> None:
+    failed = Cause(cause=cause, n_units=400, example="x", unit_id="u")
+    full = full_summary(400, candidates(n_candidates))
+    n = full.n_units
+    summary = full.model_copy(update={"n_failed_units": n, "causes": (failed,)})
+    screen = " ".join(render_brief(summary, "results/x").split())
+    assert f"All {n:,} units failed: {cause}. What there is of" in screen
+    assert "is better than" not in screen
+    assert ("memray-eval resume results/x" in screen) == resumes
+    unscored = tuple(metric.model_copy(update={"n_scored": 0}) for metric in full.metrics)
+    generation = full.candidates[0].model_copy(update={"no_answer": {"limit": 3}})
+    gone = full.model_copy(update={"metrics": unscored, "candidates": (generation,)})
+    (line, *_) = no_answer_lines(gone)
+    assert line.endswith(", not scored")
 
 
 @pytest.mark.parametrize("n_candidates", [1, 2, 4])

@@ -266,6 +266,34 @@ def test_a_probe_that_ends_in_an_unknown_error_has_failed() -> None:
     assert scene.breaker.admit() == 10
 
 
+@pytest.mark.parametrize(
+    ("before", "outage_s", "waits_s"),
+    [
+        ([], 300, 16),  # nobody was ever there
+        ([], 10, 10),
+        ([], 600, 600),  # its user knows that it starts slowly
+        ([None], 300, 300),
+        ([JudgeError("400")], 300, 300),  # somebody says that
+    ],
+)
+def test_a_judge_that_was_never_reached_is_waited_for_a_short_time(
+    before: list[JudgeError | None], outage_s: float, waits_s: float
+) -> None:
+    gone = Unavailable("refused")
+    gone.is_unreached = True
+    scene = Scene(BreakerConfig(outage_s=outage_s, longest_probe_s=1000, probe_s=1000))
+    scene.call(*before, *[gone] * 20)
+    assert scene.breaker.is_unreached == (not before)
+    scene.clock.now_s += waits_s - 0.1
+    assert scene.breaker.admit() > 0
+    scene.clock.now_s += 0.2
+    with pytest.raises(Unavailable, match="has not answered" if before else "was never reached"):
+        scene.breaker.admit()
+    scene.clock.now_s += 1000
+    scene.call(None)
+    assert not scene.breaker.is_open
+
+
 SMALL = BreakerConfig(failures=3, fatal=2, probe_s=5, longest_probe_s=30, outage_s=60)
 ENDS: dict[str, JudgeError | None] = {
     "down": DOWN,

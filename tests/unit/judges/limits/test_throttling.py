@@ -252,7 +252,7 @@ def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(hel
         "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge "
         "table's, of a beginner's account): the provider has not told its own. If yours allows "
         "more, raise it: --set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with "
-        "`memray-eval resume`"
+        "`memray-eval resume latest`"
     ]
 
 

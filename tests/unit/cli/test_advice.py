@@ -1,0 +1,69 @@
+"""Every command that the product prints as advice is one that the command line takes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from memray_eval.cli import app
+from tests.conftest import REPOSITORY
+
+FILLED = "1"  # in the place of what is known only when it is printed
+_COMMAND = re.compile(r"`memray-eval ([^`]+)`")
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """The strings of a module without its docstrings, what is formatted into them filled."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if id(node) in docstrings:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else FILLED
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def advice() -> dict[str, str]:
+    """By command, the file that prints it."""
+    found = {}
+    for file in sorted((REPOSITORY / "memray_eval").rglob("*.py")):
+        for text in texts(ast.parse(file.read_text("utf-8"))):
+            for command in _COMMAND.findall(" ".join(text.split())):
+                found.setdefault(command, str(file.relative_to(REPOSITORY)))
+    return found
+
+
+ADVICE = advice()
+
+
+def parse(words: list[str]) -> None:
+    """Raises click's UsageError, as the command line would."""
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        if words == ["--help"]:
+            return
+        name, *words = words
+        assert name in command.commands, f"no command {name}"
+        command = command.commands[name]
+    command.make_context(str(command.name), words)
+
+
+@pytest.mark.parametrize("command", ADVICE)
+def test_a_command_that_is_advised_parses(command: str) -> None:
+    runnable = command.partition(" > ")[0]
+    parse(shlex.split(re.sub(rf"^{FILLED}(?= )", "run", runnable)))
+
+
+def test_advice_is_found() -> None:
+    assert len(ADVICE) > 20
+    assert Path(ADVICE["doctor JOB"]).name == "breaker.py"
