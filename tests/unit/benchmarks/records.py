@@ -194,7 +194,7 @@ def sample_of(name: str, path: str = "", **changes: Any) -> Sample:
     return Sample.model_validate({"id": "1", **adapted(name, path, **changes), "suite": suite})
 
 
-def asked(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = None) -> str:
+def sent(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = None) -> str:
     """The text of the only message."""
     (message,) = get_suite(sample.suite, templates).prompt(sample, candidate).messages
     return message.content
