@@ -170,9 +170,9 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
     failed = [record for record in records(done) if record.is_failed]
     assert [record.sample.query for record in failed] == [marked]
     assert failed[0].response is not None
-    said = "JudgeError: the provider answered 400 (code 400, type scripted)"
-    assert str(failed[0].response.error).startswith(said)
-    assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, said)]
+    error = "JudgeError: the provider answered 400 (code 400, type scripted)"
+    assert str(failed[0].response.error).startswith(error)
+    assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, error)]
     assert {score.status for score in failed[0].scores} == {"error"}
     relevance = next(metric for metric in done.summary.metrics if metric.metric == "relevance")
     assert (relevance.n, relevance.n_scored, relevance.n_failed, relevance.coverage) == (
