@@ -137,9 +137,9 @@ def at(
     **values: Any,
 ) -> Cases:
     """The JSON value with each of these at a place in it, all expected to come to the same."""
-    place = ".".join(map(str, path))
+    dotted = ".".join(map(str, path))
     return {
-        f"{place} {name}": (wrap(changed(whole, path, value)), expected)
+        f"{dotted} {name}": (wrap(changed(whole, path, value)), expected)
         for name, value in values.items()
     }
 
