@@ -18,7 +18,7 @@ from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table
 from memray_eval.types import Record
-from tests.build import finish
+from tests.build import echo_memory, finish
 from tests.conftest import shipped_samples
 from tests.servers.provider import Fault, serving
 
@@ -35,14 +35,6 @@ def records(finished: RunResult) -> list[Record]:
 
 def user_text(body: dict[str, Any]) -> str:
     return str(body["messages"][-1]["content"])
-
-
-def echo_memory(body: dict[str, Any]) -> str:
-    """Cites the first two lines of the profile, so that every sample has something to score."""
-    lines = [
-        line[2:] for line in body["messages"][0]["content"].splitlines() if line.startswith("- ")
-    ]
-    return " ".join(f"Your {line}." for line in lines[:2]) + " Rest more."
 
 
 @pytest.fixture(scope="module")
