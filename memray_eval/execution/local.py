@@ -40,7 +40,7 @@ from memray_eval.execution.run_plan import Group, RunPlan
 from memray_eval.execution.services import JudgeServices, service_options, start_services
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.types import EXISTING
 

@@ -41,7 +41,7 @@ import yaml
 from pyarrow import fs
 from pydantic import ValidationError
 
-from memray_eval.config.strict_yaml import parse_yaml
+from memray_eval.config.problems import parse_yaml
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.parts import (
     Part,
@@ -57,12 +57,12 @@ from memray_eval.results.parts import (
 )
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
 from memray_eval.storage.leases import hold_lease, taken_over_error
-from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import (
     GCS,
     REQUESTS_AT_ONCE,
     is_object_store,
     locate,
+    map_ahead,
     translate_cloud_errors,
     whole_file,
     write_whole,

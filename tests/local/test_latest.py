@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from memray_eval.cli import app, main
 from memray_eval.errors import DataError
-from memray_eval.results.latest import find_run, names_like
+from memray_eval.results.lookup import find_run, names_like
 
 WITHIN_S = 60
 TAKES_A_RUN = {"report", "compare", "evaluate", "pairwise", "resume", "send", "view"}

@@ -11,7 +11,7 @@ from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig, Provider, RateLimits
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.ports import Judge
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from tests.fake_judges import build_judge
 from tests.servers.provider import Limits, serving
 from tests.wire.test_environment import MESSAGES, Rating

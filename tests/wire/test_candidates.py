@@ -10,7 +10,7 @@ import pytest
 
 from memray_eval.config.sections import ServerConfig
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.provider import Answer, Provider, Raw, serving
 

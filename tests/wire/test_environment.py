@@ -13,7 +13,7 @@ from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.sections import JudgingConfig, RateLimits
 from memray_eval.errors import JudgeStalled, QuotaExhausted
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
 from tests.fake_judges import MemoryStore, build_judge
 from tests.servers.provider import Fault, Provider, serving

@@ -14,7 +14,7 @@ import pytest
 from memray_eval.config.sections import JudgingConfig, NamedServer, ServerConfig
 from memray_eval.errors import JudgeError
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.parameters import LocalParameters
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import build_judge

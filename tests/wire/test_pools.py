@@ -16,7 +16,7 @@ from memray_eval.config.sections import BreakerConfig, JudgePrice, JudgingConfig
 from memray_eval.errors import JudgeError, Unauthorised
 from memray_eval.judges.call_metrics import CallMetrics
 from memray_eval.ports import Verdict
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
 from tests.fake_judges import MemoryStore, build_judge
 from tests.servers.provider import Fault, Limits, Provider, serving

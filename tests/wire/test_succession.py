@@ -18,7 +18,7 @@ from memray_eval.judges.model_table import load_table
 from memray_eval.judges.router import assign_judges
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from tests.fake_judges import MemoryStore
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Raw, serving

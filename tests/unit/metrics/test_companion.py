@@ -26,7 +26,7 @@ from memray_eval.metrics.companion._judgment import (
     CompanionJudgment,
     stated_figures,
 )
-from memray_eval.metrics.companion._metric import (
+from memray_eval.metrics.companion.dimensions import (
     aggregate_overall,
     measure_dimension,
     measure_overall,

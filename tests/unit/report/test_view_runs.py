@@ -27,8 +27,7 @@ from memray_eval.report.view.parquet_parts import list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_list import OpenedRuns, UnknownRun
 from memray_eval.report.view.run_rows import RunReader, RunRow
-from memray_eval.results.holder_watch import HolderWatch
-from memray_eval.results.latest import holds_runs
+from memray_eval.results.lookup import HolderWatch, holds_runs
 from memray_eval.results.run_folder import SPENDING, RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import candidates, hostile_records, plain_records, record, write_run

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from memray_eval.errors import ConfigError
-from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp import make_events, make_request, make_resource
 from memray_eval.sinks.otlp_address import find_address
+from memray_eval.sinks.sending import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.types import Record, Score
 from tests.unit.sinks.rows import to_row
 
