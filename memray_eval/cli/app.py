@@ -13,7 +13,7 @@ import typer
 
 from memray_eval._version import __version__
 from memray_eval.cli.options import flag, option
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 
 if TYPE_CHECKING:
     from memray_eval.results.run_folder import RunFolder

@@ -14,7 +14,7 @@ import typer
 from memray_eval.cli.app import CLUSTER, app, say, show
 from memray_eval.cli.options import CONFIG, JobOptions, argument, flag, option, takes
 from memray_eval.results.run_folder import new_run_id
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 
 if TYPE_CHECKING:
     from memray_eval.submission.jobs import Jobs

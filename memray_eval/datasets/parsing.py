@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.config.problems import nearest
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen, Sample
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200

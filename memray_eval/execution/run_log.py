@@ -26,7 +26,7 @@ from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.errors import EvalError, describe_error
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 
 PACKAGE = "memray_eval"
 # What a person was shown while the run went on (a judge is down, a limit was learnt), as entries.

@@ -29,7 +29,7 @@ from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.router import calls_a_record
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import import_ahead, send_run, write_summary
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
 logger = logging.getLogger(__name__)

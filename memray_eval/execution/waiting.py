@@ -12,7 +12,7 @@ from typing import IO, TypeAlias
 
 from rich.console import Console
 
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 
 # Around what a run waits for, with its name
 Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]

@@ -13,7 +13,7 @@ from textwrap import dedent, wrap
 
 from pydantic import TypeAdapter
 
-from memray_eval.config.problems import parse_yaml
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics.questions import question_sets
 from memray_eval.types import Frozen, Response, Sample

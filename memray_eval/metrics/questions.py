@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from memray_eval.config.problems import parse_yaml
 from memray_eval.config.sections import FittedQuestions, JudgingConfig, Jury
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.judges.first_token import FirstTokenJudgment, revision_of
 from memray_eval.metric import JudgedMetric, Metric, MetricValue, keep_all, no_aggregates

@@ -28,7 +28,7 @@ from memray_eval.report.sections import (
     metric_ends,
     wrap_text,
 )
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4

@@ -22,7 +22,7 @@ from memray_eval.report.tables import (
     sweep_sections,
     task_table,
 )
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
     Cause,

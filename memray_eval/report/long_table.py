@@ -27,7 +27,7 @@ from memray_eval.analysis.score_table import ScoreTable, shares
 from memray_eval.analysis.scores import first_of_each, pooled_ratio
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
 from memray_eval.storage.paths import write_atomically
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, is_estimate
 
 _OF_UNITS = (

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.templates import Template, Wording, check_places, parse_braces
-from memray_eval.config.problems import parse_yaml
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample

@@ -20,7 +20,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.report.long_table import FLAT_SCHEMA, to_long_rows, write_csv, write_parquet
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.text_processing import escape_controls
+from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Record, Response, Score, Usage
 from tests.build import build_record, build_sample, build_score
 
