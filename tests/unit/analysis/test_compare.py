@@ -368,7 +368,7 @@ def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) 
 
 
 def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
-    def cluster_of(*metadata: dict[str, Any]) -> str | None:
+    def found(*metadata: dict[str, Any]) -> str | None:
         folder = RunFolder(str(runs.folder / "of"))
         folder.create()
         for name in folder.parts():
@@ -380,15 +380,15 @@ def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
         )
         return find_cluster(folder.records())
 
-    assert cluster_of({"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}) == "user"
+    assert found({"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}) == "user"
     assert (
-        cluster_of({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"})
+        found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"})
         == "context"
     )
-    assert cluster_of({"user": "u"}, {"user": "u"}) is None
-    assert cluster_of({"user": "u"}, {"user": "v"}) is None
-    assert cluster_of({"session": "u"}, {"session": "u"}, {"session": "v"}) is None
-    assert cluster_of({}, {}) is None
+    assert found({"user": "u"}, {"user": "u"}) is None
+    assert found({"user": "u"}, {"user": "v"}) is None
+    assert found({"session": "u"}, {"session": "u"}, {"session": "v"}) is None
+    assert found({}, {}) is None
 
 
 def test_a_sample_of_two_candidates_is_no_cluster(runs: Runs) -> None:
