@@ -235,11 +235,7 @@ CASES = (
         did="found the file by its name, sent nothing again",
         courses=[Course(upload_lost=True)],
     ),
-    Case(
-        name="429 at the submission, twice",
-        did="waited, then sent it",
-        courses=[Course(busy=2)],
-    ),
+    Case(name="429 at the submission, twice", did="waited, then sent it", courses=[Course(busy=2)]),
     Case(
         name="results gone (404) when it ended",
         did="sent all again",

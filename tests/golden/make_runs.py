@@ -95,12 +95,7 @@ def make_memory_wordy(work: Path, server: Provider) -> str:
 
 
 def make_companion(work: Path, server: Provider) -> str:
-    job = served(
-        server,
-        dataset=str(REPOSITORY / "dataset/companion"),
-        suite="companion",
-        limit=12,
-    )
+    job = served(server, dataset=str(REPOSITORY / "dataset/companion"), suite="companion", limit=12)
     job["candidates"] = [
         {"name": name, "model": "terse", "backend": "openai", "base_url": server.base_url,
          "prompt": prompt}

@@ -112,12 +112,7 @@ def test_metrics_are_objects_of_the_caller() -> None:
         judging = {"cache": "calls.sqlite"}
         metrics = [short, letters, tone]
         done = me.evaluate(
-            ROWS,
-            metrics,
-            judge="lab/m",
-            quiet=True,
-            servers=servers,
-            judging=judging,
+            ROWS, metrics, judge="lab/m", quiet=True, servers=servers, judging=judging
         )
     means = {row["metric"]: row["mean"] for row in done.table().to_pylist()}
     assert (means["short"], means["letters"], means["tone"]) == (0.5, 23.5, 4.0)

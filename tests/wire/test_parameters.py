@@ -125,12 +125,7 @@ GIVEN: dict[str, dict[str, Any]] = {
         "top_k": 5,
         "thinking": {"type": "adaptive"},
     },
-    "google": {
-        "top_p": 0.9,
-        "seed": 1,
-        "stop": ["END"],
-        "thinking_config": {"thinking_budget": 0},
-    },
+    "google": {"top_p": 0.9, "seed": 1, "stop": ["END"], "thinking_config": {"thinking_budget": 0}},
 }
 
 

@@ -18,13 +18,7 @@ from typing import Any
 import numpy as np
 
 from memray_eval.errors import Refused
-from memray_eval.metric import (
-    Aggregates,
-    Columns,
-    JudgedMetric,
-    MetricValue,
-    statistics_block,
-)
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, statistics_block
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics._shared.layout import section

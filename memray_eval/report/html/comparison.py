@@ -13,11 +13,7 @@ from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.scores import Text
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split
-from memray_eval.report.comparison_console import (
-    adjusted_section,
-    figures_section,
-    how_measured,
-)
+from memray_eval.report.comparison_console import adjusted_section, figures_section, how_measured
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places

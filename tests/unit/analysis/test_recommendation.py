@@ -277,12 +277,7 @@ def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> No
     )  # two units were written twice
     ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
     # 0.25, 0.5, 0 of the scale
-    assert (ab.a, ab.b, ab.n, ab.difference) == (
-        "a",
-        "b",
-        3,
-        pytest.approx(25.0),
-    )
+    assert (ab.a, ab.b, ab.n, ab.difference) == ("a", "b", 3, pytest.approx(25.0))
     assert ab.level == pytest.approx(1 - 0.05 / 3)
     assert (ab.low, ab.high) == (
         pytest.approx(25 - 110.40, abs=0.05),

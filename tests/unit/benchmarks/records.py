@@ -67,10 +67,7 @@ RECORDS: dict[str, tuple[str, dict[str, Any]]] = {
             "id": "q7",
             "question": "Who built it?",
             "answers": ["Iver Dahl"],
-            "ctxs": [
-                {"title": "Boats", "text": "Iver Dahl built {it}."},
-                {"text": "It rained."},
-            ],
+            "ctxs": [{"title": "Boats", "text": "Iver Dahl built {it}."}, {"text": "It rained."}],
         },
     ),
     "infinitebench": (

@@ -11,9 +11,7 @@ import pytest
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_metrics import CallMetrics, Calls
-from memray_eval.judges.limits.admission import (
-    RunHooks,
-)
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
@@ -117,10 +115,7 @@ def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
     assert book.drain() == {}  # nothing yet
     watch.on_sent(is_again=False)
     # In flight: told as long as it is
-    assert (book.drain()["a/b"].calls.sent, book.drain()["a/b"].calls.sent) == (
-        1,
-        0,
-    )
+    assert (book.drain()["a/b"].calls.sent, book.drain()["a/b"].calls.sent) == (1, 0)
     watch.on_ended("ok", CallCost(1, 1), 0.0)
     assert book.drain()["a/b"].in_flight == 0
     assert book.drain() == {}

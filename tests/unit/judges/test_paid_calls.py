@@ -285,9 +285,7 @@ class Killed(BaseException):
     """Ends a merge as a kill would: nothing after it happens."""
 
 
-def test_a_kill_between_the_merged_segment_and_the_deletions_loses_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_kill_between_the_merged_segment_and_the_deletions_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     for n_deleted in range(5):
         written(folder, [f"{n_deleted}{key}" for key in "abcd"])

@@ -188,10 +188,7 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
         grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=claims), judge="j")
     )
     # Nothing that is made up goes untold
-    assert (score.parts["evidence"], score.parts["unverified"]) == (
-        2,
-        1,
-    )
+    assert (score.parts["evidence"], score.parts["unverified"]) == (2, 1)
 
 
 def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) -> None:
@@ -218,10 +215,7 @@ def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) ->
         ("The user is taking warfarin and sleeping", "none"),
     )
     # Found by their words
-    assert (score.value, score.parts["unverified"]) == (
-        pytest.approx(1 / 3),
-        0,
-    )
+    assert (score.value, score.parts["unverified"]) == (pytest.approx(1 / 3), 0)
     score = scored(("a blood thinner is part of the routine", "none"), ("oversleeping", "none"))
     assert (score.status, score.value) == ("abstained", None)
     assert "none of the 2 pieces of evidence" in (score.error or "")

@@ -12,12 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import JudgeError, Refused, Unavailable
-from memray_eval.metric import (
-    JudgedMetric,
-    rubric_digest,
-    score_by_verdict,
-    score_without_judge,
-)
+from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import (
     METRIC_OF,

@@ -293,8 +293,7 @@ def test_english_number_words(text: str, digits: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "piece",
-    "one |two hundred and |not tokyo |一|二十|9|9万|point five |2nd |第二".split("|"),
+    "piece", "one |two hundred and |not tokyo |一|二十|9|9万|point five |2nd |第二".split("|")
 )
 def test_a_long_response_of_anything_is_read_in_linear_time(piece: str) -> None:
     """Quadratic time would be minutes here."""

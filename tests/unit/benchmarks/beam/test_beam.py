@@ -127,8 +127,7 @@ def test_both_readings_of_the_same_verdicts_differ_where_they_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "y"),
-    [([1, 2, 3], [1, 3, 2]), ([1, 2, 2, 4], [1, 1, 3, 2]), ([1, 2, 6, 6], [2, 1, 3, 6])],
+    ("x", "y"), [([1, 2, 3], [1, 3, 2]), ([1, 2, 2, 4], [1, 1, 3, 2]), ([1, 2, 6, 6], [2, 1, 3, 6])]
 )
 def test_tau_b_is_scipys(x: list[float], y: list[float]) -> None:
     assert kendall_tau_b(x, y) == pytest.approx(kendalltau(x, y, variant="b").statistic)

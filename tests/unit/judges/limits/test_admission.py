@@ -722,10 +722,7 @@ def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_was_us
         await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
         return budget.events
 
-    assert run(main()) == [
-        ("reserve", 0.0, 1700),
-        ("settle", pytest.approx(3.0), 910),
-    ]
+    assert run(main()) == [("reserve", 0.0, 1700), ("settle", pytest.approx(3.0), 910)]
 
 
 @pytest.mark.parametrize("cancel_after_s", [1.0, 2.5])

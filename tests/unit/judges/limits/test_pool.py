@@ -14,10 +14,7 @@ import pytest
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Stopped, Throttled, Unauthorised, Unavailable
-from memray_eval.judges.limits.admission import (
-    CallPermit,
-    RunHooks,
-)
+from memray_eval.judges.limits.admission import CallPermit, RunHooks
 from memray_eval.judges.limits.pool import KEPT_CALLS, MemberPool, PoolPatience
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http.retry import RetryPolicy
