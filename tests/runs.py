@@ -65,7 +65,7 @@ def candidates(n: int = 3) -> tuple[Candidate, ...]:
 
 def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
     """A summary with every section."""
-    metrics = tuple(_metric(name, of.name, n) for name in METRICS for n, of in enumerate(named))
+    metrics = tuple(_metric(name, side.name, n) for name in METRICS for n, side in enumerate(named))
     performance = tuple(_performance(candidate.name, n) for n, candidate in enumerate(named))
     return Summary(
         run_id="memory-small-20261122-000000-abcd", suite="memory", n_samples=n_units // max(1,
@@ -360,7 +360,7 @@ def chat_records(
 ) -> Iterator[Record]:
     """Answers scored 1 to 5 for empathy and coherence, alike for every candidate but for noise of
     its own and an `effect` by metric and task."""
-    answering, shift = Candidate(name=candidate, model=candidate), effect or {}
+    model, shift = Candidate(name=candidate, model=candidate), effect or {}
     for number in range(n):
         prompt, own = random.Random(number), random.Random(f"{candidate}{number}")
         task = PLACES[number % len(PLACES)]
@@ -384,9 +384,9 @@ def chat_records(
             for metric, value in values.items()
         )
         yield Record(
-            unit_id=unit_id(sample.id, answering, "chat"),
+            unit_id=unit_id(sample.id, model, "chat"),
             sample=sample,
-            candidate=answering,
+            candidate=model,
             response=Response(
                 text=f"{candidate} says: look at {task} again, case {number}.",
                 finish_reason="stop", prompt_tokens=100 * (1 + number % 9), output_tokens=12,

@@ -63,11 +63,11 @@ def test_an_attack_stays_between_its_markers(
         # What the judge is told to do never changes with the data
         assert system == calm[0], metric.name
         if layout == "shared_first":
-            user_text, rubric_text = (
+            calm_text, hostile_text = (
                 re.sub(r"[0-9a-f]{16}>", ">", user.content.split("<RUBRIC ")[-1])
                 for user in (calm[1], data)
             )
-            assert user_text == rubric_text, metric.name
+            assert calm_text == hostile_text, metric.name
         # A section opens every prompt; what an attack guesses is another
         nonce = MARKER.findall(data.content)[0][2]
         shown = "FIRST" if metric.family == "pairs" else "RESPONSE"
