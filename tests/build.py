@@ -228,3 +228,11 @@ def go_on(path: str, **options: Any) -> RunResult:
     from memray_eval.execution.runs import resume
 
     return resume(path, lambda line: None, quiet=True, **options)
+
+
+def echo_memory(body: dict[str, Any]) -> str:
+    """Cites the first two lines of the profile, so that every sample has something to score."""
+    lines = [
+        line[2:] for line in body["messages"][0]["content"].splitlines() if line.startswith("- ")
+    ]
+    return " ".join(f"Your {line}." for line in lines[:2]) + " Rest more."

@@ -65,18 +65,16 @@ def candidates(n: int = 3) -> tuple[Candidate, ...]:
 
 def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
     """A summary with every section."""
-    metrics = tuple(
-        _metric(name, one.name, place) for name in METRICS for place, one in enumerate(named)
-    )
-    performance = tuple(_performance(one.name, place) for place, one in enumerate(named))
+    metrics = tuple(_metric(name, side.name, n) for name in METRICS for n, side in enumerate(named))
+    performance = tuple(_performance(candidate.name, n) for n, candidate in enumerate(named))
     return Summary(
         run_id="memory-small-20261122-000000-abcd", suite="memory", n_samples=n_units // max(1,
         len(named)), n_invalid=2,
         n_units=n_units, n_failed_units=3, generation_s=30.0, evaluation_s=12.0, total_s=61.5,
-        candidates=tuple(_generation(one, n_units) for one in named), metrics=metrics,
-        tasks=tuple(_task(one.name, task) for one in named for task in TASKS),
-        macro=tuple(MacroSummary(candidate=one.name, n=90, means={}, n_tasks={},
-        agreement=_agreement()) for one in named),
+        candidates=tuple(_generation(candidate, n_units) for candidate in named), metrics=metrics,
+        tasks=tuple(_task(candidate.name, task) for candidate in named for task in TASKS),
+        macro=tuple(MacroSummary(candidate=candidate.name, n=90, means={}, n_tasks={},
+        agreement=_agreement()) for candidate in named),
         heat_maps=(_heat(named[0].name),), n_disagreements=5, headline="memory_utilization",
         performance=performance, recommendation=recommend(performance),
         sweeps=tuple(_sweep(name, named) for name in METRICS),
@@ -84,9 +82,9 @@ def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
     )  # fmt: skip
 
 
-def _metric(name: str, candidate: str, place: int) -> MetricSummary:
+def _metric(name: str, candidate: str, number: int) -> MetricSummary:
     low, high = METRICS[name]
-    share = 0.62 - 0.08 * place + 0.05 * len(name) / 20
+    share = 0.62 - 0.08 * number + 0.05 * len(name) / 20
     bins = (
         [str(n) for n in range(5, 0, -1)]
         if high > 1
@@ -102,9 +100,9 @@ def _metric(name: str, candidate: str, place: int) -> MetricSummary:
     )  # fmt: skip
 
 
-def _generation(one: Candidate, n: int) -> GenerationSummary:
+def _generation(candidate: Candidate, n: int) -> GenerationSummary:
     return GenerationSummary(
-        candidate=one.name, model=one.model, n=n, n_failed=1, prompt_tokens=91_234,
+        candidate=candidate.name, model=candidate.model, n=n, n_failed=1, prompt_tokens=91_234,
         output_tokens=20_100,
         output_tokens_per_s=670.0, ttft_s_mean=0.21, ttft_s_p95=0.4, duration_s_mean=1.9,
         finish_reasons={"stop": 90, "length": 9}, cached_tokens=4000, cache_hit_rate=0.0438,
@@ -112,12 +110,12 @@ def _generation(one: Candidate, n: int) -> GenerationSummary:
     )  # fmt: skip
 
 
-def _performance(name: str, place: int) -> Performance:
+def _performance(name: str, number: int) -> Performance:
     return Performance(
         candidate=name, task=None, n=100, duration_s_total=190.0, duration_s_mean=1.9,
         output_tokens=20_100,
-        tokens_per_s=90.0 + 14 * place, ttft_s_mean=0.2, ttft_s_p95=0.4, n_scored=90,
-        quality=62.0 - 8 * place,
+        tokens_per_s=90.0 + 14 * number, ttft_s_mean=0.2, ttft_s_p95=0.4, n_scored=90,
+        quality=62.0 - 8 * number,
         quality_stderr=2.0,
     )  # fmt: skip
 
@@ -173,11 +171,11 @@ def _heat(candidate: str) -> HeatMap:
 
 def _sweep(metric: str, named: tuple[Candidate, ...]) -> Sweep:
     low, high = METRICS[metric]
-    means = tuple(low + (high - low) * (0.62 - 0.08 * place) for place in range(len(named)))
+    means = tuple(low + (high - low) * (0.62 - 0.08 * number) for number in range(len(named)))
     return Sweep(
         metric=metric, model="small-model", prompt="default",
-        candidates=tuple(one.name for one in named),
-        temperatures=tuple(one.sampling.temperature for one in named), means=means,
+        candidates=tuple(candidate.name for candidate in named),
+        temperatures=tuple(candidate.sampling.temperature for candidate in named), means=means,
         stderrs=(0.02 * (high - low),) * len(named), n=(90,) * len(named),
     )  # fmt: skip
 
@@ -202,8 +200,8 @@ def record(
         {"key": "job", "quote": "your rotating nights"},
         {"key": "salary", "quote": "on 38,400 a year"},
     ]
-    used = [one for one in cited if one["quote"] in text]
-    judgment = json.dumps({"cited_keys": [one["key"] for one in used], "evidence": used})
+    used = [citation for citation in cited if citation["quote"] in text]
+    judgment = json.dumps({"cited_keys": [citation["key"] for citation in used], "evidence": used})
     claims = json.dumps(
         {
             "claims": [{"claim": "You live near the sea", "source": "none"}],
@@ -276,21 +274,21 @@ PLAIN = (
 
 def plain_records(n: int) -> Iterator[Record]:
     named = candidates()
-    for place in range(n):
+    for number in range(n):
         text = (
-            (PLAIN if place % 2 else PLAIN.replace(" on 38,400 a year", ""))
-            + f"This is answer {place}. "
-            + "Rest well. " * (place % 40)
+            (PLAIN if number % 2 else PLAIN.replace(" on 38,400 a year", ""))
+            + f"This is answer {number}. "
+            + "Rest well. " * (number % 40)
         )
-        yield record(f"S{place // 3:05}", text, named[place % 3], seed=place)
+        yield record(f"S{number // 3:05}", text, named[number % 3], seed=number)
 
 
 def hostile_records() -> Iterator[Record]:
-    one = candidates()[0]
-    yield record("A-attack", f"{ATTACK} your rotating nights", one, query=f"{ATTACK}?")
-    yield record("A-rtl", f"{RTL} your rotating nights", one, seed=1, query=RTL)
-    yield record("A-huge", "x" * 500_000 + " needle-in-hay " + "word " * 100_000, one, seed=2)
-    yield record(f"A-{ATTACK}", "an id that attacks", one, seed=3)
+    candidate = candidates()[0]
+    yield record("A-attack", f"{ATTACK} your rotating nights", candidate, query=f"{ATTACK}?")
+    yield record("A-rtl", f"{RTL} your rotating nights", candidate, seed=1, query=RTL)
+    yield record("A-huge", "x" * 500_000 + " needle-in-hay " + "word " * 100_000, candidate, seed=2)
+    yield record(f"A-{ATTACK}", "an id that attacks", candidate, seed=3)
 
 
 def write_run(path: Path, records: Iterable[Record], n_units: int) -> RunFolder:
@@ -298,8 +296,8 @@ def write_run(path: Path, records: Iterable[Record], n_units: int) -> RunFolder:
     folder = RunFolder(str(path))
     folder.create()
     block: list[Record] = []
-    for one in records:
-        block.append(one)
+    for record in records:
+        block.append(record)
         if len(block) == 1000:
             folder.write_part(to_table(block))
             block = []
@@ -327,14 +325,14 @@ def write_summarised(
         folder.write_part(to_table(rows[start : start + 1000]))
     read = folder.records()
     reduced, broken = reduce_records(read, chosen), break_down(read, chosen)
-    named = tuple({one.candidate.name: one.candidate for one in rows}.values())
-    by_name = {one.name: one for one in chosen}
+    named = tuple({row.candidate.name: row.candidate for row in rows}.values())
+    by_name = {picked.name: picked for picked in chosen}
     first = by_name[headline or chosen[0].name]
     speed = measure_speed(read, first) if len(named) > 1 else ()
-    pairs = paired_qualities(read, first, sorted(one.name for one in named))
+    pairs = paired_qualities(read, first, sorted(candidate.name for candidate in named))
     summary = Summary(
         run_id=path.name, suite=rows[0].sample.suite,
-        n_samples=len({one.sample.id for one in rows}),
+        n_samples=len({row.sample.id for row in rows}),
         n_invalid=0, n_units=reduced.n_units, n_failed_units=reduced.n_failed_units,
         generation_s=12.0, evaluation_s=3.0, total_s=16.0, candidates=reduced.generation,
         metrics=reduced.metrics, tasks=broken.tasks, macro=broken.macro,
@@ -348,8 +346,8 @@ def write_summarised(
         {"started": "2026-11-24T08:00:00Z", "status": "finished", "run_id": path.name,
         "versions": {"memray-eval": "0.1.0"},
         "dataset": {"path": path.name, "fingerprint": f"2:{path}"},
-        "rubrics": {name: rubric_digest(one) for name, one in by_name.items()
-        if isinstance(one, JudgedMetric)}}
+        "rubrics": {name: rubric_digest(candidate) for name, candidate in by_name.items()
+        if isinstance(candidate, JudgedMetric)}}
     )  # fmt: skip
     return folder
 
@@ -362,14 +360,14 @@ def chat_records(
 ) -> Iterator[Record]:
     """Answers scored 1 to 5 for empathy and coherence, alike for every candidate but for noise of
     its own and an `effect` by metric and task."""
-    one, shift = Candidate(name=candidate, model=candidate), effect or {}
-    for place in range(n):
-        prompt, own = random.Random(place), random.Random(f"{candidate}{place}")
-        task = PLACES[place % len(PLACES)]
+    model, shift = Candidate(name=candidate, model=candidate), effect or {}
+    for number in range(n):
+        prompt, own = random.Random(number), random.Random(f"{candidate}{number}")
+        task = PLACES[number % len(PLACES)]
         sample = Sample(
-            id=f"S{place:03}", suite="chat", task=task, query=f"What of {task}, case {place}?",
-            scenario=("calm", "angry", "in a hurry")[place % 3],
-            language=("en", "de")[place // 4 % 2],
+            id=f"S{number:03}", suite="chat", task=task, query=f"What of {task}, case {number}?",
+            scenario=("calm", "angry", "in a hurry")[number % 3],
+            language=("en", "de")[number // 4 % 2],
         )  # fmt: skip
         values = {
             metric: 3.0 + prompt.gauss(0, 0.6) + own.gauss(0, 0.2) + shift.get((metric, task), 0.0)
@@ -386,12 +384,12 @@ def chat_records(
             for metric, value in values.items()
         )
         yield Record(
-            unit_id=unit_id(sample.id, one, "chat"),
+            unit_id=unit_id(sample.id, model, "chat"),
             sample=sample,
-            candidate=one,
+            candidate=model,
             response=Response(
-                text=f"{candidate} says: look at {task} again, case {place}.",
-                finish_reason="stop", prompt_tokens=100 * (1 + place % 9), output_tokens=12,
+                text=f"{candidate} says: look at {task} again, case {number}.",
+                finish_reason="stop", prompt_tokens=100 * (1 + number % 9), output_tokens=12,
             ),
             scores=scores,
         )  # fmt: skip

@@ -298,10 +298,7 @@ def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _split_by_metric(
-    table: ScoreTable,
-    names: Mapping[str, _CodedColumn],
-    ranks: Indices,
-    metrics: Sequence[Metric],
+    table: ScoreTable, names: Mapping[str, _CodedColumn], ranks: Indices, metrics: Sequence[Metric]
 ) -> Iterator[tuple[str, _Outcomes]]:
     """Yields the outcomes of each metric and candidate of a block."""
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])

@@ -25,7 +25,7 @@ from memray_eval.analysis.marks import format_figure, name_figure
 from memray_eval.errors import ConfigError, EvalError, suggest
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import ADJUSTED, to_long_rows
-from memray_eval.results.latest import LATEST, find_run
+from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
 from memray_eval.types import AdjustedFigure, MetricSummary, Summary

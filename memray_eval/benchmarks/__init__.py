@@ -118,14 +118,15 @@ long_context_suite = partial(
 
 @cache
 def all_suites() -> dict[str, Suite]:
-    """All suites by the name of their folder. A folder without suite.py is a part that several
-    benchmarks share."""
-    suites = {}
+    """All suites by name: that of their folder, or those of plain/. Another folder without suite.py
+    is a part that several benchmarks share."""
+    suites: dict[str, Suite] = {}
     for folder in pkgutil.iter_modules(__path__):
         if folder.ispkg and importlib.util.find_spec(f"{__name__}.{folder.name}.suite") is not None:
             module = importlib.import_module(f"{__name__}.{folder.name}.suite")
-            suites[folder.name] = replace(module.SUITE, name=folder.name)
-    return suites
+            suites[folder.name] = module.SUITE
+    suites |= importlib.import_module(f"{__name__}.plain").SUITES
+    return {name: replace(suites[name], name=name) for name in sorted(suites)}
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:

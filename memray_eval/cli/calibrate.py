@@ -23,7 +23,7 @@ from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
     from memray_eval.analysis.calibration import CalibrationReport, Coefficient, Unit
-    from memray_eval.datasets.labels import LabelledResponse
+    from memray_eval.datasets.labels import LabelledResponse, Labelling
 
 # A file of responses, by this judge -> what came of each
 Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
@@ -99,12 +99,7 @@ def calibrate(
     from memray_eval.metrics import pick
     from memray_eval.metrics.own import find_own_metrics
 
-    if fit_questions and save is None:
-        raise ConfigError("--fit-questions writes weights: name a file with --save fit.json")
-    if save is not None and Path(save).suffix.lower() != ".json":
-        raise ConfigError(
-            f"--save {save}: name a .json file; --calibration takes others for tables of labels"
-        )
+    _check_save(save, fit_questions)
     named, labelling = (
         labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
     )
@@ -112,11 +107,8 @@ def calibrate(
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
     (name, *_), brought = find_own_metrics([named])
     (measured,) = pick([name], MetricOptions(own=brought))
-    words = [named_number(text, "--label", "WORD=NUMBER, such as yes=1") for text in label or ()]
-    own: dict[str, Any] = {"words": {**labelling.words, **dict(words)}}
-    own |= {"separator": answers_separator} if answers_separator else {}
-    own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
-    labelling = labels.map_columns(columns or (), labelling.model_copy(update=own))
+    labelling = _with_options(labelling, label or (), answers_separator, human_scale)
+    labelling = labels.map_columns(columns or (), labelling)
     scale = labelling.scale or measured.scale
     rows = labels.read_labelled(labelled, labelling, scale, limit, skip_unlabelled)
     judges = list(dict.fromkeys(split_names(judge)))
@@ -140,16 +132,36 @@ def calibrate(
             labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
         )
     if save is not None:
-        from memray_eval.analysis.adjusted import labelled_verdicts
+        from memray_eval.analysis.adjusted.labelled_verdicts import (
+            to_calibration,
+            write_calibrations,
+        )
 
         how = measured.name, measured.scale, scale, labelled.name
-        saved = [
-            labelled_verdicts.to_calibration(units, *how, manifests[judge])
-            for judge, units in verdicts.items()
-        ]
-        labelled_verdicts.write_calibrations(save, saved)
+        saved = [to_calibration(units, *how, manifests[who]) for who, units in verdicts.items()]
+        write_calibrations(save, saved)
         say(save)
     show(report.model_dump_json(indent=2) if as_json else "\n".join(render_lines(report)))
+
+
+def _check_save(save: str | None, fit_questions: bool) -> None:
+    if fit_questions and save is None:
+        raise ConfigError("--fit-questions writes weights: name a file with --save fit.json")
+    if save is not None and Path(save).suffix.lower() != ".json":
+        raise ConfigError(
+            f"--save {save}: name a .json file; --calibration takes others for tables of labels"
+        )
+
+
+def _with_options(
+    labelling: Labelling, label: Sequence[str], separator: str | None, human_scale: str | None
+) -> Labelling:
+    """How labels are read, with what the options say of their words, answers and scale."""
+    words = dict(named_number(text, "--label", "WORD=NUMBER, such as yes=1") for text in label)
+    own: dict[str, Any] = {"words": {**labelling.words, **words}}
+    own |= {"separator": separator} if separator else {}
+    own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
+    return labelling.model_copy(update=own)
 
 
 def make_evaluate(

@@ -11,7 +11,7 @@ from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import JobOptions, argument, flag, option, split_names
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.comparing import Comparison, Side
+    from memray_eval.analysis.comparing import Comparison
     from memray_eval.analysis.comparing.open_runs import ComparedRun
 
 FLIPS_IN_HTML = 20  # units a metric
@@ -52,64 +52,60 @@ def compare(
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
     warnings about what makes them hard to compare. Exit code 1 if a --fail-if holds."""
-    from memray_eval.analysis.comparing import compare as compare_sides
     from memray_eval.analysis.comparing import failures, parse_gate
-    from memray_eval.analysis.comparing.open_runs import (
-        find_cluster_field,
-        find_split_field,
-        open_sides,
-        pick_candidates,
-        read_more_groups,
-    )
-    from memray_eval.analysis.pairs.report import find_report
-    from memray_eval.analysis.statistics import Settings
+    from memray_eval.analysis.comparing.open_runs import pick_candidates
     from memray_eval.report.comparison_console import render
 
     gates = [parse_gate(text) for text in fail_if or ()]
     opened = pick_candidates(runs)
-    field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
-    sides = open_sides(opened, field, split)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
-    comparison = compare_sides(
-        sides,
-        metrics=list(dict.fromkeys(split_names(metrics))),
-        cluster=field,
-        by=split,
-        more=read_more_groups(opened) if by is None else None,
-        settings=Settings(bootstrap=bootstrap),
-        flips=listed,
-    )
-    if calibration:
-        comparison = _adjust(comparison, sides, opened, calibration)
-    pairs = find_report([(run.folder, run.candidate) for run in opened])
-    comparison = comparison.model_copy(
-        update={"failed_gates": tuple(failures(comparison, gates)), "pairs": pairs}
-    )
+    names = list(dict.fromkeys(split_names(metrics)))
+    comparison = _measure(opened, names, cluster, by, bootstrap, listed, calibration or ())
+    failed_gates = tuple(failures(comparison, gates))
+    comparison = comparison.model_copy(update={"failed_gates": failed_gates})
     show(
         comparison.model_dump_json(indent=2) if as_json else render(comparison, flips or 0),
         end="\n" if as_json else "",
     )
     if html is not None:
         _write_html(comparison, opened, html)
-    for failed in comparison.failed_gates:
+    for failed in failed_gates:
         say(f"failed: {failed}")
-    if comparison.failed_gates:
+    if failed_gates:
         raise typer.Exit(1)
 
 
-def _adjust(
-    comparison: Comparison,
-    sides: Sequence[Side],
+def _measure(
     opened: Sequence[ComparedRun],
+    metrics: Sequence[str],
+    cluster: str | None,
+    by: str | None,
+    bootstrap: bool,
+    flips: int,
     calibration: Sequence[str],
 ) -> Comparison:
-    """The comparison with the differences as people would see them, by the files' labels."""
+    """The differences on common units, by the files' labels too, with the verdicts on pairs."""
     from memray_eval.analysis.adjusted.differences import adjust_comparison
     from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
+    from memray_eval.analysis.comparing import compare, open_runs
+    from memray_eval.analysis.pairs.report import find_report
+    from memray_eval.analysis.statistics import Settings
     from memray_eval.metrics import all_metrics
 
-    scales = {name: metric.scale for name, metric in all_metrics().items()}
-    return adjust_comparison(comparison, sides, opened, read_calibrations(calibration), scales)
+    field = open_runs.find_cluster_field(opened, cluster)
+    split = open_runs.find_split_field(opened, by)
+    sides = open_runs.open_sides(opened, field, split)
+    more = open_runs.read_more_groups(opened) if by is None else None
+    comparison = compare(
+        sides, metrics=metrics, cluster=field, by=split, more=more, flips=flips,
+        settings=Settings(bootstrap=bootstrap),
+    )  # fmt: skip
+    if calibration:
+        scales = {name: metric.scale for name, metric in all_metrics().items()}
+        labels = read_calibrations(calibration)
+        comparison = adjust_comparison(comparison, sides, opened, labels, scales)
+    pairs = find_report([(run.folder, run.candidate) for run in opened])
+    return comparison.model_copy(update={"pairs": pairs})
 
 
 def _write_html(comparison: Comparison, opened: Sequence[ComparedRun], path: str) -> None:

@@ -61,7 +61,7 @@ def report(
     the summary and in the files."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
-    from memray_eval.results.latest import find_run
+    from memray_eval.results.lookup import find_run
 
     run_folder = find_run(run_folder)
     adjusted = open_adjusted(run_folder, calibration) if calibration else None

@@ -91,7 +91,7 @@ def evaluate(
     Responses of a run are judged by its suite, metrics and rubrics, those of a file by the suite
     that its rows name. If the job of --config says otherwise, you are asked before anything is
     paid for; --yes, --suite and --metrics decide without asking."""
-    from memray_eval.results.latest import find_run
+    from memray_eval.results.lookup import find_run
 
     responses = find_run(responses)
     existing = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
@@ -125,7 +125,7 @@ def resume(
     from memray_eval.execution import runs
     from memray_eval.execution.pairwise import resume_pairwise
     from memray_eval.execution.prepare.stored_config import is_pairwise
-    from memray_eval.results.latest import find_run
+    from memray_eval.results.lookup import find_run
     from memray_eval.results.run_folder import RunFolder
 
     folder = find_run(run_folder)

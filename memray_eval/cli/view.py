@@ -61,7 +61,7 @@ def view(
     Ctrl-C. With --label it also writes each label to labels.jsonl in the run folder, and only
     for users who have the token in its address."""
     from memray_eval.report.view import RunList, serving, serving_runs, viewing
-    from memray_eval.results.latest import find_run, holds_runs, names_like
+    from memray_eval.results.lookup import find_run, holds_runs, names_like
     from memray_eval.results.run_folder import RunFolder
 
     if not is_labelling and (metric is not None or csv is not None):

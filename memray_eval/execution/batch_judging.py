@@ -43,7 +43,7 @@ from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.stages.judge import judge_record
 from memray_eval.types import Message, Record

@@ -41,7 +41,7 @@ from memray_eval.execution.services import JudgeServices, service_options, start
 from memray_eval.execution.session_stage import AskSessions, session_spec, sessions_to_ask
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.types import EXISTING
 

@@ -9,9 +9,10 @@ import secrets
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
@@ -26,7 +27,6 @@ from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.paid_calls import PaidCalls
 from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.judges.segment_log import SegmentLog
-from memray_eval.models.batching import Batcher
 from memray_eval.results.run_folder import BATCHES, RunFolder
 
 if TYPE_CHECKING:  # it imports what no worker needs
@@ -283,3 +283,53 @@ def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
     None."""
     path = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
     return (None, path) if "://" in path else (path, None)
+
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Batcher(Generic[Item, Answer]):
+    """`send` takes up to `most` items and returns an answer for each, in order; what it raises,
+    every item of the batch raises. It may answer the first of them only, at least one: the others
+    are sent again, before those that came later. Up to `at_once` batches are on their way. For one
+    event loop."""
+
+    def __init__(
+        self,
+        send: Callable[[list[Item]], Awaitable[Sequence[Answer]]],
+        most: int = 256,
+        at_once: int = 1,
+    ) -> None:
+        self._send, self._most, self._at_once = send, most, at_once
+        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._pumps = set[asyncio.Task[None]]()
+
+    async def __call__(self, item: Item) -> Answer:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, answer))
+        if len(self._pumps) < self._at_once:
+            self._pumps.add(asyncio.create_task(self._send_all()))
+        return await answer
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+            # who was cancelled meanwhile wants no answer
+            if batch := [(item, future) for item, future in batch if not future.done()]:
+                await self._send_batch(batch)
+        # not by a callback of the task: an item that comes before that would find no pump
+        self._pumps.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    async def _send_batch(self, batch: Sequence[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._send([item for item, _ in batch])
+        except Exception as error:  # it belongs to those who asked
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        self._waiting.extendleft(reversed(batch[len(answers) :]))
+        for (_, future), answer in zip(batch, answers, strict=False):
+            if not future.done():
+                future.set_result(answer)

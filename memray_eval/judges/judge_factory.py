@@ -63,11 +63,7 @@ from memray_eval.judges.structured_judge import (
 from memray_eval.judges.succession import FallbackJudge, GoneModels, SucceedingJudge
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge
-from memray_eval.provider_http.parameters import (
-    LocalParameters,
-    ParameterNegotiator,
-    ParameterPort,
-)
+from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, ParameterPort
 from memray_eval.provider_http.retry import RetryPolicy
 
 SERVER_MODEL = "judge"  # how the embedded judge's server calls its model

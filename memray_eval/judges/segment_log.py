@@ -16,12 +16,7 @@ from pyarrow import fs
 
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.storage.paths import (
-    is_object_store,
-    locate,
-    translate_cloud_errors,
-    write_whole,
-)
+from memray_eval.storage.paths import is_object_store, locate, translate_cloud_errors, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -19,12 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unavailable
-from memray_eval.judges.adapter import (
-    BatchableAdapter,
-    JudgeSpec,
-    ProviderAdapter,
-    Reply,
-)
+from memray_eval.judges.adapter import BatchableAdapter, JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
 from memray_eval.judges.first_token import FirstTokenJudgment
@@ -378,10 +373,7 @@ class JudgeCall:
             wrong += "Give the whole JSON again, corrected."
             self.messages = [
                 *self.messages,
-                {
-                    "role": self.judge.adapter.assistant_role,
-                    "content": invalid.text or "(empty)",
-                },
+                {"role": self.judge.adapter.assistant_role, "content": invalid.text or "(empty)"},
                 {"role": "user", "content": wrong},
             ]
             await self._start_again()

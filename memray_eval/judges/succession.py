@@ -19,13 +19,7 @@ from memray_eval.errors import (
     UnknownModel,
     cause_of,
 )
-from memray_eval.judges.accounts import (
-    entry_of,
-    is_embedded,
-    is_reachable,
-    model_name,
-    own_server,
-)
+from memray_eval.judges.accounts import entry_of, is_embedded, is_reachable, model_name, own_server
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
 from memray_eval.ports import Judge, Verdict
 from memray_eval.types import Message, Usage

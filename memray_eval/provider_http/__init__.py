@@ -1,1 +1,50 @@
+"""The HTTP clients of the providers' packages: which are open, and what the packages log.
 
+On Ray clients end with their process; in one process someone must close them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Protocol, TypeVar
+
+# With OPENAI_LOG=debug and its kin they write whole requests to stderr, and a worker's stderr is a
+# file under Ray's temporary folder that others may read.
+_LOGGERS = "openai anthropic google_genai instructor httpx httpx2 httpcore httpcore2".split()
+
+
+class Client(Protocol):
+    async def aclose(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
+_open: ContextVar[list[Client] | None] = ContextVar("open_clients", default=None)
+
+
+def keep_open(client: C) -> C:
+    """Returns the client, which `closing_clients` around the caller closes."""
+    if (clients := _open.get()) is not None:
+        clients.append(client)
+    return client
+
+
+@asynccontextmanager
+async def closing_clients() -> AsyncIterator[None]:
+    """Closes, at the end of the block, the clients that it and its tasks have made."""
+    clients: list[Client] = []
+    before = _open.set(clients)
+    try:
+        yield
+    finally:
+        _open.reset(before)
+        for client in clients:
+            await client.aclose()
+
+
+def silence_payload_logs() -> None:
+    """Lets the providers' packages log warnings and errors only, which hold no prompt, reply or
+    key. Call it after their import, which reads the environment."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 
 from memray_eval.errors import JudgeError
-from memray_eval.provider_http.open_clients import keep_open, silence_payload_logs
+from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.replies import Edge, HttpReply
 from memray_eval.provider_http.transport import client_options
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from memray_eval.analysis.comparing.models import (
-    CommonUnits,
-    Comparison,
-    MetricComparison,
-)
+from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
 from memray_eval.analysis.marks import NOTHING, name_figure
 from memray_eval.analysis.statistics import Interval
 from memray_eval.report.comparison_verdict import is_found, verdict
@@ -109,9 +105,7 @@ def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | N
     if not adjusted:
         return None
     letter = common.letter
-    rows: list[Row] = [
-        ("metric", "n", "A", letter, f"{letter}-A", f"95% of {letter}-A", "labels"),
-    ]
+    rows: list[Row] = [("metric", "n", "A", letter, f"{letter}-A", f"95% of {letter}-A", "labels")]
     rows += [
         (
             row.metric,

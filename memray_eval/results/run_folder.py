@@ -58,12 +58,12 @@ from memray_eval.results.parts import (
 )
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
 from memray_eval.storage.leases import hold_lease, taken_over_error
-from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import (
     GCS,
     REQUESTS_AT_ONCE,
     is_object_store,
     locate,
+    map_ahead,
     translate_cloud_errors,
     whole_file,
     write_whole,

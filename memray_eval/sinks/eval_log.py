@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from memray_eval._version import __version__
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks.judgments import explain, parse_judgment
+from memray_eval.sinks.sending import explain, parse_judgment
 from memray_eval.storage.paths import (
     is_object_store,
     locate,

@@ -32,8 +32,8 @@ from memray_eval._version import __version__
 from memray_eval.errors import SinkError
 from memray_eval.results.parts import Flags, unit_numbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp_address import OtlpAddress
+from memray_eval.sinks.sending import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.types import is_estimate
 
 logger = logging.getLogger(__name__)

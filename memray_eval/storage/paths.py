@@ -13,11 +13,13 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import pyarrow as pa
 from pyarrow import fs
@@ -338,3 +340,27 @@ def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO
                 raise
             raise ConfigError(f"cannot write {path}: {error}; {mend}") from None
         yield file
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], at_once: int
+) -> Iterator[Result]:
+    """Yields the result for each item, in the order of the items. Up to `at_once` calls are under
+    way, or done and not yet taken, so what is in memory does not grow with the items. Raises what
+    `function` raises; calls that have not begun by then are not made."""
+    ahead: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            for item in items:
+                if len(ahead) == at_once:
+                    yield ahead.popleft().result()
+                ahead.append(pool.submit(function, item))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for call in ahead:
+                call.cancel()

@@ -28,7 +28,7 @@ from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.ports import CURRENT_UNIT
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Message
 from tests.servers.batches import BatchApis, Course
@@ -235,11 +235,7 @@ CASES = (
         did="found the file by its name, sent nothing again",
         courses=[Course(upload_lost=True)],
     ),
-    Case(
-        name="429 at the submission, twice",
-        did="waited, then sent it",
-        courses=[Course(busy=2)],
-    ),
+    Case(name="429 at the submission, twice", did="waited, then sent it", courses=[Course(busy=2)]),
     Case(
         name="results gone (404) when it ended",
         did="sent all again",

@@ -140,9 +140,7 @@ UP_AT_SECOND = Case(
     deaths=Deaths(times=1),
 )
 ELASTIC = Case(
-    tried="1 to 4 engines, room for all",
-    did="four started at once",
-    replicas={"min": 1, "max": 4},
+    tried="1 to 4 engines, room for all", did="four started at once", replicas={"min": 1, "max": 4}
 )
 # Beside others, with the rest of its batch, and then by itself
 DEATHS = LOST_BESIDE + 1 + MOST_DEATHS

@@ -23,10 +23,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # One core, also for the tokenizer
-os.environ |= {
-    "RAYON_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
+os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 import pyarrow as pa
 import pyarrow.parquet as pq

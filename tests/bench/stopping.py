@@ -214,10 +214,7 @@ SCENARIOS: dict[str, tuple[Callable[[np.random.Generator, int], Runs], float | N
         lambda random, n: differences(random, n, 0.15, 0.15, 200),
         None,
     ),
-    "compare, 200 answers: +0.15": (
-        lambda random, n: differences(random, n, 0.3, 0.15, 200),
-        None,
-    ),
+    "compare, 200 answers: +0.15": (lambda random, n: differences(random, n, 0.3, 0.15, 200), None),
     "compare, 200 skewed: no difference": (lambda random, n: skewed(random, n, 200), None),
     "compare, 2,000 skewed: no difference": (lambda random, n: skewed(random, n, N), None),
     "compare, opposed strata": (lambda random, n: opposed(random, n, N), None),

@@ -66,7 +66,7 @@ def test_a_comparison_s_page_has_no_serious_finding(
         ),
     ]
     path = tmp_path / "comparison.html"
-    words = ["memray-eval", "compare", *(one.path for one in runs), "--html", str(path)]
+    words = ["memray-eval", "compare", *(run.path for run in runs), "--html", str(path)]
     monkeypatch.setattr("sys.argv", words)
     with pytest.raises(SystemExit) as ended:
         main()

@@ -106,15 +106,15 @@ def test_fifty_labels_by_keyboard_with_a_reload_and_two_tabs(tmp_path: Path) -> 
             assert tab.complaints == []
             assert await tab.evaluate("window.hacked === undefined")
             own = url.rpartition("/")[0]
-            assert all(one.startswith((own, "data:")) for one in tab.requested)
+            assert all(url.startswith((own, "data:")) for url in tab.requested)
 
     with labelling(folder) as url:
         asyncio.run(whole(url))
     events = [json.loads(line) for line in (Path(folder.path) / FILE).read_text().splitlines()]
-    labels = [one for one in events if one["kind"] == "label"]
+    labels = [event for event in events if event["kind"] == "label"]
     assert len(labels) == 50
-    assert len({one["unit_id"] for one in labels}) == 50
-    assert {one["rater"] for one in events} == {"Ana"}
+    assert len({label["unit_id"] for label in labels}) == 50
+    assert {event["rater"] for event in events} == {"Ana"}
     file = tmp_path / "labels.csv"
     words = [sys.executable, "-m", "memray_eval", "view", folder.path, "--label", "empathy"]
     done = subprocess.run([*words, "--csv", str(file)], capture_output=True, text=True, timeout=120)

@@ -24,24 +24,24 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_no_page_of_the_viewer_has_a_serious_finding(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("page", PLACES)
+def test_no_page_of_the_viewer_has_a_serious_finding(tmp_path: Path, page: str) -> None:
     work = made_runs(tmp_path / "runs")
     unfinished(work / "run-killed", "running", 12)
 
     async def steps(tab: Tab) -> None:
-        await tab.call("Page.navigate", url=f"{url}{PLACES[place]}")
+        await tab.call("Page.navigate", url=f"{url}{PLACES[page]}")
         await tab.until(
-            f"document.readyState === 'complete' && location.href.endsWith({PLACES[place]!r})"
+            f"document.readyState === 'complete' && location.href.endsWith({PLACES[page]!r})"
         )
-        if place == "a run that was killed":
+        if page == "a run that was killed":
             await tab.until("!document.getElementById('live-figures').hidden")
         await check(tab)
 
     with served(RunFolder(str(work))) as server:
         url = server.url
         # The browser's own line on the answer of 500
-        in_browser(tmp_path, url, steps, complaints=int(place == "a damaged run"))
+        in_browser(tmp_path, url, steps, complaints=int(page == "a damaged run"))
 
 
 def test_the_labelling_page_has_no_serious_finding(tmp_path: Path) -> None:

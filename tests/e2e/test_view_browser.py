@@ -21,13 +21,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Score
 from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, Tab, browser
-from tests.runs import (
-    PLAIN,
-    full_summary,
-    plain_records,
-    record,
-    write_run,
-)
+from tests.runs import PLAIN, full_summary, plain_records, record, write_run
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
@@ -97,12 +91,7 @@ def made_runs(work: Path) -> Path:
         folder = write_run(work / f"run-{name}", [], 0)
         who = Candidate(name=name, model="small-model")
         answers = [
-            record(
-                f"S{k:03}",
-                f"said by {name}: {PLAIN} This is answer {k}.",
-                who,
-                seed=3 * k + 3,
-            )
+            record(f"S{k:03}", f"said by {name}: {PLAIN} This is answer {k}.", who, seed=3 * k + 3)
             for k in range(60)
         ]
         if name == "kind":  # better than the others in one metric

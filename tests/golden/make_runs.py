@@ -95,12 +95,7 @@ def make_memory_wordy(work: Path, server: Provider) -> str:
 
 
 def make_companion(work: Path, server: Provider) -> str:
-    job = served(
-        server,
-        dataset=str(REPOSITORY / "dataset/companion"),
-        suite="companion",
-        limit=12,
-    )
+    job = served(server, dataset=str(REPOSITORY / "dataset/companion"), suite="companion", limit=12)
     job["candidates"] = [
         {"name": name, "model": "terse", "backend": "openai", "base_url": server.base_url,
          "prompt": prompt}
@@ -214,9 +209,9 @@ def make_arms(work: Path, server: Provider) -> str:
 def make_pairs(work: Path, server: Provider) -> str:
     words = [str(STORED / "memory"), str(STORED / "memory-wordy"), "--judge", "openai/local"]
     keys = ["judging.cache=off", "executor=local", f"judging.base_urls.openai={server.base_url}"]
-    asked = ["--metric", "preference", "--yes", "--out", str(work / "results"), "--run-id", "pairs"]
+    flags = ["--metric", "preference", "--yes", "--out", str(work / "results"), "--run-id", "pairs"]
     sets = [part for key in keys for part in ("--set", key)]
-    done = CliRunner().invoke(app, ["pairwise", *words, *asked, *sets])
+    done = CliRunner().invoke(app, ["pairwise", *words, *flags, *sets])
     assert done.exit_code == 0, done.output
     return str(work / "results" / "pairs")
 
@@ -243,8 +238,8 @@ def store(folder: str, work: Path) -> None:
 
 def main(names: list[str]) -> None:
     os.environ.setdefault("OPENAI_API_KEY", "none")
-    with tempfile.TemporaryDirectory() as place, serving(reply, port=PORT) as server:
-        work = Path(place)
+    with tempfile.TemporaryDirectory() as temporary, serving(reply, port=PORT) as server:
+        work = Path(temporary)
         for name in names or list(MAKERS):
             folder = MAKERS[name](work, server)
             store(folder, work)

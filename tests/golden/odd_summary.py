@@ -33,8 +33,8 @@ GENERATION = GenerationSummary(
 
 def columns(name: str, values: list[float], **parts: list[float]) -> dict[str, np.ndarray]:
     nothing = dict.fromkeys(all_metrics()[name].columns, np.zeros(len(values)))
-    given = {"value": values, **parts}
-    return nothing | {part: np.array(figures, float) for part, figures in given.items()}
+    by_part = {"value": values, **parts}
+    return nothing | {part: np.array(figures, float) for part, figures in by_part.items()}
 
 
 def metric(

@@ -118,8 +118,8 @@ LABELS = "id,query,response,answers,human\n" + "".join(
 def test_calibration(command: Command, golden: Golden) -> None:
     Path("labels.csv").write_text(LABELS)
     columns = ",".join(f"{name}={name}" for name in ("query", "response", "answers", "human"))
-    asked = ("--metric", "semantic_correctness", "--judge", "rules", "--map", columns)
-    words = ("calibrate", "labels.csv", *asked)
+    options = ("--metric", "semantic_correctness", "--judge", "rules", "--map", columns)
+    words = ("calibrate", "labels.csv", *options)
     golden("calibrate/rules.json", command(*words, "--json"))
     golden("calibrate/rules.txt", command(*words))
 

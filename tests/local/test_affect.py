@@ -88,17 +88,17 @@ def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
     assert first.folder.read_manifest()["affect"]["store synthesised"] == 3
     counts = second.folder.read_manifest()["affect"]
     assert (counts["store hits"], counts.get("store synthesised")) == (3, None)
-    for found in (records, again):
-        assert found["given"].sample.emotion == {"joy": 1.0}
-        assert found["given"].sample.metadata["affect"] == {
+    for rows in (records, again):
+        assert rows["given"].sample.emotion == {"joy": 1.0}
+        assert rows["given"].sample.metadata["affect"] == {
             "emotion": {"backend": "given"},
             "traits": {"backend": "given"},
         }
-        notes = found["s0"].sample.metadata["affect"]
+        notes = rows["s0"].sample.metadata["affect"]
         speech = notes["emotion"]["speech"]
         assert (speech["backend"], speech["source"]) == ("openai", "synthesised")
         assert notes["traits"] == {"backend": "unknown"}
-        emotion = found["s0"].sample.emotion
+        emotion = rows["s0"].sample.emotion
         assert sum(emotion.values()) == pytest.approx(1.0, abs=1e-6)
         assert max(emotion, key=lambda label: emotion[label]) in ("sadness", "fear")
     assert records["s0"].sample == again["s0"].sample
@@ -142,7 +142,7 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("affect", "told"),
+    ("affect", "message"),
     [
         ({"speech_weight": 0, "text_weight": 0}, "--speech-weight 0"),
         ({"speech_weight": -1}, "--speech-weight -1"),
@@ -157,9 +157,9 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
     ],
 )
 def test_what_cannot_work_is_said_before_anything_runs(
-    feeling: Job, affect: dict[str, Any], told: str
+    feeling: Job, affect: dict[str, Any], message: str
 ) -> None:
-    with serving(reply) as server, pytest.raises(ConfigError, match=told):
+    with serving(reply) as server, pytest.raises(ConfigError, match=message):
         finish(feeling(server, **affect))
 
 
@@ -259,9 +259,9 @@ def test_a_traits_judge_that_is_down_is_counted_and_told(feeling: Job) -> None:
         )
     manifest = done.folder.read_manifest()
     assert manifest["affect"]["traits degraded"] == 3
-    (told,) = [
+    (event,) = [
         line for line in manifest["events"] if line.startswith("No traits could be read of sample")
     ]
-    assert "(unknown): JudgeError: " in told
+    assert "(unknown): JudgeError: " in event
     assert any("the traits of 3 samples count as unknown" in note for note in done.summary.notes)
     assert records["s0"].sample.metadata["affect"]["traits"]["backend"] == "unknown"

@@ -86,16 +86,16 @@ def test_a_function_is_the_model_and_what_it_raises_is_an_error_of_its_sample() 
         return "Sleep."
 
     questions = [{"query": row["question"]} for row in ROWS]
-    one = scored(questions, suite="chat", model=model)
-    assert one.exit_code == 1
-    errors = one.samples().select(["sleepy", "generation_error"]).to_pylist()
+    result = scored(questions, suite="chat", model=model)
+    assert result.exit_code == 1
+    errors = result.samples().select(["sleepy", "generation_error"]).to_pylist()
     assert errors == [
         {"sleepy": 1.0, "generation_error": None},
         {"sleepy": None, "generation_error": "ValueError: no legs"},
     ]
     two = scored(questions, suite="chat", model=waiting)
     assert two.table().column("mean").to_pylist() == [1.0]
-    assert [compared.metric for compared in one.compare(two).metrics] == ["sleepy"]
+    assert [compared.metric for compared in result.compare(two).metrics] == ["sleepy"]
 
 
 def test_metrics_are_objects_of_the_caller() -> None:
@@ -112,12 +112,7 @@ def test_metrics_are_objects_of_the_caller() -> None:
         judging = {"cache": "calls.sqlite"}
         metrics = [short, letters, tone]
         done = me.evaluate(
-            ROWS,
-            metrics,
-            judge="lab/m",
-            quiet=True,
-            servers=servers,
-            judging=judging,
+            ROWS, metrics, judge="lab/m", quiet=True, servers=servers, judging=judging
         )
     means = {row["metric"]: row["mean"] for row in done.table().to_pylist()}
     assert (means["short"], means["letters"], means["tone"]) == (0.5, 23.5, 4.0)
@@ -132,28 +127,28 @@ def test_metrics_are_objects_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "told"),
+    ("metrics", "message"),
     [
         ([lambda sample, response: 1], r"a lambda or an object has no name; write computed_metric"),
         ([7], "7 is neither a name nor a metric nor a function"),
         ("sleepy", r"metrics is a text; write a list: \['sleepy'\]"),
     ],
 )
-def test_metrics_that_are_none_say_so(metrics: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_metrics_that_are_none_say_so(metrics: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         me.evaluate(ROWS, metrics, quiet=True)
 
 
 def test_one_response_is_scored_and_nothing_kept(folder: Path) -> None:
-    found = me.score(
+    scores = me.score(
         "How do I rest?",
         "Sleep early.",
         ["my_metrics.py:sleepy", "semantic_correctness"],
         judge="rules",
         answers=["sleep early"],
     )
-    assert (found["sleepy"].value, found["sleepy"].judge) == (1.0, "computed")
-    assert found["semantic_correctness"].judge == "rules"
+    assert (scores["sleepy"].value, scores["sleepy"].judge) == (1.0, "computed")
+    assert scores["semantic_correctness"].judge == "rules"
     broken = me.score("Q?", "A.", [me.computed_metric(lambda s, r: 1 / 0, "broken")])["broken"]
     assert (broken.status, broken.value) == ("error", None)
     assert "ZeroDivisionError" in str(broken.error)
@@ -197,15 +192,15 @@ def test_it_runs_in_a_loop_that_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (7, "data is a int; give a path"),
         ({"query": "q"}, "data is a dict; give a path"),
         (["a"], "row 1 of the data is a str, not a mapping"),
     ],
 )
-def test_data_that_are_none_say_so(data: Any, told: str) -> None:
-    with pytest.raises((ConfigError, DataError), match=told):
+def test_data_that_are_none_say_so(data: Any, message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
         scored(data)
 
 

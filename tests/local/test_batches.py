@@ -29,14 +29,14 @@ PRICE = {JUDGE: {"input_usd": 2.0, "output_usd": 8.0, "batch_factor": 0.5}}
 
 @pytest.fixture
 def apis() -> Iterator[BatchApis]:
-    made = list[BatchApis]()
+    created = list[BatchApis]()
 
     def routes(provider: Provider) -> Any:
-        made.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
-        return made[0].routes()
+        created.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
+        return created[0].routes()
 
     with serving(judgment_reply, more=routes):
-        yield made[0]
+        yield created[0]
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def configured(tmp_path: Path, apis: BatchApis) -> Callable[..., RunConfig]:
     def configure(metrics: tuple[str, ...] = METRICS, **judging: Any) -> RunConfig:
         batch = {"poll_s": 0.05, "min_calls": 1} | judging.pop("batch", {})
         judging = {"mode": "batch", "price": PRICE, "batch": batch} | judging
-        made = judging_job(data, tmp_path, apis.provider.base_url, metrics, "local", **judging)
-        return made.model_copy(update={"out": str(tmp_path / "out")})
+        config = judging_job(data, tmp_path, apis.provider.base_url, metrics, "local", **judging)
+        return config.model_copy(update={"out": str(tmp_path / "out")})
 
     return configure
 
@@ -57,8 +57,8 @@ def records_of(folder: RunFolder) -> list[Record]:
 
 
 def only_run(tmp_path: Path) -> str:
-    (found,) = (tmp_path / "out").iterdir()
-    return str(found)
+    (folder,) = (tmp_path / "out").iterdir()
+    return str(folder)
 
 
 def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
@@ -70,13 +70,13 @@ def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
     live_config = configured(mode="live", cache=str(tmp_path / "live.sqlite"))
     live = run(live_config, print, quiet=True)
     ours, theirs = records_of(batched.folder), records_of(live.folder)
-    for one, other in zip(ours, theirs, strict=True):
-        assert [score.value for score in one.scores] == [score.value for score in other.scores]
-        assert [score.calls for score in one.scores] == [1, 1]
-        served = [score.served_model for score in one.scores]
+    for our, other in zip(ours, theirs, strict=True):
+        assert [score.value for score in our.scores] == [score.value for score in other.scores]
+        assert [score.calls for score in our.scores] == [1, 1]
+        served = [score.served_model for score in our.scores]
         assert all(served)
         assert served == [score.served_model for score in other.scores]
-        assert not any(score.cached for score in one.scores)
+        assert not any(score.cached for score in our.scores)
     cost = sum(score.cost_usd for record in ours for score in record.scores)
     assert cost == pytest.approx(stats["usd"])
     assert batched.summary.cost_usd == pytest.approx(stats["usd"])

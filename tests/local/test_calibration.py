@@ -47,17 +47,17 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 def evaluated(path: Path, calibration: str, **keys: Any) -> Any:
     rows = [{key: row[key] for key in row if key != "people"} for row in answers(300, 2)]
-    given = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
-    asked = {
+    candidate = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
+    settings = {
         "dataset": write(path / "run.jsonl", rows),
-        "candidates": [given],
+        "candidates": [candidate],
         "metrics": [METRIC],
         "judge": "rules",
         "out": str(path / "results"),
         "executor": "local",
         "calibration": [calibration],
     }
-    return finish(load_config(None, asked | keys))
+    return finish(load_config(None, settings | keys))
 
 
 def test_labels_adjust_a_run_by_the_judge_that_they_are_of(tmp_path: Path) -> None:
@@ -68,13 +68,13 @@ def test_labels_adjust_a_run_by_the_judge_that_they_are_of(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     result = evaluated(tmp_path, str(saved))
     (metric,) = result.summary.metrics
-    found = metric.adjusted
-    assert found is not None
-    assert (found.refused, found.method, found.n_labels) == ("", "Rogan-Gladen", 200)
+    adjusted = metric.adjusted
+    assert adjusted is not None
+    assert (adjusted.refused, adjusted.method, adjusted.n_labels) == ("", "Rogan-Gladen", 200)
     truth = sum(row["people"] for row in answers(300, 2)) / 300
     assert metric.figure.value is not None
     assert metric.figure.value - truth > 0.05
-    assert (found.low or 0.0) < truth < (found.high or 0.0)
+    assert (adjusted.low or 0.0) < truth < (adjusted.high or 0.0)
     assert "To people's labels:" in (Path(result.folder.path) / "summary.txt").read_text()
     other = json.loads(saved.read_text())
     other["calibrations"][0]["judge"] = "openai/gpt-4o"

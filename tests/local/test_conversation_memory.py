@@ -72,17 +72,17 @@ def test_every_wrong_answer_has_its_place_in_either_arm(
         done = finish(memory_job(server, suite))
     summary = done.summary
     assert (summary.n_units, summary.n_failed_units) == (2 * DATASETS[suite][1], 0)
-    assert [one.arm for one in summary.arms] == ["retrieved: 2 turns by bm25", "full"]
-    found, full = summary.arms
+    assert [arm.arm for arm in summary.arms] == ["retrieved: 2 turns by bm25", "full"]
+    retrieved, full = summary.arms
     for arm in summary.arms:
         assert sum(arm.failures.values()) == arm.n_wrong
         assert arm.n_wrong + arm.n_unexplained > 0
         assert all(value is not None for value in arm.overall.values())
-        assert {one.category for one in arm.categories} > {None}
+        assert {row.category for row in arm.categories} > {None}
     assert full.failures["not_retrieved"] == 0
     if suite != "personamem":  # whose tables name no evidence
-        assert (full.recall, found.recall is not None) == (1.0, True)
-        assert (found.recall or 0.0) < 1.0
+        assert (full.recall, retrieved.recall is not None) == (1.0, True)
+        assert (retrieved.recall or 0.0) < 1.0
         assert full.n_abstention > 0
     assert "CONVERSATION MEMORY" in render(summary)
     assert 'id="memory"' in render_html(done.folder)
@@ -111,22 +111,22 @@ def test_gold_is_in_no_prompt_of_a_whole_run(
     memory_job: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     raw = json.loads((REPOSITORY / "dataset/locomo/locomo_example.json").read_text("utf-8"))
-    for one in raw:
-        for question in one["qa"]:
+    for conversation in raw:
+        for question in conversation["qa"]:
             question["answer"] = question["adversarial_answer"] = "PLANTED"
     path = tmp_path / "locomo.json"
     path.write_text(json.dumps(raw))
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def listen(body: dict[str, Any]) -> str | Answer | Fault:
         if body.get("stream"):
-            asked.append(json.dumps(body))
+            prompts.append(json.dumps(body))
         return reply(body)
 
     with serving(listen) as server:
         finish(memory_job(server, "locomo", dataset=str(path)))
-    assert len(asked) == 28
-    assert not any("PLANTED" in text or "adversarial" in text or "D1:" in text for text in asked)
+    assert len(prompts) == 28
+    assert not any("PLANTED" in text or "adversarial" in text or "D1:" in text for text in prompts)
 
 
 def test_errata_stand_in_the_summary_and_after_a_resume(

@@ -18,19 +18,19 @@ def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def means(folder: Path) -> dict[str, float | None]:
     (run,) = (folder / "results").glob("*/summary.json")
-    return {one.metric: one.mean for one in RunFolder(str(run.parent)).read_summary().metrics}
+    return {row.metric: row.mean for row in RunFolder(str(run.parent)).read_summary().metrics}
 
 
 def test_what_it_makes_runs_and_its_test_passes(tmp_path: Path) -> None:
-    made = command("init", "demo", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
+    created = command("init", "demo", cwd=tmp_path)
+    assert created.returncode == 0, created.stderr
     job = Path("demo", "job.yaml")
-    assert f"  memray-eval run {job}\n" in made.stderr
+    assert f"  memray-eval run {job}\n" in created.stderr
     done = command("run", str(job), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = means(tmp_path)
-    assert found.keys() == {"brief", "readability_score"}
-    assert found["brief"] == 1.0
+    figures = means(tmp_path)
+    assert figures.keys() == {"brief", "readability_score"}
+    assert figures["brief"] == 1.0
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "demo"]
     tested = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stdout

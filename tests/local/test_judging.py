@@ -41,8 +41,8 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
             judging={"base_urls": {"openai": server.base_url}},
         )
         done = finish(config)
-        asked = [body for body in server.requests if not body.get("stream")]
-    assert len(asked) == 12  # six of each judged metric, none twice
+        requests = [body for body in server.requests if not body.get("stream")]
+    assert len(requests) == 12  # six of each judged metric, none twice
     summary = {metric.metric: metric for metric in done.summary.metrics}
     empathy = summary["empathy"]
     assert (empathy.mean, empathy.coverage, empathy.judges) == (4.0, 1.0, {"openai/judge": 6})
@@ -103,8 +103,8 @@ def test_a_jury_votes_and_every_juror_is_heard_as_often_as_asked(job: Job) -> No
         judging = {"base_urls": {"openai": server.base_url}, "repeats": 2}
         jury = {"empathy": ["openai/kind", "openai/stern", "openai/calm"]}
         done = finish(job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging))
-        asked = [body for body in server.requests if not body.get("stream")]
-    assert len(asked) == 12
+        requests = [body for body in server.requests if not body.get("stream")]
+    assert len(requests) == 12
     (empathy,) = done.summary.metrics
     assert (empathy.mean, empathy.extras["disagreement"]) == (4.0, 3.0)
     assert empathy.judges == {"openai/kind + openai/stern + openai/calm": 2}

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from memray_eval.cli import app, main
 from memray_eval.errors import DataError
-from memray_eval.results.latest import find_run, names_like
+from memray_eval.results.lookup import find_run, names_like
 
 WITHIN_S = 60
 TAKES_A_RUN = {"report", "compare", "evaluate", "pairwise", "resume", "send", "view"}
@@ -43,11 +43,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             [sys.executable, "-m", "memray_eval", *words], cwd=work, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-    made = sorted((work / "results").glob("memory-*"), key=lambda run: run.stat().st_mtime_ns)
-    for age, run in enumerate(reversed(made)):  # the newest manifest is the newest run
-        moment = made[0].stat().st_mtime - 100.0 * age
+    paths = sorted((work / "results").glob("memory-*"), key=lambda run: run.stat().st_mtime_ns)
+    for age, run in enumerate(reversed(paths)):  # the newest manifest is the newest run
+        moment = paths[0].stat().st_mtime - 100.0 * age
         os.utime(run / "manifest.json", (moment, moment))
-    return Runs(work, made[1].name, made[0].name)
+    return Runs(work, paths[1].name, paths[0].name)
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ def test_every_argument_that_names_a_run_s_folder_says_latest() -> None:
 
 
 def test_pairwise_takes_latest(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
-    code, said = call("pairwise", "latest", "latest~1", "--judge", "opnai/gpt-4o")
+    code, output = call("pairwise", "latest", "latest~1", "--judge", "opnai/gpt-4o")
     assert code == 2
-    assert f"Comparing {runs.newest}, {runs.before}: " in said
-    assert "no judge 'opnai/gpt-4o'" in said
+    assert f"Comparing {runs.newest}, {runs.before}: " in output
+    assert "no judge 'opnai/gpt-4o'" in output
 
 
 @pytest.mark.parametrize("command", ["report", "evaluate", "resume"])
@@ -96,12 +96,12 @@ def test_a_command_takes_latest(call, runs: Runs, command: str, named: str) -> N
     wanted = runs.newest if named == "latest" else runs.before
     more = ["--out", "elsewhere", "--judge", "rules"] if command == "evaluate" else []
     kept = (runs.folder / "results" / wanted / "manifest.json").stat()
-    code, said = call(command, named, *more)
-    assert code == 0, said
-    assert wanted in said or command == "evaluate"
+    code, output = call(command, named, *more)
+    assert code == 0, output
+    assert wanted in output or command == "evaluate"
     if command == "evaluate":
-        (made,) = [run for run in (runs.folder / "elsewhere").iterdir() if wanted in _config(run)]
-        assert made.is_dir()
+        (copy,) = [run for run in (runs.folder / "elsewhere").iterdir() if wanted in _config(run)]
+        assert copy.is_dir()
     os.utime(  # a resume writes it anew
         runs.folder / "results" / wanted / "manifest.json", (kept.st_atime, kept.st_mtime)
     )
@@ -114,16 +114,16 @@ def _config(run: Path) -> str:
 @pytest.mark.parametrize("named", ["latest", "latest~1"])
 def test_send_takes_latest(call, runs: Runs, named: str) -> None:  # type: ignore[no-untyped-def]
     wanted = runs.newest if named == "latest" else runs.before
-    code, said = call("send", named)
-    assert (code, f"the job of results/{wanted} names no sink" in said) == (2, True), said
+    code, output = call("send", named)
+    assert (code, f"the job of results/{wanted} names no sink" in output) == (2, True), output
 
 
 def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
     for sides in (("latest~1", "latest"), ("latest~1:given", "latest:given")):
-        code, said = call("compare", *sides)
-        assert code == 0, said
-        assert runs.newest in said
-        assert runs.before in said
+        code, output = call("compare", *sides)
+        assert code == 0, output
+        assert runs.newest in output
+        assert runs.before in output
 
 
 @pytest.mark.parametrize("named", ["latest", "latest~1"])
@@ -143,15 +143,15 @@ def test_view_takes_latest(runs: Runs, named: str) -> None:
 @pytest.mark.parametrize("command", sorted(TAKES_A_RUN))
 def test_a_run_that_is_not_there_is_said_in_a_line(call, command: str) -> None:  # type: ignore[no-untyped-def]
     more = ["latest"] if command == "compare" else []
-    code, said = call(command, "latest~7", *more)
-    assert (code, "latest~7: results holds only 2 runs" in said) == (2, True), said
+    code, output = call(command, "latest~7", *more)
+    assert (code, "latest~7: results holds only 2 runs" in output) == (2, True), output
 
 
 def test_a_name_that_is_nearly_right_is_suggested(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
-    code, said = call("view", f"results/{runs.newest[:-1]}")
-    assert (code, f"did you mean results/{runs.newest}?" in said) == (2, True), said
-    code, said = call("view", "reslts")
-    assert (code, "did you mean results?" in said) == (2, True), said
+    code, output = call("view", f"results/{runs.newest[:-1]}")
+    assert (code, f"did you mean results/{runs.newest}?" in output) == (2, True), output
+    code, output = call("view", "reslts")
+    assert (code, "did you mean results?" in output) == (2, True), output
     assert names_like("nowhere/near/it") == ""
 
 

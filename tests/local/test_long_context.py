@@ -25,10 +25,10 @@ EXAMPLES = REPOSITORY / "dataset" / "longbench"
 def reply(body: dict[str, Any]) -> str | Answer | Fault:
     """Two right answers, in their own words; the judge believes all it is told."""
     if body.get("stream"):
-        asked = body.get("prompt") or body["messages"][-1]["content"]
+        prompt = body.get("prompt") or body["messages"][-1]["content"]
         return (
             "They were Sula and Petrel."
-            if "Which boats were laid up" in asked
+            if "Which boats were laid up" in prompt
             else "<think>who?</think>It was done by Iver Dahl."
         )
     return json.dumps({"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
@@ -84,12 +84,12 @@ def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> 
     assert scores["semantic_correctness"].value == 1.0
     assert scores["rule_score"].judge == "qa_f1, LongBench 2e00731"
     assert scores["rule_score"].value == pytest.approx(0.5)  # 2 of 6 words, both of the answer's
-    told = [
+    disagreements = [
         json.loads(line)
         for line in (Path(done.folder.path) / "disagreements.jsonl").read_text().splitlines()
     ]
-    assert len(told) == summary.n_disagreements
-    assert {line["verdict"] for line in told} == {"CORRECT"}
+    assert len(disagreements) == summary.n_disagreements
+    assert {line["verdict"] for line in disagreements} == {"CORRECT"}
     assert "TASKS - served" in text
 
 
@@ -108,9 +108,9 @@ def test_questions_on_one_context_are_asked_together(long_job: Job, tmp_path: Pa
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serving(reply) as server:
         finish(long_job(server, dataset=str(tmp_path / "rows.jsonl"), judge="rules"))
-        asked = [body["messages"][-1]["content"] for body in server.requests if body.get("stream")]
-    assert len(asked) == 16
-    order = [next(number for number in range(4) if f"Book {number}." in prompt) for prompt in asked]
+        texts = [body["messages"][-1]["content"] for body in server.requests if body.get("stream")]
+    assert len(texts) == 16
+    order = [next(number for number in range(4) if f"Book {number}." in prompt) for prompt in texts]
     assert len(list(groupby(order))) == 4
-    first, second = asked[0], asked[1]  # all that varies comes after the context
+    first, second = texts[0], texts[1]  # all that varies comes after the context
     assert first[: first.index("Question")] == second[: second.index("Question")]

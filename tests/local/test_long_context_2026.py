@@ -28,16 +28,16 @@ def reply(body: dict[str, Any]) -> str:
     """Two of the ten benchmarks answered rightly, by what the prompt says: MRCR after a thought,
     and GraphWalks' parents; NoLiMa's names, all four of them."""
     messages = [message["content"] for message in body["messages"]]
-    asked = messages[-1]
-    if found := re.search(r"Repeat the (\w+) of these .* with (\w{10}) put", asked):
-        kind = re.search(r"request for (an? .*?) \d times", asked)
+    prompt = messages[-1]
+    if match := re.search(r"Repeat the (\w+) of these .* with (\w{10}) put", prompt):
+        kind = re.search(r"request for (an? .*?) \d times", prompt)
         assert kind
-        places = [n for n, said in enumerate(messages[:-1]) if said == f"Write {kind[1]}."]
+        places = [n for n, message in enumerate(messages[:-1]) if message == f"Write {kind[1]}."]
         ordinals = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
-        answer = messages[places[ordinals.index(found[1])] + 1]
-        return f"<think>Which one?</think>{found[2]}{answer}"
-    if found := re.search(r"the parents of the node (\w{10})", asked):
-        into = [source for source, target in EDGE.findall(asked) if target == found[1]]
+        answer = messages[places[ordinals.index(match[1])] + 1]
+        return f"<think>Which one?</think>{match[2]}{answer}"
+    if match := re.search(r"the parents of the node (\w{10})", prompt):
+        into = [source for source, target in EDGE.findall(prompt) if target == match[1]]
         return f"Final Answer: [{', '.join(into)}]"
     return "Ingrid, Tomas, Leila or Pavel"
 

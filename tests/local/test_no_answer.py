@@ -31,7 +31,7 @@ SAID = {"content": "Rest more. You sleep 4.5 hours."}
 
 def in_turn(streams: bool) -> Callable[[dict[str, Any]], Outcome]:
     """Each cause once, by the order of asking, then answers."""
-    left = [reply_with(*one, streams=streams) for one in SERVERS.values()]
+    left = [reply_with(*server, streams=streams) for server in SERVERS.values()]
     spoken = reply_with(SAID, "stop", {}, streams=streams)
     return lambda body: left.pop(0) if left else spoken
 
@@ -47,9 +47,9 @@ def test_six_servers_of_no_answer_score_nothing_as_zero(
 ) -> None:
     with serving(in_turn(streams)) as server:
         summary, folder = finished(job(server, limit=8, metrics=TWELVE, judge="rules"))
-        (one,) = summary.candidates
-        assert one.no_answer == dict.fromkeys(sorted(SERVERS), 1)
-        assert (one.n, one.n_failed, one.answered) == (8, 0, 2)
+        (candidate,) = summary.candidates
+        assert candidate.no_answer == dict.fromkeys(sorted(SERVERS), 1)
+        assert (candidate.n, candidate.n_failed, candidate.answered) == (8, 0, 2)
         assert summary.n_failed_units == 0
         for metric in summary.metrics:
             applicable = metric.n - metric.n_not_applicable
@@ -94,22 +94,22 @@ def test_no_judge_is_asked_of_a_unit_without_an_answer(job: Callable[..., RunCon
 
 
 @pytest.mark.parametrize(
-    ("way", "judge", "told"),
+    ("way", "judge", "line"),
     [
         ("zero", "rules (no answer)", "counted as the lowest score (on_no_answer: zero)"),
         ("score", "fake", "scored as empty texts"),
     ],
 )
-def test_the_other_readings(job: Callable[..., RunConfig], way: str, judge: str, told: str) -> None:
+def test_the_other_readings(job: Callable[..., RunConfig], way: str, judge: str, line: str) -> None:
     metrics = ["memory_utilization", "relevance", "lexical_diversity"]
     with serving(in_turn(streams=True)) as server:
         summary, folder = finished(job(server, limit=8, metrics=metrics, on_no_answer=way))
-    assert [one.n_scored for one in summary.metrics] == [8, 8, 8]
-    assert [one.n_no_answer for one in summary.metrics] == [0, 0, 0]
+    assert [metric.n_scored for metric in summary.metrics] == [8, 8, 8]
+    assert [metric.n_no_answer for metric in summary.metrics] == [0, 0, 0]
     if way == "zero":
-        assert all(one.judges[judge] == 6 and one.min == one.scale[0] for one in summary.metrics)
+        assert all(row.judges[judge] == 6 and row.min == row.scale[0] for row in summary.metrics)
         assert "no answer: zero" in folder.read_manifest()["rubrics"]["relevance"]
-    assert told in " ".join(render_brief(summary, folder.path).split())
+    assert line in " ".join(render_brief(summary, folder.path).split())
 
 
 def test_how_many_were_asked_again_and_answered_then(job: Callable[..., RunConfig]) -> None:
@@ -121,8 +121,8 @@ def test_how_many_were_asked_again_and_answered_then(job: Callable[..., RunConfi
         candidate = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
                      "retry_max_tokens": 4096}  # fmt: skip
         summary, folder = finished(job(server, limit=3, metrics=[], candidates=[candidate]))
-    (one,) = summary.candidates
-    assert (one.asked_again, one.answered_then, one.answered, one.no_answer) == (3, 3, 3, {})
+    (row,) = summary.candidates
+    assert (row.asked_again, row.answered_then, row.answered, row.no_answer) == (3, 3, 3, {})
     screen = " ".join(render_brief(summary, folder.path).split())
     assert "Asked again with a larger limit: 3, of which 3 answered then." in screen
 
@@ -132,14 +132,14 @@ def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
     tmp_path: Path, suite: str, n_scored: int
 ) -> None:
     own: dict[str, Any] = {"query": "What is the pass key?", "task": "passkey", "answers": ["71"]}
-    said: list[dict[str, Any]] = [
+    responses: list[dict[str, Any]] = [
         {"response": "71"},
         {"response": ""},
         {"response": None},
         {"response": "<think>71"},
         {"response": "", "finish_reason": "length"},
     ]
-    rows = [json.dumps({"id": f"{place}", **own, **one}) for place, one in enumerate(said)]
+    rows = [json.dumps({"id": f"{n}", **own, **response}) for n, response in enumerate(responses)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     config = RunConfig.model_validate(
         {

@@ -40,7 +40,7 @@ def placed(cases: Cases, expected: Any) -> dict[int, Raw]:
     spread over the run."""
     replies = [raw for raw, outcome in cases.values() if outcome is expected]
     step = max(1, len(replies) // N_ODD)
-    return {3 * place + 1: raw for place, raw in enumerate(replies[::step][:N_ODD])}
+    return {3 * n + 1: raw for n, raw in enumerate(replies[::step][:N_ODD])}
 
 
 def unit_of(body: dict[str, Any]) -> int:
@@ -58,7 +58,7 @@ def answering(odd: dict[int, Raw], good: Reply) -> Iterator[Provider]:
         yield server
 
 
-def asked(server: Provider) -> Counter[int]:
+def prompts_of(server: Provider) -> Counter[int]:
     return Counter(map(unit_of, server.requests))
 
 
@@ -127,10 +127,10 @@ def test_a_judge_of_which_a_quarter_of_the_replies_is_odd(
         first = finish(judged(server))
         assert first.exit_code == 1  # the tolerance is 5 %
         assert_contained(first, odd)
-        before, again = asked(server), set(odd)
+        before, again = prompts_of(server), set(odd)
         odd.clear()
         second = go_on(first.folder.path)
-    assert set(asked(server) - before) == again  # nothing else is asked twice
+    assert set(prompts_of(server) - before) == again  # nothing else is asked twice
     assert second.exit_code == 0
     assert_contained(second, {})
 

@@ -88,8 +88,8 @@ def run_job(folder: Path, **keys: Any) -> RunResult:
 
 
 def records(done: RunResult) -> list[Any]:
-    found = from_table(done.folder.records().to_table())
-    return sorted(found, key=lambda record: record.sample.id)
+    rows = from_table(done.folder.records().to_table())
+    return sorted(rows, key=lambda record: record.sample.id)
 
 
 def errors(done: RunResult) -> set[str | None]:
@@ -101,10 +101,10 @@ def test_all_of_them_in_one_run(folder: Path) -> None:
     first, second = records(done)
     assert first.response.text == "You work for ACME. A customer asks: Why so late?"
     assert (first.response.thinking, first.sample.suite) == ("hm", "desk")
-    by_name = {one.metric: one for one in done.summary.metrics}
+    by_name = {metric.metric: metric for metric in done.summary.metrics}
     assert (by_name["tone"].mean, by_name["tone"].judges) == (4.0, {"my/ask": 2})
     assert by_name["brief"].mean == 0.0
-    assert sum(score.cost_usd for one in (first, second) for score in one.scores) == (
+    assert sum(score.cost_usd for record in (first, second) for score in record.scores) == (
         pytest.approx(2 * 100 * 10 / 1e6)
     )
     manifest = done.folder.read_manifest()
@@ -119,8 +119,8 @@ def test_what_it_wrote_is_evaluated_and_a_function_answers_its_samples(folder: P
     again = me.evaluate(done.folder.path, suite=suite, **keys)
     assert again.summary.metrics[1].mean == 4.0
     data, reader = folder / "asked.txt", "mine/my.py:read"
-    asked = me.evaluate(data, suite=suite, reader=reader, model=lambda sample: "hm", **keys)
-    assert [one.n_scored for one in asked.summary.metrics] == [2, 2]
+    generated = me.evaluate(data, suite=suite, reader=reader, model=lambda sample: "hm", **keys)
+    assert [metric.n_scored for metric in generated.summary.metrics] == [2, 2]
 
 
 def test_a_fallback_and_a_model_on_the_command_line_are_found(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_they_return_that_is_none_says_so(folder: Path) -> None:
     done = run_job(folder, judge="my.py:odd", tolerance=1.0)
     assert "JudgeError: odd returned int: no judgment, mapping or text" in errors(done)
     model = [{"name": "n", "model": "my.py:number"}]
-    assert {one.response.error for one in records(run_job(folder, candidates=model))} == {
+    assert {record.response.error for record in records(run_job(folder, candidates=model))} == {
         "TypeError: returned int, not a text"
     }
 
@@ -192,7 +192,7 @@ def test_a_template_is_a_suite(folder: Path, shop: dict[str, Any]) -> None:
     first, second = records(done)
     assert first.response.text == "You sell to Ana. Hats? (hat)"
     assert second.response.error.startswith("no prompt can be built: UndefinedError")
-    assert [one.metric for one in done.summary.metrics] == ["brief", "tone"]
+    assert [metric.metric for metric in done.summary.metrics] == ["brief", "tone"]
     assert done.summary.suite == "shop"
 
 
@@ -204,7 +204,7 @@ def test_a_resumed_run_refuses_a_changed_template(folder: Path, shop: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "message"),
     [
         ({"suite": "my.py:brief"}, r"brief is function, no suite; write NAME = memray_eval\.suite"),
         ({"suite": "my.py:nothing"}, r"my\.py defines no 'nothing'; it has: "),
@@ -223,14 +223,14 @@ def test_a_resumed_run_refuses_a_changed_template(folder: Path, shop: dict[str, 
         ({"reader": "my.py"}, r"is no function; write my_reader\.py:FUNCTION"),
     ],
 )
-def test_what_is_not_there_is_named(folder: Path, keys: dict[str, Any], told: str) -> None:
-    with pytest.raises((ConfigError, DataError), match=told):
+def test_what_is_not_there_is_named(folder: Path, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
         run_job(folder, **keys)
     assert not list(Path("results").glob("*/manifest.json"))
 
 
 def test_a_reader_that_fails_says_after_which_row(folder: Path) -> None:
     (folder / "asked.txt").write_text("Why?\n!\n")
-    told = r"my\.py:read failed after 1 rows of .*asked\.txt: OSError: the export is cut off"
-    with pytest.raises(DataError, match=told):
+    message = r"my\.py:read failed after 1 rows of .*asked\.txt: OSError: the export is cut off"
+    with pytest.raises(DataError, match=message):
         run_job(folder)

@@ -28,10 +28,10 @@ SECTION = re.compile(r"<(FIRST|SECOND) (\w+)>\n(.*?)\n</\1 \2>", re.DOTALL)
 def prefer_longer(body: dict[str, Any]) -> str:
     """A judge that takes the longer answer, wherever it stands."""
     shown = {name: text for name, _, text in SECTION.findall("\n".join(message_texts(body)))}
-    said = "first" if len(shown["FIRST"]) > len(shown["SECOND"]) else "second"
+    preferred = "first" if len(shown["FIRST"]) > len(shown["SECOND"]) else "second"
     if len(shown["FIRST"]) == len(shown["SECOND"]):
-        said = "tie"
-    return json.dumps({"evidence": [], "reason": "It says more.", "preferred": said})
+        preferred = "tie"
+    return json.dumps({"evidence": [], "reason": "It says more.", "preferred": preferred})
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
     monkeypatch.chdir(tmp_path)
 
     def invoke(server: Provider, *words: str) -> Result:
-        asked = ["--judge", "openai/local", "--set", f"judging.base_urls.openai={server.base_url}"]
+        flags = ["--judge", "openai/local", "--set", f"judging.base_urls.openai={server.base_url}"]
         kept = ["--set", f"judging.cache={tmp_path / 'calls.sqlite'}", "--set", "executor=local"]
-        return CliRunner().invoke(app, ["pairwise", *words, *asked, *kept, "--yes"])
+        return CliRunner().invoke(app, ["pairwise", *words, *flags, *kept, "--yes"])
 
     return invoke
 
@@ -80,23 +80,23 @@ def test_two_runs_are_compared_in_both_orders_without_names(
     long = answers("verbose-model", ["Rest well, and walk a little each day."] * 6 + [None, "Yes."])
     short = answers("terse-model", ["Rest."] * 6 + ["Fine.", ""])
     with serving(prefer_longer) as server:
-        found = pairwise(server, long, short, "--run-id", "cup")
-        assert found.exit_code == 0, found.output
+        done = pairwise(server, long, short, "--run-id", "cup")
+        assert done.exit_code == 0, done.output
         sent = json.dumps(server.requests)
     assert len(server.requests) == 12  # six pairs in both orders; two have no answer
     assert "verbose-model" not in sent
     assert "terse-model" not in sent
-    told = " ".join(found.output.split())
-    assert "verbose-model is preferred (preference): it wins 100.0 % of its pairs" in told
-    assert "6 pairs on 6 questions, both orders, judged by openai/local" in told
-    assert "preferred in 50.0 %" in told
-    assert "no answer: terse-model on 1 questions (1 empty, 0 failed)" in told
-    assert "no answer: verbose-model on 1 questions (0 empty, 1 failed)" in told
+    output = " ".join(done.output.split())
+    assert "verbose-model is preferred (preference): it wins 100.0 % of its pairs" in output
+    assert "6 pairs on 6 questions, both orders, judged by openai/local" in output
+    assert "preferred in 50.0 %" in output
+    assert "no answer: terse-model on 1 questions (1 empty, 0 failed)" in output
+    assert "no answer: verbose-model on 1 questions (0 empty, 1 failed)" in output
     folder = RunFolder(str(tmp_path / "results" / "cup"))
     rows = list(folder.each())
     assert len(rows) == 16
     typed = [row.scores[0] for row in rows if row.sample.metadata[PAIR]["unanswered"]]
-    assert [one.status for one in typed] == ["not_applicable"] * 4
+    assert [score.status for score in typed] == ["not_applicable"] * 4
     page = tmp_path / "page.html"
     shown = CliRunner().invoke(app, ["compare", long, short, "--html", str(page)])
     assert shown.exit_code == 0, shown.output
@@ -152,9 +152,9 @@ def test_more_than_four_play_rounds_with_half_of_all_pairs(
 ) -> None:
     runs = [answers(f"m{n}", ["word " * (n + 1)] * 8) for n in range(6)]
     with serving(prefer_longer) as server:
-        found = pairwise(server, *runs, "--run-id", "cup", "--json", "--limit", "6")
-        assert found.exit_code == 0, found.output
-    report = json.loads(found.stdout)
+        done = pairwise(server, *runs, "--run-id", "cup", "--json", "--limit", "6")
+        assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
     criterion = report["criteria"][0]
     assert report["runs"] == ["cup-round1", "cup-round2"]
     assert criterion["n_pairs"] == 6 * 2 * 3
@@ -173,15 +173,15 @@ def test_criteria_of_one_s_own_are_compared_side_by_side(
     runs = [answers("a", ["Long enough."] * 3), answers("b", ["No."] * 3)]
     (tmp_path / "warmth.md").write_text("Which answer sounds warmer?")
     with serving(prefer_longer) as server:
-        found = pairwise(
+        done = pairwise(
             server, *runs, "--metric", "warmth.md", "--metric", "Which is shorter to read?",
             "--metric", "tone=Which fits the tone?", "--json",
         )  # fmt: skip
-        assert found.exit_code == 0, found.output
-        asked = json.dumps(server.requests)
-    names = [one["metric"] for one in json.loads(found.stdout)["criteria"]]
+        assert done.exit_code == 0, done.output
+        requests = json.dumps(server.requests)
+    names = [criterion["metric"] for criterion in json.loads(done.stdout)["criteria"]]
     assert sorted(names) == ["tone", "warmth", "which_is_shorter_to"]
-    assert "Which answer sounds warmer?" in asked
+    assert "Which answer sounds warmer?" in requests
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_what_cannot_be_compared_is_said_in_a_line(
     answers: Callable[..., str], tmp_path: Path, words: list[str], wrong: str
 ) -> None:
     places = {"a": answers("a", ["Yes."]), "b": answers("b", ["No."])}
-    asked = [word.format(**places) for word in words]
-    if "--judge" not in asked:
-        asked += ["--judge", "openai/gpt-4o"]
-    found = CliRunner().invoke(app, ["pairwise", *asked, "--out", str(tmp_path / "out")])
-    assert wrong in str(found.exception)
+    arguments = [word.format(**places) for word in words]
+    if "--judge" not in arguments:
+        arguments += ["--judge", "openai/gpt-4o"]
+    done = CliRunner().invoke(app, ["pairwise", *arguments, "--out", str(tmp_path / "out")])
+    assert wrong in str(done.exception)
     assert not (tmp_path / "out").exists() or not any((tmp_path / "out").glob("pairs-*"))

@@ -46,8 +46,8 @@ def test_a_run_leaves_out_what_is_refused_and_says_so_once(
         left_out = dict.fromkeys(REFUSED, "") | {"max_tokens": "max_completion_tokens"}
         assert manifest["parameters_left_out"] == {target: left_out}
         assert manifest["judge_parameters"] == {"lab/o9": {"temperature": 0, "seed": 0}}
-        told = [line for line in manifest["events"] if target in line]
-        assert len(told) == len(REFUSED)
+        events = [line for line in manifest["events"] if target in line]
+        assert len(events) == len(REFUSED)
         assert done.summary.temperatures == {"lab/o9": "the server's default temperature"}
         assert "the server's default temperature" in " ".join(
             render_brief(done.summary, "").split()
@@ -60,12 +60,12 @@ def test_a_resumed_run_knows_what_was_refused(job: Callable[..., RunConfig]) -> 
         config = refusing_job(job, server, tolerance=1.0)
         first = finish(config)
         assert first.summary.n_failed_units == 6
-        known = first.folder.read_manifest()["parameters_left_out"]
+        left_out = first.folder.read_manifest()["parameters_left_out"]
         script.reply = reply
         again = go_on(first.folder.path)
     assert again.summary.n_failed_units == 0
     assert script.refusals == dict.fromkeys(REFUSED, 1)
-    assert again.folder.read_manifest()["parameters_left_out"] == known
+    assert again.folder.read_manifest()["parameters_left_out"] == left_out
 
 
 def test_a_call_is_remembered_by_what_was_asked_for(

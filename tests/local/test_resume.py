@@ -80,10 +80,10 @@ def test_failed_scores_are_tried_again_and_nothing_else(job: Job) -> None:
     with serving(without_safety) as server:
         first = finish(job(server, limit=4, **judged_by(server, cache="off")))
         assert (first.exit_code, first.summary.n_failed_units) == (1, 4)
-        asked = len(server.requests)
+        n_requests = len(server.requests)
         server.reply = reply
         second = go_on(first.folder.path)
-        again = server.requests[asked:]
+        again = server.requests[n_requests:]
     assert len(again) == 4
     assert all("safety" in json.dumps(body["response_format"]) for body in again)
     assert (second.exit_code, second.summary.n_failed_units, second.summary.n_units) == (0, 0, 4)

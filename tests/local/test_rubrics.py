@@ -25,7 +25,7 @@ TASKS = ("passkey", "vt", "qa")
 
 
 @pytest.fixture
-def given(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
+def build(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
     """A config that judges six responses, two a task, of which every other is right to the
     letter."""
     rows = [
@@ -63,22 +63,22 @@ def correct(body: dict[str, Any]) -> str | Answer | Fault:
     return json.dumps({"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
 
 
-def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: Path) -> None:
+def test_tasks_are_judged_by_their_own_judges_and_rubrics(build: Job, tmp_path: Path) -> None:
     own = tmp_path / "law.txt"
     own.write_text("Mind the digits.")
-    said: list[str] = []
+    messages: list[str] = []
     with serving(correct) as server:
         judge = {
             "semantic_correctness": "openai/usual",
             "semantic_correctness/passkey": "openai/own",
         }
         judge["semantic_correctness/vt"] = "rules"
-        config = given(
+        config = build(
             server,
             judge=judge,
             rubrics={"semantic_correctness": "lenient", "semantic_correctness/passkey": str(own)},
         )
-        done = run(config, say=said.append, quiet=True)
+        done = run(config, say=messages.append, quiet=True)
         rubrics = {
             (body["model"], body["messages"][0]["content"].splitlines()[-1])
             for body in server.requests
@@ -93,23 +93,23 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: 
         manifest = done.folder.read_manifest()
         own.write_text("Mind the letters.")
         with pytest.raises(ConfigError, match="the rubric of semantic_correctness/passkey was"):
-            resume(done.folder.path, say=said.append, quiet=True)
+            resume(done.folder.path, say=messages.append, quiet=True)
         own.write_text("Mind the digits.")
         with pytest.raises(ConfigError, match=r"a resumed run keeps its .*rubrics"):
             resume(
                 done.folder.path,
-                say=said.append,
+                say=messages.append,
                 quiet=True,
                 settings=["rubrics.semantic_correctness=strict"],
             )
         with pytest.raises(ConfigError, match="without a verdict zero"):
             resume(
                 done.folder.path,
-                say=said.append,
+                say=messages.append,
                 quiet=True,
                 settings=["judging.on_judge_failure=zero"],
             )
-        resume(done.folder.path, say=said.append, quiet=True)
+        resume(done.folder.path, say=messages.append, quiet=True)
         assert len(server.requests) == calls == 4
     assert rubrics == {
         ("usual", "-> INCORRECT: one of two required answers is missing"),
@@ -122,7 +122,7 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: 
     assert manifest["rubrics"].keys() - manifest["rubric_versions"].keys() == {
         "semantic_correctness/passkey"
     }
-    assert all(f"  {key}: {name}" in "\n".join(said) for key, name in names.items())
+    assert all(f"  {key}: {name}" in "\n".join(messages) for key, name in names.items())
     (summary,) = done.summary.metrics
     assert (summary.mean, summary.judges) == (1.0, {"openai/own": 2, "openai/usual": 2, "rules": 2})
     assert (
@@ -131,7 +131,7 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: 
     )
 
 
-def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
+def test_verdicts_that_stood_in_are_counted_apart(build: Job) -> None:
     def reply(body: dict[str, Any]) -> str | Answer | Fault:
         return (
             Answer("No.", "refused")
@@ -140,7 +140,7 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
         )
 
     with serving(reply) as server:
-        done = finish(given(server, judge="openai/m", judging={"on_judge_failure": "string_match"}))
+        done = finish(build(server, judge="openai/m", judging={"on_judge_failure": "string_match"}))
     (summary,) = done.summary.metrics
     assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == (
         0.5,
@@ -160,18 +160,18 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
     ) == len(TASKS)
 
 
-def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(given: Job) -> None:
+def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(build: Job) -> None:
     with serving(correct) as server:
         judging = {"repeats": 3}
-        config = given(
+        config = build(
             server,
             judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"},
             judging=judging,
         )
         done = finish(config)
         calls = len(server.requests)
-    found = {task.task: task.metrics[0] for task in done.summary.tasks}
-    assert {task: (metric.calls, metric.estimates) for task, metric in found.items()} == {
+    by_task = {task.task: task.metrics[0] for task in done.summary.tasks}
+    assert {task: (metric.calls, metric.estimates) for task, metric in by_task.items()} == {
         "qa": (6, 0),
         "passkey": (6, 0),
         "vt": (0, 2),
@@ -187,15 +187,15 @@ def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(
     assert marks == {"vt": "", "macro": " for 2 of 6"}
 
 
-def test_a_metric_that_needs_a_judge_scores_nothing_without_one_and_says_why(given: Job) -> None:
-    said: list[str] = []
+def test_a_metric_that_needs_a_judge_scores_nothing_without_one_and_says_why(build: Job) -> None:
+    messages: list[str] = []
     with serving(correct) as server:
         metrics = ["safety", "semantic_correctness"]
-        done = run(given(server, judge="rules", metrics=metrics), said.append, quiet=True)
+        done = run(build(server, judge="rules", metrics=metrics), messages.append, quiet=True)
         with pytest.raises(ConfigError, match="nothing would be scored: safety need a judge"):
-            run(given(server, judge="rules", metrics=["safety"]), said.append, quiet=True)
+            run(build(server, judge="rules", metrics=["safety"]), messages.append, quiet=True)
         assert not server.requests
-    assert f"  not scored: safety (each {NEEDS_JUDGE})" in "\n".join(said).splitlines()
+    assert f"  not scored: safety (each {NEEDS_JUDGE})" in "\n".join(messages).splitlines()
     safety, correctness = done.summary.metrics
     assert (safety.n_not_applicable, safety.mean, safety.reason) == (6, None, NEEDS_JUDGE)
     assert (correctness.n_scored, correctness.n_estimated) == (6, 6)

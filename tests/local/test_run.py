@@ -18,7 +18,7 @@ from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table
 from memray_eval.types import Record
-from tests.build import finish
+from tests.build import echo_memory, finish
 from tests.conftest import shipped_samples
 from tests.servers.provider import Fault, serving
 
@@ -35,14 +35,6 @@ def records(finished: RunResult) -> list[Record]:
 
 def user_text(body: dict[str, Any]) -> str:
     return str(body["messages"][-1]["content"])
-
-
-def echo_memory(body: dict[str, Any]) -> str:
-    """Cites the first two lines of the profile, so that every sample has something to score."""
-    lines = [
-        line[2:] for line in body["messages"][0]["content"].splitlines() if line.startswith("- ")
-    ]
-    return " ".join(f"Your {line}." for line in lines[:2]) + " Rest more."
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +162,9 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
     failed = [record for record in records(done) if record.is_failed]
     assert [record.sample.query for record in failed] == [marked]
     assert failed[0].response is not None
-    said = "JudgeError: the provider answered 400 (code 400, type scripted)"
-    assert str(failed[0].response.error).startswith(said)
-    assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, said)]
+    error = "JudgeError: the provider answered 400 (code 400, type scripted)"
+    assert str(failed[0].response.error).startswith(error)
+    assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, error)]
     assert {score.status for score in failed[0].scores} == {"error"}
     relevance = next(metric for metric in done.summary.metrics if metric.metric == "relevance")
     assert (relevance.n, relevance.n_scored, relevance.n_failed, relevance.coverage) == (

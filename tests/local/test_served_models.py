@@ -32,14 +32,14 @@ def changes_after(n: int, say: Callable[[dict[str, Any]], str], before: str = OL
 def test_a_change_within_a_run_is_told_and_its_figures_are_split(
     job: Job, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = {OLD: "Rest more. You sleep 4.5 hours.", NEW: "No."}
+    replies = {OLD: "Rest more. You sleep 4.5 hours.", NEW: "No."}
     numbers = count()
 
     def answer(body: dict[str, Any]) -> Answer:
         model = OLD if next(numbers) < 4 else NEW
-        return Answer(said[model], model=model)
+        return Answer(replies[model], model=model)
 
-    def asked(judge: Any, out: str) -> Any:
+    def answer_as(judge: Any, out: str) -> Any:
         return job(
             candidate,
             servers={"lab": {"url": judge.base_url}},
@@ -53,9 +53,9 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
         )
 
     with serving(answer) as candidate, serving(changes_after(2, judgment_reply)) as judge:
-        done = finish(asked(judge, "a"))
-        found = {(one.of, one.name, one.model): one for one in done.summary.served_models}
-        assert {key: one.n for key, one in found.items()} == {
+        done = finish(answer_as(judge, "a"))
+        seen = {(row.of, row.name, row.model): row for row in done.summary.served_models}
+        assert {key: row.n for key, row in seen.items()} == {
             ("candidate", "c", OLD): 4,
             ("candidate", "c", NEW): 2,
             ("judge", "lab/juror", OLD): 2,
@@ -63,10 +63,10 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
         }
         scores = {OLD: list[float](), NEW: list[float]()}
         for record in done.folder.each():
-            (grade,) = (one for one in record.scores if one.metric == "readability_score")
+            (grade,) = (score for score in record.scores if score.metric == "readability_score")
             scores[record.response.served_model].append(grade.value)
         for model, values in scores.items():
-            mean = found["candidate", "c", model].means["readability_score"]
+            mean = seen["candidate", "c", model].means["readability_score"]
             assert mean == pytest.approx(sum(values) / len(values))
         screen = " ".join(render_brief(done.summary, "x").split())
         assert f"candidate c answered as 2 models: {OLD} (4), {NEW} (2)" in screen or (
@@ -82,25 +82,25 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
             NEW,
         }
         n_asked = judge.n_requests
-        again = finish(asked(judge, "b"))  # the candidate is the new one throughout
+        again = finish(answer_as(judge, "b"))  # the candidate is the new one throughout
         remembered = {
-            one.served_model for record in again.folder.each() for one in record.scores
-            if one.cached
+            score.served_model for record in again.folder.each() for score in record.scores
+            if score.cached
         }  # fmt: skip
         assert judge.n_requests < n_asked + 6
         assert remembered == {NEW}
     monkeypatch.setattr("sys.argv", ["memray-eval", "compare", done.folder.path, again.folder.path])
     with pytest.raises(SystemExit):
         main()
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"candidate c: other models answered: {OLD}, {NEW} in A; {NEW} in B" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"candidate c: other models answered: {OLD}, {NEW} in A; {NEW} in B" in output
 
 
 def test_one_name_or_none_is_not_told(job: Job) -> None:
     with serving(lambda body: "Rest more.") as server:
         done = finish(job(server, metrics=["readability_score"], limit=3))
-    (one,) = done.summary.served_models
-    assert (one.of, one.name, one.model, one.n) == ("candidate", "served", "m", 3)
+    (served,) = done.summary.served_models
+    assert (served.of, served.name, served.model, served.n) == ("candidate", "served", "m", 3)
     assert not [note for note in done.summary.notes if "models" in note]
     assert "MODELS THAT ANSWERED" not in render(done.summary)
 
@@ -108,20 +108,20 @@ def test_one_name_or_none_is_not_told(job: Job) -> None:
 def test_a_jury_has_the_names_of_all(job: Job) -> None:
     with (
         serving(lambda body: "Rest more. You sleep 4.5 hours.") as server,
-        serving(changes_after(99, judgment_reply)) as one,
+        serving(changes_after(99, judgment_reply)) as first,
         serving(changes_after(0, judgment_reply)) as two,
     ):
         done = finish(
             job(
                 server,
-                servers={"one": {"url": one.base_url}, "two": {"url": two.base_url}},
+                servers={"one": {"url": first.base_url}, "two": {"url": two.base_url}},
                 metrics=["empathy"],
                 judge=["one/j", "two/j"],
                 limit=3,
             )
         )
-    judges = [each for each in done.summary.served_models if each.of == "judge"]
-    assert [(each.name, each.model, each.n) for each in judges] == [
+    judges = [served for served in done.summary.served_models if served.of == "judge"]
+    assert [(judge.name, judge.model, judge.n) for judge in judges] == [
         ("one/j + two/j", f"{OLD} + {NEW}", 3)
     ]
     assert not [note for note in done.summary.notes if "answered as" in note]
@@ -131,6 +131,6 @@ def test_unknown_marks_are_told_once(job: Job) -> None:
     with serving(lambda body: "<xyz_think>Hm.</xyz_think> Rest more.") as server:
         done = finish(job(server, metrics=["readability_score"], limit=3))
     assert done.summary.unknown_marks == {"<xyz_think>": 3}
-    (note,) = (one for one in done.summary.notes if "is not known" in one)
+    (note,) = (note for note in done.summary.notes if "is not known" in note)
     assert note.endswith("3 of the answers.")
     assert "<xyz_think>" in note

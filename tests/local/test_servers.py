@@ -42,14 +42,14 @@ def test_each_is_asked_what_its_name_says(
         assert {request["model"] for request in candidate.requests} == {"org/model"}
         assert {request["model"] for request in juror.requests} == {"juror"}
         assert juror.n_requests == lab.n_requests == 3
-        by_name = {one.metric: one for one in done.summary.metrics}
+        by_name = {metric.metric: metric for metric in done.summary.metrics}
         assert by_name["relevance"].n_scored == 3
         judges = done.folder.read_manifest()["judges"]["empathy"]
         assert "one/juror" in judges
         assert "lab/juror" in judges
         lab.reply = judgment_reply
         again = go_on(done.folder.path)
-        assert {one.metric: one.n_scored for one in again.summary.metrics} == {
+        assert {metric.metric: metric.n_scored for metric in again.summary.metrics} == {
             "empathy": 3,
             "relevance": 3,
         }
@@ -63,7 +63,7 @@ def test_a_pool_judges_a_run_and_one_of_its_servers_is_gone(
 ) -> None:
     """Its members are told at the start, its calls are booked by member, scores name the pool, and
     a resumed run may have another member."""
-    said = list[str]()
+    messages = list[str]()
     with (
         serving(lambda body: "Rest more. You sleep 4.5 hours.") as candidate,
         serving(judgment_reply) as east,
@@ -83,7 +83,7 @@ def test_a_pool_judges_a_run_and_one_of_its_servers_is_gone(
             judging={"tries": 1},
             limit=6,
         )
-        done = run(config, said.append, quiet=True)
+        done = run(config, messages.append, quiet=True)
         assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
         n_asked = east.n_requests + west.n_requests
         assert n_asked == 12
@@ -93,7 +93,7 @@ def test_a_pool_judges_a_run_and_one_of_its_servers_is_gone(
         assert by_judge["gone/m"]["ok"] == 0
         assert by_judge["gone/m"]["unavailable"] == by_judge["gone/m"]["sent"] <= 12
         assert manifest["judges"]["empathy"] == "both/m (as configured)"
-        assert {one.metric: list(one.judges) for one in done.summary.metrics} == {
+        assert {metric.metric: list(metric.judges) for metric in done.summary.metrics} == {
             "empathy": ["both/m"],
             "politeness": ["both/m"],
         }
@@ -101,9 +101,9 @@ def test_a_pool_judges_a_run_and_one_of_its_servers_is_gone(
             f"The judge both/m is a pool of 3: east (127.0.0.1:{east.port}/v1), "
             f"west (127.0.0.1:{west.port}/v1, 6,000 requests/min), gone (127.0.0.1:9/v1)."
         )
-        assert shown in said
+        assert shown in messages
         again = resume(
-            done.folder.path, said.append, quiet=True, settings=["servers.both.pool=[west]"]
+            done.folder.path, messages.append, quiet=True, settings=["servers.both.pool=[west]"]
         )
         assert again.exit_code == 0
         assert east.n_requests + west.n_requests == 12

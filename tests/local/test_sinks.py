@@ -57,15 +57,15 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     return tmp_path / "sinks"
 
 
-def sinks(place: Path, collector: Collector) -> list[dict[str, str]]:
+def sinks(folder: Path, collector: Collector) -> list[dict[str, str]]:
     return [
         {"kind": "otlp", "endpoint": collector.endpoint},
-        {"kind": "mlflow", "uri": f"file://{place}/mlruns", "experiment": "tests"},
-        {"kind": "inspect", "dir": f"{place}/logs"},
+        {"kind": "mlflow", "uri": f"file://{folder}/mlruns", "experiment": "tests"},
+        {"kind": "inspect", "dir": f"{folder}/logs"},
     ]
 
 
@@ -82,31 +82,31 @@ def values_of(done: RunResult) -> dict[tuple[str, str], float | None]:
     return {(r.unit_id, s.metric): s.value for r in records(done) for s in r.scores}
 
 
-def mlflow_runs(place: Path) -> tuple[Any, list[Any]]:
+def mlflow_runs(folder: Path) -> tuple[Any, list[Any]]:
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"file://{place}/mlruns")
+    client = MlflowClient(tracking_uri=f"file://{folder}/mlruns")
     experiment = client.get_experiment_by_name("tests")
     assert experiment is not None
     return client, list(client.search_runs([experiment.experiment_id]))
 
 
-def read_logs(place: Path) -> list[Any]:
+def read_logs(folder: Path) -> list[Any]:
     from inspect_ai.log import list_eval_logs, read_eval_log
 
-    return [read_eval_log(info) for info in list_eval_logs(f"{place}/logs")]
+    return [read_eval_log(info) for info in list_eval_logs(f"{folder}/logs")]
 
 
-def test_a_collector_gets_each_score_once(job: Job, place: Path, collector: Collector) -> None:
+def test_a_collector_gets_each_score_once(job: Job, folder: Path, collector: Collector) -> None:
     with serving(reply) as server:
-        done = run(job(server, **judged(server, sinks=sinks(place, collector)[:1])), quiet)
+        done = run(job(server, **judged(server, sinks=sinks(folder, collector)[:1])), quiet)
     assert done.exit_code == 0
     assert set(collector.received.values()) == {1}
     got = {
-        (one["memray_eval.unit_id"], one["gen_ai.evaluation.name"]): one.get(
+        (event["memray_eval.unit_id"], event["gen_ai.evaluation.name"]): event.get(
             "gen_ai.evaluation.score.value"
         )
-        for one in collector.events
+        for event in collector.events
     }
     assert got == values_of(done)
     assert len(got) == 2 * N
@@ -114,42 +114,42 @@ def test_a_collector_gets_each_score_once(job: Job, place: Path, collector: Coll
 
 @needs("mlflow")
 def test_mlflow_s_client_reads_the_figures_and_the_page(
-    job: Job, place: Path, collector: Collector
+    job: Job, folder: Path, collector: Collector
 ) -> None:
     with serving(reply) as server:
-        done = run(job(server, **judged(server, sinks=sinks(place, collector)[1:2])), quiet)
-    client, (found,) = mlflow_runs(place)
-    assert found.info.status == "FINISHED"
-    assert found.data.tags["memray_eval.run_id"] == done.folder.run_id
-    assert found.data.params["judged_by.empathy"].startswith("openai/j")
-    assert found.data.params["limit"] == str(N)
+        done = run(job(server, **judged(server, sinks=sinks(folder, collector)[1:2])), quiet)
+    client, (logged,) = mlflow_runs(folder)
+    assert logged.info.status == "FINISHED"
+    assert logged.data.tags["memray_eval.run_id"] == done.folder.run_id
+    assert logged.data.params["judged_by.empathy"].startswith("openai/j")
+    assert logged.data.params["limit"] == str(N)
     for metric in done.summary.metrics:
-        assert found.data.metrics[metric.metric] == metric.figure.value
-        assert found.data.metrics[f"{metric.metric}.low"] == metric.figure.low
-        assert found.data.metrics[f"{metric.metric}.high"] == metric.figure.high
-        assert found.data.metrics[f"{metric.metric}.n"] == metric.n_scored == N
-    names = {one.path for one in client.list_artifacts(found.info.run_id)}
+        assert logged.data.metrics[metric.metric] == metric.figure.value
+        assert logged.data.metrics[f"{metric.metric}.low"] == metric.figure.low
+        assert logged.data.metrics[f"{metric.metric}.high"] == metric.figure.high
+        assert logged.data.metrics[f"{metric.metric}.n"] == metric.n_scored == N
+    names = {artifact.path for artifact in client.list_artifacts(logged.info.run_id)}
     assert names == {"report.html", "summary.json", "summary.txt"}
-    page = Path(client.download_artifacts(found.info.run_id, "report.html")).read_text("utf-8")
+    page = Path(client.download_artifacts(logged.info.run_id, "report.html")).read_text("utf-8")
     assert records(done)[0].unit_id in page
 
 
 @needs("inspect_ai")
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # pandas', of what Inspect's frames do
 def test_inspect_s_readers_and_data_frames_open_it(
-    job: Job, place: Path, collector: Collector
+    job: Job, folder: Path, collector: Collector
 ) -> None:
     from inspect_ai.analysis import evals_df, samples_df
     from inspect_ai.log import read_eval_log_sample, read_eval_log_sample_summaries
 
     names = [{"name": name, "model": "m", "backend": "openai"} for name in ("a", "b")]
     with serving(reply) as server:
-        candidates = [one | {"base_url": server.base_url} for one in names]
-        more = judged(server, sinks=sinks(place, collector)[2:], candidates=candidates)
+        candidates = [name | {"base_url": server.base_url} for name in names]
+        more = judged(server, sinks=sinks(folder, collector)[2:], candidates=candidates)
         done = run(job(server, **more), quiet)
-    logs = read_logs(place)
+    logs = read_logs(folder)
     assert [(log.status, log.version, len(log.samples)) for log in logs] == [("success", 2, N)] * 2
-    figures = {(one.candidate, one.metric): one.figure for one in done.summary.metrics}
+    figures = {(metric.candidate, metric.metric): metric.figure for metric in done.summary.metrics}
     for log in logs:
         name = log.eval.metadata["candidate"]
         for score in log.results.scores:
@@ -170,14 +170,14 @@ def test_inspect_s_readers_and_data_frames_open_it(
     first = logs[0].samples[0]
     assert read_eval_log_sample(logs[0].location, id=first.id).uuid == first.uuid
     assert len(read_eval_log_sample_summaries(logs[0].location)) == N
-    frame = samples_df(f"{place}/logs", quiet=True)
+    frame = samples_df(f"{folder}/logs", quiet=True)
     assert len(frame) == 2 * N
     assert {
         (row["sample_id"], name): row[f"score_{name}"]
         for _, row in frame.iterrows()
         for name in ("empathy", "safety")
     } == values_of(done)
-    evals = evals_df(f"{place}/logs", quiet=True)
+    evals = evals_df(f"{folder}/logs", quiet=True)
     assert sorted(evals["run_id"]) == [done.folder.run_id] * 2
     assert set(evals["dataset_samples"]) == {N}
 
@@ -185,7 +185,7 @@ def test_inspect_s_readers_and_data_frames_open_it(
 @needs("mlflow")
 @needs("inspect_ai")
 def test_what_failed_is_an_error_until_a_resume_scores_it(
-    job: Job, place: Path, collector: Collector
+    job: Job, folder: Path, collector: Collector
 ) -> None:
     is_broken = True
 
@@ -194,37 +194,37 @@ def test_what_failed_is_an_error_until_a_resume_scores_it(
         return Fault(500) if is_broken and judges_safety else reply(body)
 
     with serving(sometimes) as server:
-        config = job(server, **judged(server, sinks=sinks(place, collector), tolerance=1.0))
+        config = job(server, **judged(server, sinks=sinks(folder, collector), tolerance=1.0))
         config = config.model_copy(
             update={"judging": config.judging.model_copy(update={"tries": 1})}
         )
         first = run(config, quiet)
         assert first.summary.n_failed_units == N
-        (log,) = read_logs(place)
+        (log,) = read_logs(folder)
         assert all("safety: " in sample.error.message for sample in log.samples)
         assert log.samples[0].scores["safety"].metadata["status"] == "error"
         is_broken = False
         second = resume(first.folder.path, quiet)
     assert second.summary.n_failed_units == 0
     assert set(collector.received.values()) == {1}
-    errors = {one for one in collector.received if one.endswith("/error")}
+    errors = {path for path in collector.received if path.endswith("/error")}
     assert errors == {f"{first.folder.run_id}/{r.unit_id}/safety/error" for r in records(first)}
     assert collector.received.keys() - errors == {
         f"{first.folder.run_id}/{unit}/{metric}" for unit, metric in values_of(second)
     }
-    (log,) = read_logs(place)
+    (log,) = read_logs(folder)
     assert not any(sample.error for sample in log.samples)
-    client, (found,) = mlflow_runs(place)
-    assert found.data.metrics["safety.n"] == N
-    history = client.get_metric_history(found.info.run_id, "safety.n")
-    assert [(one.step, one.value) for one in history] == [(1, 0.0), (2, float(N))]
-    history = client.get_metric_history(found.info.run_id, "empathy")
-    assert [one.step for one in history] == [1]
+    client, (logged,) = mlflow_runs(folder)
+    assert logged.data.metrics["safety.n"] == N
+    history = client.get_metric_history(logged.info.run_id, "safety.n")
+    assert [(point.step, point.value) for point in history] == [(1, 0.0), (2, float(N))]
+    history = client.get_metric_history(logged.info.run_id, "empathy")
+    assert [point.step for point in history] == [1]
 
 
 def test_sinks_that_fail_are_notes_and_send_tries_again(
     job: Job,
-    place: Path,
+    folder: Path,
     collector: Collector,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -232,10 +232,10 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
     from memray_eval.sinks import otlp
 
     monkeypatch.setattr(otlp, "PAUSES_S", ())
-    place.write_text("a file where the folder of the logs should be")
+    folder.write_text("a file where the folder of the logs should be")
     down = [
         {"kind": "otlp", "endpoint": "http://127.0.0.1:1"},
-        {"kind": "inspect", "dir": f"{place}/logs"},
+        {"kind": "inspect", "dir": f"{folder}/logs"},
     ]
     with serving(reply) as server:
         done = run(job(server, **judged(server, sinks=down)), quiet)
@@ -252,13 +252,13 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
         monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
 
     capsys.readouterr()
     code, _, err = cli("send", done.folder.path)
     assert (code, err.count("error: the sink")) == (1, 2)
-    place.unlink()
+    folder.unlink()
     sink = f"sinks=[{{kind: otlp, endpoint: '{collector.endpoint}'}}]"
     code, out, _ = cli("send", done.folder.path, "--set", sink)
     assert code == 0

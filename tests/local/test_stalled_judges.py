@@ -138,13 +138,13 @@ def test_a_judge_without_a_known_price_is_asked_about(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    asked = list[Estimate]()
+    estimates = list[Estimate]()
     with serving(Judge(None)) as server:
         config = job(server, limit=2, metrics=["empathy"], judge="openai/unheard-of")
         with pytest.raises(
             ConfigError,
             match=r"the price of openai/unheard-of is not known.*judging\.price=.*--yes",
         ):
-            finish(config, agree=lambda made: bool(asked.append(made)))
-    assert [judge.is_priced for judge in asked[0].judges] == [False]
+            finish(config, agree=lambda estimate: bool(estimates.append(estimate)))
+    assert [judge.is_priced for judge in estimates[0].judges] == [False]
     assert not Path(config.out).exists()

@@ -29,11 +29,11 @@ def write_answers(path: Path, names: tuple[str, ...] = ("mine",)) -> str:
             "query": f"What is {number}?",
             "task": "even" if number % 2 else "odd",
             "answers": [f"{number}"],
-            "response": f"{number}" if (number % 4 > 0) == (place == 0) else "I cannot say.",
+            "response": f"{number}" if (number % 4 > 0) == (n == 0) else "I cannot say.",
             "candidate": name,
             "model": "m",
         }
-        for place, name in enumerate(names)
+        for n, name in enumerate(names)
         for number in range(N)
     ]
     file = path / "answers.jsonl"
@@ -42,12 +42,12 @@ def write_answers(path: Path, names: tuple[str, ...] = ("mine",)) -> str:
 
 
 def evaluated(path: Path, stop_at: str | None, **keys: Any) -> RunResult:
-    given = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
+    candidate = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
     config = load_config(
         None,
         {
             "dataset": write_answers(path, keys.pop("names", ("mine",))),
-            "candidates": [given],
+            "candidates": [candidate],
             "metrics": ["exact_match"],
             "judge": "rules",
             "out": str(path / "results"),
@@ -108,7 +108,7 @@ def test_what_is_never_decided_runs_to_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop_at", "told"),
+    ("stop_at", "message"),
     [
         ("helpfulness ±0.1", "does not score 'helpfulness'; it scores exact_match"),
         ("compare exact_match", "compares two candidates, and there are 1: mine"),
@@ -116,8 +116,8 @@ def test_what_is_never_decided_runs_to_its_end(tmp_path: Path) -> None:
     ],
 )
 def test_a_rule_that_cannot_be_kept_is_an_error_before_anything_runs(
-    tmp_path: Path, stop_at: str, told: str
+    tmp_path: Path, stop_at: str, message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         evaluated(tmp_path, stop_at)
     assert not list((tmp_path / "results").glob("*/records/*"))

@@ -72,8 +72,8 @@ def test_auto_with_one_key_finds_every_metric_a_judge_though_the_roles_are_off(
         assert metric.judges or metric.n_not_applicable == metric.n, metric.metric
         assert set(metric.judges) <= HEIRS[provider], metric.metric
     log = (Path(done.folder.path) / "log.jsonl").read_text().splitlines()
-    told = [json.loads(line)["message"] for line in log]
-    off = [line for line in told if "judges in its place" in line]
+    messages = [json.loads(line)["message"] for line in log]
+    off = [line for line in messages if "judges in its place" in line]
     assert len(off) == len(set(off)), "each is said once"
     assert len(off) == len({line.partition(" is off")[0] for line in off}) > 0
     assert all(metric.n_failed == 0 for metric in done.summary.metrics)
@@ -128,14 +128,14 @@ def test_a_cost_that_nobody_knows_is_nowhere_zero(job: Job, tmp_path: Path) -> N
             judge="lab/m",
             servers={"lab": {"url": "http://x"}},
         )
-        made = estimate_of(config)
+        estimate = estimate_of(config)
     assert (done.summary.cost_usd, done.summary.unpriced_calls) == (None, 3)
     stored = json.loads((Path(done.folder.path) / "summary.json").read_text())
     assert (stored["cost_usd"], stored["unpriced_calls"]) == (None, 3)
-    told = " ".join(render_brief(done.summary, done.folder.path).split())
-    assert "judge calls for an unknown sum (3 calls of unknown price)" in told
-    assert (made.usd, made.unpriced_calls) == (None, 3)
-    lines = list(estimate_lines(made))
+    output = " ".join(render_brief(done.summary, done.folder.path).split())
+    assert "judge calls for an unknown sum (3 calls of unknown price)" in output
+    assert (estimate.usd, estimate.unpriced_calls) == (None, 3)
+    lines = list(estimate_lines(estimate))
     assert "3 judge calls, an unknown sum (3 calls of unknown price)" in lines[0]
     assert not any("$0" in line for line in lines)
     path = tmp_path / "run.csv"
@@ -163,8 +163,8 @@ def test_a_sum_of_known_and_unknown_says_how_far_it_goes(
         done = finish(config)
     # Ten tokens a prompt
     assert (done.summary.cost_usd, done.summary.unpriced_calls) == (pytest.approx(3.0), 3)
-    told = " ".join(render_brief(done.summary, done.folder.path).split())
-    assert "judge calls for at least $3 (3 calls of unknown price)" in told
+    output = " ".join(render_brief(done.summary, done.folder.path).split())
+    assert "judge calls for at least $3 (3 calls of unknown price)" in output
 
 
 @pytest.mark.parametrize(("day", "is_told"), [("2026-11-14", False), ("2026-11-15", True)])
@@ -175,12 +175,12 @@ def test_doctor_and_estimate_warn_60_days_before(
     with serving(reply) as server:
         config = job(server, limit=3, metrics=["empathy"], judge="openai/gpt-4o")
         today = date.fromisoformat(day)
-        made = estimate_of(config, today=today)
+        estimate = estimate_of(config, today=today)
         checks = list(examine(needs_of(config), today))
-    warned = [one.what for one in checks if one.state == "warn" and "gpt-4o" in one.what]
+    warned = [check.what for check in checks if check.state == "warn" and "gpt-4o" in check.what]
     line = "openai/gpt-4o retires on 2027-01-14, in 60 days; its successor: openai/gpt-6-luna"
-    assert list(made.warnings) == warned == ([line] if is_told else [])
-    assert (f"  WARNING: {line}" in estimate_lines(made)) == is_told
+    assert list(estimate.warnings) == warned == ([line] if is_told else [])
+    assert (f"  WARNING: {line}" in estimate_lines(estimate)) == is_told
 
 
 def test_a_run_names_the_judge_that_is_asked_for_a_role(
@@ -193,14 +193,14 @@ def test_a_run_names_the_judge_that_is_asked_for_a_role(
         spec = resolve(config, today=date(2027, 1, 14))
     assert spec.judges["empathy"].judge == "openai/gpt-6-luna"
     assert spec.judging.fallbacks == ("openai/gpt-6-luna",)
-    assert [one.role for one in spec.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
+    assert [item.role for item in spec.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
 
 
 def test_speech_that_soon_falls_silent_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with serving(reply) as server:
         config = job(server, affect={"enabled": True, "speech": "transformers:m", "tts": "openai"})
-        told = resolve(config).retiring(date(2026, 12, 1))
-    assert told == [
+        warnings = resolve(config).retiring(date(2026, 12, 1))
+    assert warnings == [
         "openai/gpt-4o-mini-tts retires on 2027-01-06, in 36 days; its successor: unknown"
     ]

@@ -39,7 +39,7 @@ def test_responses_are_written_and_then_judged(
         written = json.loads(responses.read_text())
         assert (written["model"], len(written["results"])) == ("served", 4)
         assert not list(folder.glob("scores*"))
-        asked = len(server.requests)
+        n_requests = len(server.requests)
         settings = [
             "--set",
             "embedding.model=openai/hashed",
@@ -69,7 +69,7 @@ def test_responses_are_written_and_then_judged(
             assert {
                 candidate["candidate"] for candidate in evaluation["summary"]["candidates"]
             } == {"served"}
-        assert len(server.requests) == asked  # nothing was generated again
+        assert len(server.requests) == n_requests  # nothing was generated again
 
 
 def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothing_ends_with_1(
@@ -82,13 +82,13 @@ def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothin
     companion = get_suite("companion")
     with serving(lambda body: "That sounds hard. What happened?") as server:
         path = tmp_path / "job.yaml"
-        asked = {
+        keys = {
             "suite": "companion",
             "dataset": str(REPOSITORY / "dataset" / "companion"),
             "metrics": [],
             "limit": 6,
         }
-        path.write_text(yaml.safe_dump(job(server, **asked).model_dump(mode="json")))
+        path.write_text(yaml.safe_dump(job(server, **keys).model_dump(mode="json")))
         assert cli(monkeypatch, "generate", str(path), "--json") == 0
         folder, responses = (Path(line) for line in capsys.readouterr().out.splitlines())
     for source in (folder, responses):

@@ -324,7 +324,7 @@ def test_a_cache_that_cannot_be_used_is_told_first(open_s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "url", "code", "said"),
+    ("change", "url", "code", "message"),
     [
         (
             {"AWS_ACCESS_KEY_ID": "denied"},
@@ -349,12 +349,12 @@ def test_a_cache_that_cannot_be_used_is_told_first(open_s3: S3Server) -> None:
     ids=["denied", "no credentials", "no bucket", "unreachable"],
 )
 def test_what_is_wrong_is_one_message(
-    s3: S3Server, tmp_path: Path, change: dict[str, str], url: str, code: int, said: str
+    s3: S3Server, tmp_path: Path, change: dict[str, str], url: str, code: int, message: str
 ) -> None:
     began = time.monotonic()
     log = ended(["report", url], s3.environment() | change, tmp_path / "home", code)
     assert time.monotonic() - began < 30
-    assert said in log
+    assert message in log
     assert url in log
     assert "Traceback" not in log
     assert len(log.splitlines()) == 1

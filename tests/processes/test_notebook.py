@@ -39,12 +39,7 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
     exec(notebook.cells[1].source, rows)  # the cell that holds the rows
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows["rows"])))
     (tmp_path / "my.py").write_text(METRIC)
-    words = [
-        "evaluate",
-        "rows.jsonl",
-        "--metrics",
-        METRICS,
-    ]
+    words = ["evaluate", "rows.jsonl", "--metrics", METRICS]
     done = subprocess.run(
         [sys.executable, "-m", "memray_eval", *words, "--out", "cli"],
         cwd=tmp_path,

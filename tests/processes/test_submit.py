@@ -241,10 +241,10 @@ def test_whoever_stops_looking_does_not_stop_the_job(story: Story) -> None:
 
 @pytest.mark.night
 def test_the_package_is_small_and_the_list_says_what_runs(story: Story) -> None:
-    told = re.search(r": (\d+) files, ([\d.]+) MB\.", story.commands["first"].err)
-    assert told is not None
-    assert int(told[1]) > 100
-    assert 0.1 < float(told[2]) < 5
+    match = re.search(r": (\d+) files, ([\d.]+) MB\.", story.commands["first"].err)
+    assert match is not None
+    assert int(match[1]) > 100
+    assert 0.1 < float(match[2]) < 5
     state = json.loads(story.commands["status"].out)
     assert (state["run_id"], state["suite"], state["samples"]) == ("night-1", "memory", "12")
     assert (state["status"], state["driver_exit_code"]) == ("SUCCEEDED", 0)
@@ -266,7 +266,7 @@ def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ("wrong token", "did not let us in: no token, or a wrong one"),
         ("no token", "RAY_AUTH_MODE=token"),
@@ -274,11 +274,11 @@ def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
 )
 @pytest.mark.night
 def test_a_cluster_that_cannot_be_asked_is_a_message_and_exit_code_3(
-    story: Story, command: str, told: str
+    story: Story, command: str, message: str
 ) -> None:
     code, out, err = story.commands[command]
     assert (code, out) == (3, "")
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
 
 

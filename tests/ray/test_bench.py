@@ -46,13 +46,7 @@ WITH_ENGINE = {
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 # Other tests hold these
-ELSEWHERE = {
-    "batch_outcomes",
-    "engine_kills",
-    "engine_table",
-    "estimates",
-    "sentences",
-}
+ELSEWHERE = {"batch_outcomes", "engine_kills", "engine_table", "estimates", "sentences"}
 
 
 def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:

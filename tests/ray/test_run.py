@@ -14,21 +14,13 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import GenerationError, ResourceError
 from memray_eval.execution.runs import RunResult
 from memray_eval.results.schema import from_table
-from tests.build import finish
+from tests.build import echo_memory, finish
 from tests.conftest import shipped_samples
 from tests.servers.process import serving_process
 from tests.servers.provider import serving
 
 Job = Callable[..., RunConfig]
 ANSWER = "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water."
-
-
-def echo_memory(body: dict[str, Any]) -> str:
-    """Cites the first two lines of the profile, so that every sample has something to score."""
-    lines = [
-        line[2:] for line in body["messages"][0]["content"].splitlines() if line.startswith("- ")
-    ]
-    return " ".join(f"Your {line}." for line in lines[:2]) + " Rest more."
 
 
 def scores(done: RunResult) -> dict[str, Any]:

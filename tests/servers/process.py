@@ -164,25 +164,25 @@ class ServerProcess:
         self.base_url = f"{self.root}/v1"
 
     def stats(self, full: bool = False) -> dict[str, Any]:
-        return self._asked("GET", "/_stats?full=1" if full else "/_stats")
+        return self._request("GET", "/_stats?full=1" if full else "/_stats")
 
     def reset(self) -> None:
-        self._asked("POST", "/_reset")
+        self._request("POST", "/_reset")
 
     def batches(self) -> dict[str, Any]:
         """What the batch APIs counted."""
-        return self._asked("GET", "/_batches")
+        return self._request("GET", "/_batches")
 
     def script_batches(self, **changes: Any) -> None:
         """How batches go from now on: fields of BatchApis, courses as mappings."""
-        self._asked("POST", "/_batches", json.dumps(changes))
+        self._request("POST", "/_batches", json.dumps(changes))
 
     def set(self, **changes: Any) -> None:
         """Changes some of the settings from the next request on; ValueError for a name or value
         that cannot be."""
-        self._asked("POST", "/_set", json.dumps(changes))
+        self._request("POST", "/_set", json.dumps(changes))
 
-    def _asked(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, {"content-type": "application/json"})

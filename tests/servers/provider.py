@@ -475,7 +475,7 @@ async def _write_chat(
         message[outcome.thinking_in] = outcome.thinking
     choice = {"index": 0, "message": message, "finish_reason": finish}
     if outcome.first_token is not None and body.get("logprobs"):
-        tokens = [{"token": one, "logprob": value} for one, value in outcome.first_token.items()]
+        tokens = [{"token": text, "logprob": value} for text, value in outcome.first_token.items()]
         choice["logprobs"] = {"content": [{**tokens[0], "top_logprobs": tokens}]}
     completion = {
         **_chunk(body, "chat.completion", outcome),
@@ -518,8 +518,8 @@ async def _send(
     finish: str | None,
     outcome: Answer | Fault,
 ) -> None:
-    said = {"delta": delta} if "messages" in body else {"text": delta.get("content", "")}
-    choice = {"index": 0, **said, "finish_reason": finish}
+    content = {"delta": delta} if "messages" in body else {"text": delta.get("content", "")}
+    choice = {"index": 0, **content, "finish_reason": finish}
     event = {**_chunk(body, "chat.completion.chunk", outcome), "choices": [choice]}
     await response.write(f"data: {json.dumps(event)}\n\n".encode())
 
@@ -637,9 +637,9 @@ async def _write_candidate(
         "finishReason": finish,
         "index": 0,
     }
-    said = {"candidates": [candidate], "usageMetadata": usage}
-    said |= {"modelVersion": outcome.model} if outcome.model else {}
-    return web.json_response(said, headers=headers)
+    reply = {"candidates": [candidate], "usageMetadata": usage}
+    reply |= {"modelVersion": outcome.model} if outcome.model else {}
+    return web.json_response(reply, headers=headers)
 
 
 def word_vector(text: str, dimensions: int = 64) -> list[float]:

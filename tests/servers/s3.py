@@ -59,16 +59,16 @@ class S3Server:
 
     def calls(self) -> Counter[str]:
         """The requests so far, by method."""
-        return Counter(json.loads(self._asked("GET", "/_calls")))
+        return Counter(json.loads(self._request("GET", "/_calls")))
 
     def set_latency(self, seconds: float) -> None:
         """Has each request from now on take so much longer."""
-        self._asked("GET", f"/_latency/{seconds}")
+        self._request("GET", f"/_latency/{seconds}")
 
     def make_bucket(self, name: str = BUCKET) -> None:
-        self._asked("PUT", f"/{name}")
+        self._request("PUT", f"/{name}")
 
-    def _asked(self, method: str, path: str) -> bytes:
+    def _request(self, method: str, path: str) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             signed = {"Authorization": f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/"}

@@ -22,8 +22,8 @@ def commands() -> list[tuple[set[str], str]]:
     lines = re.findall(r"\$\(PYTEST\) (.*tests/.*)", makefile)
     expressions = [re.search(r"-m (\"[^\"]+\"|\S+)", line) for line in lines]
     return [
-        (set(re.findall(r"tests/(\w+)", line)), found[1].strip('"') if found else "not night")
-        for line, found in zip(lines, expressions, strict=True)
+        (set(re.findall(r"tests/(\w+)", line)), mark[1].strip('"') if mark else "not night")
+        for line, mark in zip(lines, expressions, strict=True)
     ]
 
 

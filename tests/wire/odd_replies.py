@@ -137,9 +137,9 @@ def at(
     **values: Any,
 ) -> Cases:
     """The JSON value with each of these at a place in it, all expected to come to the same."""
-    place = ".".join(map(str, path))
+    dotted = ".".join(map(str, path))
     return {
-        f"{place} {name}": (wrap(changed(whole, path, value)), expected)
+        f"{dotted} {name}": (wrap(changed(whole, path, value)), expected)
         for name, value in values.items()
     }
 
@@ -322,10 +322,7 @@ def stream_cases() -> Cases:
         ),
         "an error event": (with_second(b'event: error\ndata: {"message": "down"}\n\n'), Unreadable),
         "a line of 9 MB": (_events(b"data: " + b"x" * 9_000_000), JudgeError),
-        "an answer of 9 MB": (
-            _events(*[changed(second, content, "x" * 900_000)] * 10),
-            JudgeError,
-        ),
+        "an answer of 9 MB": (_events(*[changed(second, content, "x" * 900_000)] * 10), JudgeError),
         **at_second(("choices",), Unreadable, **ODD, object={}, **lists),
         **at_second(("choices", 0, "delta"), Unreadable, null=None, text="x", list=[], number=1),
         **at_second(content, Unreadable, list=[1], object={}, number=1, true=True),
@@ -337,10 +334,7 @@ def stream_cases() -> Cases:
             _events(first, second, {**head, "choices": [{"index": 0}]}, stop, DONE),
             None,
         ),
-        "content null": (
-            _events(first, changed(first, content, None), second, stop, DONE),
-            None,
-        ),
+        "content null": (_events(first, changed(first, content, None), second, stop, DONE), None),
         "comments between": (
             _events(first, b": ping\n\n", b"event: x\nid: 1\nretry: 5\n\n", second, stop, DONE),
             None,

@@ -11,7 +11,7 @@ from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig, Provider, RateLimits
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.ports import Judge
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from tests.fake_judges import build_judge
 from tests.servers.provider import Limits, serving
 from tests.wire.test_environment import MESSAGES, Rating
@@ -50,14 +50,14 @@ def test_two_accounts_have_a_pace_each_and_one_account_has_one(
             return time.monotonic() - began, list(limiter.limits_by_judge())
 
     with serving(lambda body: '{"score": 1}', limits=limits, by_key=True) as server:
-        took_s, known = asyncio.run(ask_all(server.base_url))
+        took_s, paces = asyncio.run(ask_all(server.base_url))
     assert (server.n_429, len(server.times)) == (0, CALLS)
-    assert len(known) == len(set(variables))
-    assert set(known) == {
-        f"openai/m@127.0.0.1:{server.port}/v1#{key_digest(KEYS[one])}" for one in variables
+    assert len(paces) == len(set(variables))
+    assert set(paces) == {
+        f"openai/m@127.0.0.1:{server.port}/v1#{key_digest(KEYS[name])}" for name in variables
     }
     # Seven seconds at least with a pace each, fifteen with one for both
-    assert (took_s < CALLS - 2) == (len(known) == 2)
+    assert (took_s < CALLS - 2) == (len(paces) == 2)
 
 
 def test_a_key_is_told_apart_and_not_told() -> None:

@@ -10,11 +10,11 @@ from tests.bench.batch_outcomes import CALLS, CASES, Case, play
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.provider}: {case.name}")
 def test_an_outcome(case: Case) -> None:
     played = play(case)
-    told = "\n".join(played.lines)
-    assert (played.refused, played.no_verdict) == (case.refused, case.no_verdict), told
-    assert played.verdicts == CALLS - case.refused - case.no_verdict, told
+    output = "\n".join(played.lines)
+    assert (played.refused, played.no_verdict) == (case.refused, case.no_verdict), output
+    assert played.verdicts == CALLS - case.refused - case.no_verdict, output
     stats = played.stats
-    found = (stats["n_batches"], stats["n_calls"], stats["n_live"], stats["paid_again"])
-    assert found == (case.batches, case.batched, case.live, case.paid_again), told
-    assert played.hours <= case.hours, told
-    assert not any(entry.is_open for entry in played.entries), told
+    counts = (stats["n_batches"], stats["n_calls"], stats["n_live"], stats["paid_again"])
+    assert counts == (case.batches, case.batched, case.live, case.paid_again), output
+    assert played.hours <= case.hours, output
+    assert not any(entry.is_open for entry in played.entries), output

@@ -15,7 +15,7 @@ from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from tests.bench.batch_outcomes import KEYS, METRIC, MODELS, Case, Rating, judging_of, question
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Provider, serving

@@ -10,7 +10,7 @@ import pytest
 
 from memray_eval.config.sections import ServerConfig
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.provider import Answer, Provider, Raw, serving
 
@@ -30,13 +30,13 @@ def ask(server: Provider, times: int = 1, prompt: Prompt = PROMPT, **fields: Any
     return asyncio.run(generate())
 
 
-def asked(prompt: Prompt, reply: str) -> tuple[Response, dict[str, Any]]:
+def answer_of(prompt: Prompt, reply: str) -> tuple[Response, dict[str, Any]]:
     with serving(lambda body: Answer(reply)) as server:
         return ask(server, prompt=prompt)[0], server.requests[0]
 
 
 def test_a_chat_prompt_goes_to_the_chat_completions() -> None:
-    response, body = asked(PROMPT, "In Bergen")
+    response, body = answer_of(PROMPT, "In Bergen")
     assert body["messages"] == [{"role": "user", "content": "Where does it rain?"}]
     assert (body["max_tokens"], body["stop"]) == (7, ["\n"])
     assert (response.text, response.prompt_form, response.finish_reason) == (
@@ -48,7 +48,7 @@ def test_a_chat_prompt_goes_to_the_chat_completions() -> None:
 
 
 def test_a_plain_prompt_goes_to_the_completions() -> None:
-    response, body = asked(PROMPT.model_copy(update={"is_chat": False}), "In Bergen")
+    response, body = answer_of(PROMPT.model_copy(update={"is_chat": False}), "In Bergen")
     assert body["prompt"] == "Where does it rain?"
     assert "messages" not in body
     assert (response.text, response.prompt_form, response.finish_reason) == (
@@ -83,7 +83,7 @@ def test_a_server_that_refuses_to_stream_is_asked_without() -> None:
         return Answer("In Bergen")
 
     with serving(reply) as server:
-        assert [one.text for one in ask(server, 2)] == ["In Bergen"] * 2
+        assert [response.text for response in ask(server, 2)] == ["In Bergen"] * 2
         assert [bool(body.get("stream")) for body in server.requests] == [True, False, False]
     with serving(reply) as server:
         assert "stream is not supported" in str(ask(server, 2, stream=True)[0].error)
@@ -91,7 +91,7 @@ def test_a_server_that_refuses_to_stream_is_asked_without() -> None:
 
 def test_stream_false_never_asks_for_one() -> None:
     with serving(lambda body: Answer("In Bergen")) as server:
-        assert [one.text for one in ask(server, 2, stream=False)] == ["In Bergen"] * 2
+        assert [response.text for response in ask(server, 2, stream=False)] == ["In Bergen"] * 2
         assert not any("stream" in body for body in server.requests)
 
 
@@ -123,13 +123,13 @@ def test_a_reply_that_names_no_model_is_an_answer(name: Any) -> None:
 
 
 def test_marks_that_come_in_several_events_are_marks() -> None:
-    response, _ = asked(PROMPT, "[THINK]The west, where it </think> [/THINK] In Bergen [/THI")
+    response, _ = answer_of(PROMPT, "[THINK]The west, where it </think> [/THINK] In Bergen [/THI")
     assert (response.text, response.thinking_blocks) == ("In Bergen [/THI", 1)
     assert response.raw.startswith("[THINK]The west")
 
 
 def test_thinking_is_taken_out_and_counted() -> None:
-    response, _ = asked(PROMPT, "<think>Rain falls in the west.</think> In Bergen")
+    response, _ = answer_of(PROMPT, "<think>Rain falls in the west.</think> In Bergen")
     assert (response.text, response.thinking, response.thinking_blocks) == (
         "In Bergen",
         "Rain falls in the west.",

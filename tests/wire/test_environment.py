@@ -13,7 +13,7 @@ from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.sections import JudgingConfig, RateLimits
 from memray_eval.errors import JudgeStalled, QuotaExhausted
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
 from tests.fake_judges import MemoryStore, build_judge
 from tests.servers.provider import Fault, Provider, serving
@@ -33,7 +33,7 @@ class Rating(BaseModel):
     score: int
 
 
-async def asked(judge: str, config: JudgingConfig, store: MemoryStore) -> tuple[bool, RateLimits]:
+async def probe(judge: str, config: JudgingConfig, store: MemoryStore) -> tuple[bool, RateLimits]:
     """Whether the verdict was remembered, and what the limiter takes for the judge's limits."""
     limiter = Limiter()
     async with closing_clients():
@@ -69,13 +69,13 @@ def test_a_server_of_the_environment_is_ones_own(
     ):
         for server, is_cached in ((first, False), (first, True), (second, False), (second, True)):
             monkeypatch.setenv(variable, url_of(provider, server))
-            assert asyncio.run(asked(judge, JudgingConfig(), store))[0] is is_cached, (
+            assert asyncio.run(probe(judge, JudgingConfig(), store))[0] is is_cached, (
                 "each server has its own verdicts"
             )
         assert (len(first.requests), len(second.requests)) == (1, 1)
-        assert asyncio.run(asked(judge, JudgingConfig(), MemoryStore()))[1] == RateLimits()
+        assert asyncio.run(probe(judge, JudgingConfig(), MemoryStore()))[1] == RateLimits()
         firm = JudgingConfig(limits={judge: RateLimits(requests_per_min=600)})
-        assert asyncio.run(asked(judge, firm, MemoryStore()))[1] == RateLimits(requests_per_min=600)
+        assert asyncio.run(probe(judge, firm, MemoryStore()))[1] == RateLimits(requests_per_min=600)
 
 
 @pytest.mark.parametrize("provider", JUDGES)
@@ -86,10 +86,10 @@ def test_the_key_beside_it_is_sent_and_judging_base_urls_go_first(
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-beside")
     with serving(lambda body: '{"score": 1}') as named, serving(lambda body: '{"score": 1}') as own:
         monkeypatch.setenv(BASE_URL_VARIABLES[provider], url_of(provider, named))
-        asyncio.run(asked(judge, JudgingConfig(), MemoryStore()))
+        asyncio.run(probe(judge, JudgingConfig(), MemoryStore()))
         assert "sk-beside" in str(named.headers[0])
         asyncio.run(
-            asked(judge, JudgingConfig(base_urls={provider: url_of(provider, own)}), MemoryStore())
+            probe(judge, JudgingConfig(base_urls={provider: url_of(provider, own)}), MemoryStore())
         )
         assert (len(named.requests), len(own.requests)) == (1, 1)
 
@@ -99,11 +99,11 @@ def test_a_used_up_quota_is_told_from_a_rate_limit(
     provider: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
-    said = list[str]()
+    messages = list[str]()
 
     async def ask_many(config: JudgingConfig) -> list[Any]:
         async with closing_clients():
-            judge = build_judge(JUDGES[provider], config, say=said.append)
+            judge = build_judge(JUDGES[provider], config, say=messages.append)
             calls = (judge.judge(MESSAGES, Rating) for _ in range(12))
             return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -114,4 +114,4 @@ def test_a_used_up_quota_is_told_from_a_rate_limit(
     assert {type(end) for end in ends} == {QuotaExhausted, JudgeStalled}
     assert isinstance(ends[0], QuotaExhausted)
     assert all("429 insufficient_quota: the account's quota" in str(end) for end in ends)
-    assert any("3 calls in a row failed (429 insufficient_quota" in line for line in said)
+    assert any("3 calls in a row failed (429 insufficient_quota" in line for line in messages)

@@ -35,7 +35,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "message"),
     [
         (200, b"<html>", "is not a Ray dashboard"),
         (200, b"[]", "is not a Ray dashboard"),
@@ -47,8 +47,8 @@ def answering(status: int, body: bytes) -> Iterator[str]:
     ],
 )
 def test_a_server_that_is_not_rays_is_a_message(
-    status: int, body: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+    status: int, body: bytes, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")  # Jobs sets it; put back afterwards
-    with answering(status, body) as address, pytest.raises(ResourceError, match=told):
+    with answering(status, body) as address, pytest.raises(ResourceError, match=message):
         Jobs(address)

@@ -146,10 +146,10 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
             Answer(outcome) if isinstance(outcome, str) else outcome for outcome in outcomes
         ]
         words = sum(len(answer.text.split()) for answer in answered if isinstance(answer, Answer))
-        asked = sum(isinstance(answer, Answer) for answer in answered)
-        assert (verdict.usage.input_tokens, verdict.usage.output_tokens) == (10 * asked, words)
-        assert verdict.calls == asked
-        assert verdict.cost_usd == pytest.approx((10 * asked + 2 * words) / 1e6)
+        n_answers = sum(isinstance(answer, Answer) for answer in answered)
+        assert (verdict.usage.input_tokens, verdict.usage.output_tokens) == (10 * n_answers, words)
+        assert verdict.calls == n_answers
+        assert verdict.cost_usd == pytest.approx((10 * n_answers + 2 * words) / 1e6)
     if case == "429 with Retry-After":
         assert slept.delays == [7.0, 0.5]
     if error is not None:

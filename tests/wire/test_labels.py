@@ -53,18 +53,18 @@ def test_a_label_is_written_before_it_is_answered(run: RunFolder) -> None:
             status, headers, page = await ask("")
             assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
             assert "openai/gpt-4o" not in page
-            _, _, told = await ask("state?rater=ana&tab=t1")
-            unit = json.loads(told)["unit"]
-            assert "small-t" not in told  # no candidate
-            assert "warm" not in told  # no judgment
-            said = {**WHO, "id": "e1", "unit": unit["id"], "value": 4}
-            status, _, told = await ask("answer", "POST", json=said)
-            assert (status, json.loads(told)["labelled"]) == (200, 1)
+            _, _, body = await ask("state?rater=ana&tab=t1")
+            unit = json.loads(body)["unit"]
+            assert "small-t" not in body  # no candidate
+            assert "warm" not in body  # no judgment
+            label = {**WHO, "id": "e1", "unit": unit["id"], "value": 4}
+            status, _, body = await ask("answer", "POST", json=label)
+            assert (status, json.loads(body)["labelled"]) == (200, 1)
             (line,) = labels_of(run)
             assert json.loads(line)["value"] == 4
-            status, _, told = await ask("undo", "POST", json={**WHO, "id": "e2"})
-            assert json.loads(told)["unit"]["id"] == unit["id"]
-            await ask("answer", "POST", json=said | {"id": "e3", "value": 2})
+            status, _, body = await ask("undo", "POST", json={**WHO, "id": "e2"})
+            assert json.loads(body)["unit"]["id"] == unit["id"]
+            await ask("answer", "POST", json=label | {"id": "e3", "value": 2})
             status, headers, text = await ask("labels.csv")
             assert headers["Content-Type"] == "text/csv; charset=utf-8"
             assert "labels-empathy.csv" in headers["Content-Disposition"]
@@ -89,8 +89,8 @@ def test_nothing_is_read_or_written_without_the_token(run: RunFolder) -> None:
                 f"{token[:-1]}/",
             ):
                 assert (await ask(path, at=base))[0] == 404, path
-            said = {**WHO, "id": "e", "unit": "u", "value": 1}
-            assert (await ask("wrong/answer", "POST", at=base, json=said))[0] == 404
+            label = {**WHO, "id": "e", "unit": "u", "value": 1}
+            assert (await ask("wrong/answer", "POST", at=base, json=label))[0] == 404
         assert labels_of(run) == []
 
     asyncio.run(whole())
@@ -113,14 +113,14 @@ def test_another_site_s_page_reads_and_writes_nothing(
 ) -> None:
     async def whole() -> None:
         async with asking(run) as (ask, _):
-            _, _, told = await ask("state?rater=ana&tab=t1")
-            unit = json.loads(told)["unit"]["id"]
-            said = {**WHO, "id": "e", "unit": unit, "value": 1}
+            _, _, body = await ask("state?rater=ana&tab=t1")
+            unit = json.loads(body)["unit"]["id"]
+            label = {**WHO, "id": "e", "unit": unit, "value": 1}
             for path in ("", "state?rater=ana&tab=t1", "labels.csv", f"quotes?unit={unit}"):
                 got, answered, text = await ask(path, headers=headers)
                 assert (got, unit in text) == (status, False)
                 assert "Access-Control-Allow-Origin" not in answered
-            assert (await ask("answer", "POST", json=said, headers=headers))[0] == status
+            assert (await ask("answer", "POST", json=label, headers=headers))[0] == status
             assert (await ask("undo", "POST", json={**WHO, "id": "x"}, headers=headers))[
                 0
             ] == status

@@ -11,7 +11,7 @@ import pytest
 
 from memray_eval.config.sections import ServerConfig
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.stages.generate import generate
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.no_answers import SERVERS, THOUGHTS, reply_with
@@ -35,7 +35,7 @@ def ask(reply: Reply, **fields: Any) -> tuple[Response, list[dict[str, Any]]]:
         return asyncio.run(answer()), list(server.requests)
 
 
-def asked(message: Mapping[str, Any], finish: str, usage: Any = None, *, streams: bool) -> Response:
+def reply(message: Mapping[str, Any], finish: str, usage: Any = None, *, streams: bool) -> Response:
     reply = reply_with(message, finish, usage or {}, streams=streams)
     return ask(lambda body: reply)[0]
 
@@ -43,7 +43,7 @@ def asked(message: Mapping[str, Any], finish: str, usage: Any = None, *, streams
 @SHAPES
 @pytest.mark.parametrize("cause", SERVERS)
 def test_each_server_of_no_answer_is_told_by_its_cause(cause: str, streams: bool) -> None:
-    response = asked(*SERVERS[cause], streams=streams)
+    response = reply(*SERVERS[cause], streams=streams)
     assert (response.no_answer, response.text, response.error) == (cause, "", None)
     assert response.refusal == ("I cannot help with that." if cause == "refusal" else "")
     assert response.thinking == ("Hm." if cause in ("limit", "thinking_only") else "")
@@ -60,10 +60,10 @@ def test_each_server_of_no_answer_is_told_by_its_cause(cause: str, streams: bool
 def test_a_stop_whose_usage_shows_that_the_limit_is_used_up(
     usage: dict[str, Any], streams: bool
 ) -> None:
-    assert asked({"content": ""}, "stop", usage, streams=streams).no_answer == "limit"
+    assert reply({"content": ""}, "stop", usage, streams=streams).no_answer == "limit"
     few = {"prompt_tokens": 5, "completion_tokens": 2}
-    assert asked({"content": ""}, "stop", few, streams=streams).no_answer == "empty"
-    spoken = asked({"content": "In Bergen"}, "length", usage, streams=streams)
+    assert reply({"content": ""}, "stop", few, streams=streams).no_answer == "empty"
+    spoken = reply({"content": "In Bergen"}, "length", usage, streams=streams)
     assert (spoken.text, spoken.no_answer) == ("In Bergen", None)
 
 
@@ -76,17 +76,17 @@ def test_a_content_of_parts_is_read(streams: bool) -> None:
         picture,
         {"type": "output_text", "text": "Bergen"},
     ]
-    response = asked({"content": parts}, "stop", streams=streams)
+    response = reply({"content": parts}, "stop", streams=streams)
     assert (response.text, response.thinking, response.no_answer) == ("In Bergen", "Hm.", None)
-    assert asked({"content": THOUGHTS}, "stop", streams=streams).no_answer == "thinking_only"
-    refused = asked({"content": [{"type": "refusal", "refusal": "No."}]}, "stop", streams=streams)
+    assert reply({"content": THOUGHTS}, "stop", streams=streams).no_answer == "thinking_only"
+    refused = reply({"content": [{"type": "refusal", "refusal": "No."}]}, "stop", streams=streams)
     assert (refused.no_answer, refused.refusal) == ("refusal", "No.")
 
 
 @SHAPES
 @pytest.mark.parametrize("odd", [[7], [{"type": "text", "text": 7}], {"text": "x"}, [[]]])
 def test_parts_that_are_none_are_an_error_of_the_answer(odd: Any, streams: bool) -> None:
-    response = asked({"content": odd}, "stop", streams=streams)
+    response = reply({"content": odd}, "stop", streams=streams)
     assert "content" in (response.error or "")
     assert response.no_answer is None
 
@@ -101,8 +101,8 @@ def test_a_prompt_that_azure_filters_is_no_error() -> None:
 @SHAPES
 def test_it_is_asked_once_more_with_a_larger_limit(streams: bool) -> None:
     first = reply_with(*SERVERS["limit"], streams=streams)
-    said = {"prompt_tokens": 5, "completion_tokens": 20}
-    second = reply_with({"content": "In Bergen"}, "stop", said, streams=streams)
+    usage = {"prompt_tokens": 5, "completion_tokens": 20}
+    second = reply_with({"content": "In Bergen"}, "stop", usage, streams=streams)
     response, requests = ask(
         lambda body: second if body["max_tokens"] == 64 else first, retry_max_tokens=64
     )

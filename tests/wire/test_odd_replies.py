@@ -81,9 +81,9 @@ def scripted(cases: Cases) -> Callable[[dict[str, Any]], Raw]:
 
     def reply(body: dict[str, Any]) -> Raw:
         text = "\n".join([*message_texts(body), *body.get("input", ()), body.get("prompt", "")])
-        found = CASE.search(text)
-        assert found is not None
-        return cases[found[1]][0]
+        match = CASE.search(text)
+        assert match is not None
+        return cases[match[1]][0]
 
     return reply
 
@@ -104,12 +104,12 @@ async def all_at_once(
     """What comes of every case, an exception among them."""
     places = asyncio.Semaphore(most)
 
-    async def one(name: str) -> Any:
+    async def call(name: str) -> Any:
         async with places:
             return await ask(name)
 
-    found = await asyncio.gather(*(one(name) for name in cases), return_exceptions=True)
-    return dict(zip(cases, found, strict=True))
+    outcomes = await asyncio.gather(*(call(name) for name in cases), return_exceptions=True)
+    return dict(zip(cases, outcomes, strict=True))
 
 
 def check_text(name: str, text: str) -> None:
@@ -150,9 +150,9 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
             await throttled.aclose()
 
     with serving(scripted(cases)) as server:
-        found = asyncio.run(run(server))
+        outcomes = asyncio.run(run(server))
     for name, (_, expected) in cases.items():
-        outcome = found[name]
+        outcome = outcomes[name]
         if expected is None:
             assert not isinstance(outcome, BaseException), (name, outcome)
             assert outcome.judgment.score == 4
@@ -210,14 +210,14 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
             await judge.aclose()
 
     with serving(scripted(cases)) as server:
-        found = asyncio.run(run(server))
+        errors = asyncio.run(run(server))
         host = f"127.0.0.1:{server.port}"
-    inside, status, empty = found["inside"], found["status"], found["empty"]
+    inside, status, empty = errors["inside"], errors["status"], errors["empty"]
     assert (inside.status, inside.code, inside.kind) == (200, "c7", "novel")
-    said = '{"error": {"message": "' + "m" * 177 + "..."
+    quoted = '{"error": {"message": "' + "m" * 177 + "..."
     assert (
         str(inside)
-        == f"{host} answered 200, but with an error (code c7, type novel); it said: {said}"
+        == f"{host} answered 200, but with an error (code c7, type novel); it said: {quoted}"
     )
     assert (status.status, status.code, status.kind) == (400, "c8", "auth")
     assert str(status).startswith("the provider answered 400 (code c8, type auth); it said: ")
@@ -226,8 +226,8 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
         str(empty) == f"{host} answered 200, but with no completion: choices is empty; it said: "
         f'{{"choices": []}}'
     )
-    assert r"\x1b[31mred\x07 \u202e" in str(found["escapes"])
-    assert "it said: [key] and [key] and [key]" in str(found["other key"])
+    assert r"\x1b[31mred\x07 \u202e" in str(errors["escapes"])
+    assert "it said: [key] and [key] and [key]" in str(errors["other key"])
     assert cause_of(str(empty)).endswith("answered 200, but with no completion: choices is empty")
 
 
@@ -286,9 +286,9 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
             await generator._client.close()
 
     with serving(scripted(cases)) as server:
-        found = asyncio.run(run(server))
+        responses = asyncio.run(run(server))
     for name, (_, expected) in cases.items():
-        response = found[name]
+        response = responses[name]
         assert isinstance(response, Response), (name, response)
         response.text.encode()
         for count in (response.prompt_tokens, response.output_tokens, response.cached_tokens):
@@ -299,11 +299,11 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
             assert response.error is not None, name
             assert response.error.startswith(f"{expected.__name__}: "), (name, response.error)
             check_text(name, response.error)
-    assert found["a character in two halves"].text == "In Bergen\U0001f600"
-    assert found["half a character"].text == "In Bergen\ufffd"
-    assert found["closed before its end"].text == "In Bergen"
-    assert found["usage negative"].output_tokens is None
-    assert found["good"].output_tokens == 2
+    assert responses["a character in two halves"].text == "In Bergen\U0001f600"
+    assert responses["half a character"].text == "In Bergen\ufffd"
+    assert responses["closed before its end"].text == "In Bergen"
+    assert responses["usage negative"].output_tokens is None
+    assert responses["good"].output_tokens == 2
 
 
 def test_a_stream_that_breaks_is_asked_for_once_more() -> None:
@@ -341,9 +341,9 @@ def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.Mo
             await embedder._client.close()
 
     with serving(lambda body: "", embed=scripted(cases)) as server:
-        found = asyncio.run(run(server))
+        outcomes = asyncio.run(run(server))
     for name, (_, expected) in cases.items():
-        outcome = found[name]
+        outcome = outcomes[name]
         if expected is None:
             assert isinstance(outcome, np.ndarray), (name, outcome)
             norms = np.linalg.norm(outcome, axis=1)
@@ -374,14 +374,14 @@ def test_no_reply_about_speech_escapes_its_utterance() -> None:
     ears = {**openai_cases(json.dumps({"joy": 1.0})), "good": (raw({"choices": []}), Unreadable)}
 
     async def run(server: Provider) -> tuple[dict[str, Any], dict[str, Any]]:
-        place = SpeechServer(base_url=server.base_url, api_key_env="TEST_KEY", timeout_s=20)
+        speech_server = SpeechServer(base_url=server.base_url, api_key_env="TEST_KEY", timeout_s=20)
         access = CallPolicy(RetryPolicy(tries=1, ceiling_s=5.0))
         throttled = CallPolicy(RetryPolicy(tries=1, ceiling_s=0.05))
         voice, hasty = (
-            OpenAIVoice(server=place, access=access),
-            OpenAIVoice(server=place, access=throttled),
+            OpenAIVoice(server=speech_server, access=access),
+            OpenAIVoice(server=speech_server, access=throttled),
         )
-        listener = OpenAIListener(server=place, access=throttled)
+        listener = OpenAIListener(server=speech_server, access=throttled)
         try:
             spoken = await all_at_once(
                 voices,
@@ -395,8 +395,8 @@ def test_no_reply_about_speech_escapes_its_utterance() -> None:
                 ears, lambda name: listener.listen(tone_wav(0.1), ["joy"]), most=1
             )
         finally:
-            for one in (voice, hasty, listener):
-                await one.aclose()
+            for client in (voice, hasty, listener):
+                await client.aclose()
         return spoken, heard
 
     with serving(scripted(voices)) as server:
@@ -433,7 +433,7 @@ REASONS = {
 def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
     async def ask(url: str) -> list[str]:
         access = CallPolicy(RetryPolicy(tries=1))
-        told = []
+        messages = []
         for wire, builder in BUILDERS.items():
             base_url = f"{url}/v1" if wire == "openai" else url
             spec = JudgeSpec(
@@ -443,7 +443,7 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
             with pytest.raises(Unavailable) as raised:
                 await judge.judge((Message(role="user", content="Well?"),), Rating)
             await judge.aclose()
-            told.append(str(raised.value))
+            messages.append(str(raised.value))
         candidate = candidate_at(f"{url}/v1")
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=0.5))
         embedder = OpenAIEmbedder(
@@ -458,7 +458,7 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
             await embedder.embed(["a"])
         await generator._client.close()
         await embedder._client.close()
-        return [*told, str(response.error), str(failed.value)]
+        return [*messages, str(response.error), str(failed.value)]
 
     fault = Fault(reset=True) if reason == "reset" else Fault(hang_s=3.0)
     raw_fault = Raw(b"", then="close") if reason == "reset" else Raw(b"", then="stall")
@@ -468,13 +468,13 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
     ):
         port = nobody if reason == "refused" else server.port
         address = f"{NOBODY}:81" if reason == "DNS" else f"127.0.0.1:{port}"
-        told = asyncio.run(ask(f"{'https' if reason == 'TLS' else 'http'}://{address}"))
-    for one in told:
-        assert REASONS[reason].format(port=port) in one, one
+        lines = asyncio.run(ask(f"{'https' if reason == 'TLS' else 'http'}://{address}"))
+    for line in lines:
+        assert REASONS[reason].format(port=port) in line, line
     if reason == "reset":
         assert all(
-            "reset the connection" in one or "closed the connection" in one for one in told
-        ), told
+            "reset the connection" in line or "closed the connection" in line for line in lines
+        ), lines
 
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
@@ -486,12 +486,12 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
     async def run(server: Provider) -> list[Any]:
         judge = judge_at("google", server, CallPolicy(RetryPolicy(tries=1), calls=kept))
         question = (Message(role="user", content="Well?"),)
-        asked = [
+        verdicts = [
             await asyncio.gather(judge.judge(question, Rating), return_exceptions=True)
             for _ in range(3)
         ]
         await judge.aclose()
-        return [one for [one] in asked]
+        return [verdict for [verdict] in verdicts]
 
     with serving(lambda body: left.pop(0)) as server:
         first, second, third = asyncio.run(run(server))

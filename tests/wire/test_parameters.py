@@ -14,7 +14,7 @@ import pytest
 from memray_eval.config.sections import JudgingConfig, NamedServer, ServerConfig
 from memray_eval.errors import JudgeError
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.parameters import LocalParameters
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import build_judge
@@ -36,9 +36,9 @@ def subsets(names: tuple[str, ...], seed: str) -> list[tuple[str, ...]]:
     """None, each one alone, all, and 6 of the others, each in an order of its own: all 64 of every
     form are in tests/unit/provider_http/test_parameters.py."""
     chance = random.Random(seed)
-    several = [one for n in range(2, 6) for one in itertools.combinations(names, n)]
-    found = [(), *((name,) for name in names), names, *chance.sample(several, 6)]
-    return [tuple(chance.sample(one, len(one))) for one in found]
+    several = [subset for n in range(2, 6) for subset in itertools.combinations(names, n)]
+    chosen = [(), *((name,) for name in names), names, *chance.sample(several, 6)]
+    return [tuple(chance.sample(subset, len(subset))) for subset in chosen]
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +55,9 @@ def answers(server: Provider, workers: int = 2, calls: int = 3, **fields: Any) -
     async def ask() -> list[Response]:
         book = LocalParameters()
         async with closing_clients():
-            asked = [OpenAIGenerator(candidate, ServerConfig(), book) for _ in range(workers)]
+            generators = [OpenAIGenerator(candidate, ServerConfig(), book) for _ in range(workers)]
             return await asyncio.gather(
-                *(one.generate(PROMPT, candidate) for one in asked for _ in range(calls))
+                *(model.generate(PROMPT, candidate) for model in generators for _ in range(calls))
             )
 
     return asyncio.run(ask())
@@ -69,7 +69,7 @@ def test_a_candidate_is_asked_without_what_its_server_refuses(form: str) -> None
     for refused in subsets(SIX, form):
         script = RefusingServer(form, refused, lambda body: "In Bergen")
         with serving(script) as server:
-            assert [one.text for one in answers(server)] == ["In Bergen"] * 6
+            assert [response.text for response in answers(server)] == ["In Bergen"] * 6
         assert script.refusals == dict.fromkeys(refused, 1)
         kept = {*SIX} - {*refused} | (
             {"max_completion_tokens"} if "max_tokens" in refused else set()
@@ -82,7 +82,7 @@ def test_a_candidate_that_takes_no_limit_under_any_name_gets_none() -> None:
     both = ("max_completion_tokens", "max_tokens")
     script = RefusingServer("openai", both, lambda body: "In Bergen")
     with serving(script) as server:
-        assert {one.error for one in answers(server)} == {None}
+        assert {response.error for response in answers(server)} == {None}
     assert script.refusals == dict.fromkeys(both, 1)
     assert not server.requests[-1].keys() & {*both}
 
@@ -90,8 +90,8 @@ def test_a_candidate_that_takes_no_limit_under_any_name_gets_none() -> None:
 def test_a_refusal_that_names_none_is_an_error_of_its_row_and_no_loop() -> None:
     script = RefusingServer("openai", ("temperature",), says_more=True)
     with serving(script) as server:
-        found = answers(server)
-    assert all("400" in (one.error or "") and one.text == "" for one in found)
+        responses = answers(server)
+    assert all("400" in (response.error or "") and response.text == "" for response in responses)
     assert script.refusals == {"temperature": 1, "": 6}
 
 
@@ -125,12 +125,7 @@ GIVEN: dict[str, dict[str, Any]] = {
         "top_k": 5,
         "thinking": {"type": "adaptive"},
     },
-    "google": {
-        "top_p": 0.9,
-        "seed": 1,
-        "stop": ["END"],
-        "thinking_config": {"thinking_budget": 0},
-    },
+    "google": {"top_p": 0.9, "seed": 1, "stop": ["END"], "thinking_config": {"thinking_budget": 0}},
 }
 
 
@@ -150,7 +145,7 @@ def verdicts(config: JudgingConfig, workers: int = 2, calls: int = 3) -> list[An
         async with closing_clients():
             judges = [build_judge("at/m", config, parameters=book) for _ in range(workers)]
             return await asyncio.gather(
-                *(one.judge(message, Rating) for one in judges for _ in range(calls)),
+                *(judge.judge(message, Rating) for judge in judges for _ in range(calls)),
                 return_exceptions=True,
             )
 
@@ -170,7 +165,7 @@ def test_a_judge_is_asked_without_what_its_server_refuses(kind: str, form: str) 
         script = RefusingServer(form, refused, lambda body: VERDICT)
         with serving(script) as server:
             config = judge_config(kind, server, parameters=GIVEN[kind])
-            assert [one.judgment.score for one in verdicts(config)] == [4] * 6
+            assert [verdict.judgment.score for verdict in verdicts(config)] == [4] * 6
         assert script.refusals == dict.fromkeys(refused, 1)
         assert sent_names(server.requests[-1], names) >= {*names} - {*refused}
         assert not sent_names(server.requests[-1], names) & {*refused}
@@ -181,23 +176,23 @@ def test_a_judges_refusal_that_names_none_is_an_error_and_no_loop(kind: str) -> 
     form = JUDGES[kind][2][0]
     script = RefusingServer(form, ("temperature",), says_more=True)
     with serving(script) as server:
-        found = verdicts(judge_config(kind, server))
-    assert all(isinstance(one, JudgeError) and one.status == 400 for one in found)
+        errors = verdicts(judge_config(kind, server))
+    assert all(isinstance(error, JudgeError) and error.status == 400 for error in errors)
     assert script.refusals == {"temperature": 1, "": 6}
 
 
 @pytest.mark.parametrize("kind", JUDGES)
 def test_a_judge_is_asked_at_temperature_0_unless_the_job_says_otherwise(kind: str) -> None:
-    given: dict[str, dict[str, Any]] = {
+    cases: dict[str, dict[str, Any]] = {
         "no": {},
         "plain": {"temperature": 0.5},
         "its own": {"temperature": 0.5, "at/m": {"temperature": 1}},
         "null": {"temperature": None},
     }
-    found = {}
-    for name, parameters in given.items():
+    sent = {}
+    for name, parameters in cases.items():
         with serving(lambda body: VERDICT) as server:
             verdicts(judge_config(kind, server, parameters=parameters), 1, 1)
         body = server.requests[0].get("generationConfig", {}) | server.requests[0]
-        found[name] = body.get("temperature")
-    assert found == {"no": 0, "plain": 0.5, "its own": 1, "null": None}
+        sent[name] = body.get("temperature")
+    assert sent == {"no": 0, "plain": 0.5, "its own": 1, "null": None}

@@ -16,7 +16,7 @@ from memray_eval.config.sections import BreakerConfig, JudgePrice, JudgingConfig
 from memray_eval.errors import JudgeError, Unauthorised
 from memray_eval.judges.call_metrics import CallMetrics
 from memray_eval.ports import Verdict
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
 from tests.fake_judges import MemoryStore, build_judge
 from tests.servers.provider import Fault, Limits, Provider, serving
@@ -51,13 +51,13 @@ class Asking:
         }
         servers["both"] = NamedServer(pool=tuple(urls))
         self.config = JudgingConfig(servers=servers, breaker=QUICK, **more)
-        self.said, self.metrics, self.judge, self.store = list[str](), CallMetrics(), judge, store
+        self.lines, self.metrics, self.judge, self.store = list[str](), CallMetrics(), judge, store
 
     async def __aenter__(self) -> Asking:
         self._clients = closing_clients()
         await self._clients.__aenter__()
         shared = {"calls": self.store, "watch": self.metrics.observer_for}
-        self.asked = build_judge(self.judge, self.config, say=self.said.append, **shared)
+        self.built = build_judge(self.judge, self.config, say=self.lines.append, **shared)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -65,7 +65,7 @@ class Asking:
 
     async def ask(self, text: str) -> Verdict:
         rubric = Message(role="system", content="The rubric.")
-        return await self.asked.judge([rubric, Message(role="user", content=text)], Rating)
+        return await self.built.judge([rubric, Message(role="user", content=text)], Rating)
 
     async def ask_many(self, name: str, count: int) -> list[Verdict | BaseException]:
         asking = (self.ask(f"{name} {number}") for number in range(count))
@@ -93,14 +93,14 @@ def test_one_member_dies_in_mid_run_and_comes_back(west: Provider) -> None:
                 await asyncio.to_thread(first.close)
                 ends += await under_way
                 ends += await asking.ask_many("while it is down", 40)
-                n_down = len(asking.said)
+                n_down = len(asking.lines)
                 with serving(lambda body: RATED, 0.02, port=east.port) as again:
                     until = time.monotonic() + 5
                     while not again.answered and time.monotonic() < until:
                         ends += await asking.ask_many(f"probe {len(ends)}", 1)
                         await asyncio.sleep(0.1)
                     ends += await asking.ask_many("after", 40)
-        assert asking.said[n_down:][0].startswith("east/m: answers again after")
+        assert asking.lines[n_down:][0].startswith("east/m: answers again after")
         return asking, ends, [east, again]
 
     asking, ends, (east, again) = asyncio.run(main())
@@ -111,10 +111,10 @@ def test_one_member_dies_in_mid_run_and_comes_back(west: Provider) -> None:
     lost = east.answered.total() + again.answered.total() + west.answered.total() - len(ends)
     assert 0 <= lost <= 20, "answers that the dying server had on their way"
     assert not (again.answered & west.answered)
-    assert asking.said[0].startswith("east/m: 3 calls in a row failed (")
-    assert "it rests, and the others of both/m are asked" in asking.said[0]
+    assert asking.lines[0].startswith("east/m: 3 calls in a row failed (")
+    assert "it rests, and the others of both/m are asked" in asking.lines[0]
     # Again where the last answers on their way come in between
-    assert len(asking.said) <= 6, asking.said
+    assert len(asking.lines) <= 6, asking.lines
 
 
 def test_429s_of_one_of_two_hold_up_no_call(west: Provider) -> None:
@@ -145,11 +145,11 @@ def test_a_wrong_key_at_one_is_said_and_the_other_is_asked(west: Provider) -> No
         both, refused = asyncio.run(main({"east": east.base_url}))
     assert [end for end in ends if not isinstance(end, Verdict)] == []
     assert west.answered.total() == 20
-    told = [line for line in asking.said if line.startswith("east/m: a call failed (401")]
-    assert len(told) == 1
+    messages = [line for line in asking.lines if line.startswith("east/m: a call failed (401")]
+    assert len(messages) == 1
     assert {type(end) for end in refused} == {Unauthorised}
     assert any("all of the pool both/m rest" in str(end) for end in refused), refused
-    assert both.said
+    assert both.lines
 
 
 def test_a_storm_of_5xx_at_one_member(west: Provider) -> None:
@@ -177,7 +177,7 @@ def test_verdicts_are_the_models_whoever_gave_them(west: Provider) -> None:
         again = [asyncio.run(main({name: urls[name]})) for name in urls]
         alone = asyncio.run(main(urls, "east/m"))
     assert not first.cached
-    assert all(one.cached and one.judge == "both/m" for one in again)
+    assert all(verdict.cached and verdict.judge == "both/m" for verdict in again)
     assert not alone.cached
     assert len(store.calls) == 2
 
@@ -194,13 +194,13 @@ def test_costs_are_those_of_the_member_that_was_asked(west: Provider) -> None:
 
     with serving(lambda body: RATED, 0.02) as east:
         asking, verdicts = asyncio.run(main({"east": east.base_url, "west": west.base_url}))
-    told = {name: one.calls for name, one in asking.metrics.drain().items()}
-    assert (told["east/m"].sent, told["west/m"].sent) == (len(east.requests), len(west.requests))
-    assert min(told["east/m"].sent, told["west/m"].sent) >= 10
-    east_usd, west_usd = told["east/m"].cost_usd, told["west/m"].cost_usd
-    assert west_usd / told["west/m"].sent == pytest.approx(100 * east_usd / told["east/m"].sent)
-    assert sum(one.cost_usd for one in verdicts) == pytest.approx(east_usd + west_usd)
-    assert sum(told["east/m"].took.values()) + sum(told["west/m"].took.values()) == 30
+    calls = {name: drained.calls for name, drained in asking.metrics.drain().items()}
+    assert (calls["east/m"].sent, calls["west/m"].sent) == (len(east.requests), len(west.requests))
+    assert min(calls["east/m"].sent, calls["west/m"].sent) >= 10
+    east_usd, west_usd = calls["east/m"].cost_usd, calls["west/m"].cost_usd
+    assert west_usd / calls["west/m"].sent == pytest.approx(100 * east_usd / calls["east/m"].sent)
+    assert sum(verdict.cost_usd for verdict in verdicts) == pytest.approx(east_usd + west_usd)
+    assert sum(calls["east/m"].took.values()) + sum(calls["west/m"].took.values()) == 30
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
@@ -212,7 +212,7 @@ def test_two_accounts_of_a_provider_are_asked_by_their_own_keys(
     model = {"anthropic": "claude-opus-4-5", "openai": "gpt-4o"}[provider]
 
     def keys_of(asking: Asking) -> str:
-        judge = asking.asked._judges[0]._judge  # type: ignore[attr-defined]
+        judge = asking.built._judges[0]._judge  # type: ignore[attr-defined]
         return str(judge.call([Message(role="user", content="x")], Rating).key)
 
     async def main(urls: dict[str, str]) -> tuple[list[Any], set[str]]:
@@ -223,12 +223,12 @@ def test_two_accounts_of_a_provider_are_asked_by_their_own_keys(
             return ends, keys | {keys_of(plain)}
 
     with serving(lambda body: RATED, 0.02) as east, serving(lambda body: RATED, 0.02) as west:
-        urls = [one.root if provider == "anthropic" else one.base_url for one in (east, west)]
+        urls = [side.root if provider == "anthropic" else side.base_url for side in (east, west)]
         ends, keys = asyncio.run(main(dict(zip(("east", "west"), urls, strict=True))))
     assert [end for end in ends if isinstance(end, JudgeError)] == []
     assert len(keys) == 1
     for name, server in (("east", east), ("west", west)):
         assert server.headers
-        assert all(f"sk-{name}-0123456789" in str(one) for one in server.headers)
+        assert all(f"sk-{name}-0123456789" in str(headers) for headers in server.headers)
         limit = "max_tokens" if provider == "anthropic" else "max_completion_tokens"
         assert limit in server.requests[0]

@@ -35,7 +35,7 @@ def prompt(text: str, rubric: str = "Judge it.") -> JudgePrompt:
     return JudgePrompt(rubric, sections).read_by(6)
 
 
-def asked(
+def verdicts_on(
     wire: str, server: Provider, cache: PromptCache, *prompts: JudgePrompt, is_batch: bool = False
 ) -> list[Verdict]:
     """The verdicts on prompts that are asked at once."""
@@ -43,7 +43,7 @@ def asked(
     async def run() -> list[Verdict]:
         judge = build(wire, server, RetryPolicy(), price=PRICE, cache=cache)
         try:
-            return list(await asyncio.gather(*(judge.judge(one, Rating) for one in prompts)))
+            return list(await asyncio.gather(*(judge.judge(prompt, Rating) for prompt in prompts)))
         finally:
             await judge.aclose()
 
@@ -65,7 +65,7 @@ def test_one_call_fills_the_cache_and_the_others_read_it(
 ) -> None:
     prompts = [prompt(f"Rest {number}.", rubric) for number in range(3) for rubric in ("A", "B")]
     with serving(lambda body: GOOD, 0.01, cache=server_cache) as server:
-        verdicts = asked(wire, server, cache, *prompts)
+        verdicts = verdicts_on(wire, server, cache, *prompts)
     used = sum((verdict.usage for verdict in verdicts), Usage())
     # As the server counted them, whatever each provider's own way
     assert used == Usage(
@@ -87,8 +87,8 @@ def test_one_call_fills_the_cache_and_the_others_read_it(
 
 def test_what_anthropic_is_sent() -> None:
     with serving(lambda body: GOOD, cache=ServerCache(floor=1024)) as server:
-        asked("anthropic", server, MARKED, prompt("Rest."))
-        asked("anthropic", server, replace(MARKED, layout="rubric_first"), prompt("Rest."))
+        verdicts_on("anthropic", server, MARKED, prompt("Rest."))
+        verdicts_on("anthropic", server, replace(MARKED, layout="rubric_first"), prompt("Rest."))
     shared, first = server.requests
     blocks = shared["messages"][0]["content"]
     assert [block.get("cache_control") for block in blocks] == [{"type": "ephemeral"}] * 2 + [None]
@@ -103,8 +103,8 @@ def test_what_anthropic_is_sent() -> None:
 def test_what_openai_is_sent() -> None:
     with serving(lambda body: GOOD) as server:
         for cache in (KNOWN, MARKED, replace(MARKED, layout="rubric_first")):
-            asked("openai", server, cache, prompt("Rest."))
-        asked("openai-compatible", server, MARKED, prompt("Rest."))
+            verdicts_on("openai", server, cache, prompt("Rest."))
+        verdicts_on("openai-compatible", server, MARKED, prompt("Rest."))
     implicit, marked, first, compatible = server.requests
     assert implicit["prompt_cache_key"] == marked["prompt_cache_key"]
     assert isinstance(implicit["messages"][1]["content"], str)
@@ -123,14 +123,14 @@ def test_what_openai_is_sent() -> None:
 
 
 def test_a_batch_keeps_its_starts_for_an_hour() -> None:
-    async def made(server: Provider) -> dict[str, Any]:
+    async def request_of(server: Provider) -> dict[str, Any]:
         judge = build("anthropic", server, RetryPolicy(), cache=MARKED)
         call = judge.call(prompt("Rest."), Rating, is_batch=True)
         await judge.aclose()
         return await call.request()
 
     with serving(lambda body: GOOD) as server:
-        body = asyncio.run(made(server))
+        body = asyncio.run(request_of(server))
     assert body["messages"][0]["content"][1]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
 
 

@@ -29,9 +29,9 @@ QUESTIONS = question_sets()[METRIC]
 
 def answer(body: dict[str, Any]) -> Outcome:
     """Of a careful response it says yes more to whatever speaks for it; of any, yes more often."""
-    asked = body["messages"][-1]["content"]
-    speaks_for = any(QUESTIONS[name] in asked for name in ("warns", "refers", "careful"))
-    p_yes = 0.8 if ("careful" in asked.split("Question:")[0]) == speaks_for else 0.4
+    prompt = body["messages"][-1]["content"]
+    speaks_for = any(QUESTIONS[name] in prompt for name in ("warns", "refers", "careful"))
+    p_yes = 0.8 if ("careful" in prompt.split("Question:")[0]) == speaks_for else 0.4
     tokens = {"Yes": 0.75 * p_yes, " yes": 0.25 * p_yes, "No": 1 - p_yes, "Perhaps": 0.01}
     return Answer("Yes", "truncated", first_token={t: math.log(p) for t, p in tokens.items()})
 

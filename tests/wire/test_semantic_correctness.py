@@ -56,35 +56,35 @@ def judged(
         return score, list(server.requests)
 
 
-def verdict(said: str) -> Reply:
+def verdict(word: str) -> Reply:
     return lambda body: json.dumps(
-        {"answer": "两人", "reasoning": "两人就是两个。", "verdict": said, "confidence": 0.95},
+        {"answer": "两人", "reasoning": "两人就是两个。", "verdict": word, "confidence": 0.95},
         ensure_ascii=False,
     )
 
 
 def test_seed_001s_chinese_example_is_correct() -> None:
-    score, (asked,) = judged(verdict("CORRECT"))
+    score, (body,) = judged(verdict("CORRECT"))
     assert (score.status, score.value, score.judge, score.parts["confidence"]) == (
         "scored",
         1.0,
         "openai/local",
         0.95,
     )
-    system, data = (message["content"] for message in asked["messages"])
+    system, data = (message["content"] for message in body["messages"])
     assert "有两人叫阿四。" in data
     assert '["2", "两个", "二"]' in data
     assert "Be strict." in system
-    schema = asked["response_format"]["json_schema"]["schema"]
+    schema = body["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["verdict"]["enum"] == ["CORRECT", "INCORRECT"]
 
 
 def test_a_rubric_that_the_run_names_is_sent() -> None:
-    _, (asked,) = judged(
+    _, (body,) = judged(
         verdict("CORRECT"), rubrics={"semantic_correctness": "Be kind to dialects."}
     )
-    assert asked["messages"][0]["content"].endswith("Be kind to dialects.")
-    assert "Be strict." not in asked["messages"][0]["content"]
+    assert body["messages"][0]["content"].endswith("Be kind to dialects.")
+    assert "Be strict." not in body["messages"][0]["content"]
 
 
 @pytest.mark.parametrize(

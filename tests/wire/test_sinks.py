@@ -49,9 +49,9 @@ def test_every_score_is_an_event_once_however_often_it_is_sent(
     assert send(folder, collector.endpoint, []) == 0
     assert (collector.n_requests, len(collector.received)) == (3, EVENTS)
     assert set(collector.received.values()) == {1}
-    scored = [one for one in collector.events if one["memray_eval.status"] == "scored"]
-    failed = [one for one in collector.events if one["memray_eval.status"] == "error"]
-    assert {one["error.type"] for one in failed} == {"Throttled"}
+    scored = [event for event in collector.events if event["memray_eval.status"] == "scored"]
+    failed = [event for event in collector.events if event["memray_eval.status"] == "error"]
+    assert {event["error.type"] for event in failed} == {"Throttled"}
     assert len(scored) + len(failed) == EVENTS
     values = {
         (record.unit_id, score.metric): score.value
@@ -60,14 +60,14 @@ def test_every_score_is_an_event_once_however_often_it_is_sent(
         if score.value is not None
     }
     got = {
-        (one["memray_eval.unit_id"], one["gen_ai.evaluation.name"]): one[
+        (event["memray_eval.unit_id"], event["gen_ai.evaluation.name"]): event[
             "gen_ai.evaluation.score.value"
         ]
-        for one in scored
+        for event in scored
     }
     assert got == values
-    assert {one["name"] for one in collector.events} == {"gen_ai.evaluation.result"}
-    assert {one["service.name"] for one in collector.resources} == {"memray-eval"}
+    assert {event["name"] for event in collector.events} == {"gen_ai.evaluation.result"}
+    assert {resource["service.name"] for resource in collector.resources} == {"memray-eval"}
     assert set(collector.paths) == {"/v1/logs"}
 
 
@@ -87,8 +87,8 @@ def test_headers_and_packing_are_those_of_the_environment(
         "OTEL_SERVICE_NAME": "nightly",
     }
     assert send(folder, collector.endpoint, [], **environ) == EVENTS
-    assert {one["x-team"] for one in collector.headers} == {"memory team"}
-    assert {one["content-encoding"] for one in collector.headers} == {"gzip"}
+    assert {headers["x-team"] for headers in collector.headers} == {"memory team"}
+    assert {headers["content-encoding"] for headers in collector.headers} == {"gzip"}
     assert collector.resources[0]["service.name"] == "nightly"
 
 
@@ -110,7 +110,7 @@ def test_what_a_busy_collector_refuses_is_sent_again_when_it_says(
 
 
 @pytest.mark.parametrize(
-    ("odd", "told", "n_requests"),
+    ("odd", "message", "n_requests"),
     [
         (Raw(b"", status=503), "it answered 503 Service Unavailable", 4),
         (Raw(b"", status=401), "it answered 401 Unauthorized", 1),
@@ -122,10 +122,10 @@ def test_what_a_busy_collector_refuses_is_sent_again_when_it_says(
     ],
 )
 def test_an_odd_collector_is_told_and_has_nothing(
-    folder: RunFolder, collector: Collector, odd: Raw, told: str, n_requests: int
+    folder: RunFolder, collector: Collector, odd: Raw, message: str, n_requests: int
 ) -> None:
     collector.odd = [odd] * 4
-    with pytest.raises(SinkError, match=told):
+    with pytest.raises(SinkError, match=message):
         send(folder, collector.endpoint, [])
     assert collector.n_requests == n_requests
     collector.odd = []

@@ -53,13 +53,13 @@ def spoken(
     slept = Slept()
 
     async def run() -> tuple[list[RecognisedSpeech], AudioStore]:
-        place = SpeechServer(
+        api = SpeechServer(
             base_url=server.base_url,
             api_key_env="TEST_SPEECH_KEY",
             timeout_s=timeout_s,
             max_in_flight=2,
         )
-        voice, store = OpenAIVoice(server=place, access=access(slept)), AudioStore(str(folder))
+        voice, store = OpenAIVoice(server=api, access=access(slept)), AudioStore(str(folder))
         try:
             return await recognise_speech(
                 [Utterance(text=text) for text in texts], joyful(), store, voice
@@ -81,10 +81,10 @@ def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> Recogni
     (folder / "own.wav").write_bytes(tone_wav(1.0))
 
     async def run() -> RecognisedSpeech:
-        place = SpeechServer(
+        api = SpeechServer(
             base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s
         )
-        listener = OpenAIListener(server=place, access=access(Slept()))
+        listener = OpenAIListener(server=api, access=access(Slept()))
         ears: SpeechEmotion = ListenerSpeech(listener)
         try:
             store = AudioStore(str(folder / "store"))
@@ -103,9 +103,9 @@ def test_a_text_is_spoken_once_and_kept_whole(tmp_path: Path) -> None:
     with serving(lambda body: "") as server:
         first, store, _ = spoken(server, tmp_path, *TEXTS)
         again, second, _ = spoken(server, tmp_path, *TEXTS)
-        asked = {"model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "wav"}
+        request = {"model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "wav"}
         assert sorted(server.requests, key=lambda body: body["input"]) == [
-            asked | {"input": text} for text in TEXTS
+            request | {"input": text} for text in TEXTS
         ]
         assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {SECRET}"}
     assert [(heard.source, heard.backend, heard.degraded) for heard in first] == [

@@ -18,7 +18,7 @@ from memray_eval.judges.model_table import load_table
 from memray_eval.judges.router import assign_judges
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
-from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http import closing_clients
 from tests.fake_judges import MemoryStore
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Raw, serving
@@ -42,14 +42,14 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 async def ask(
     judge: Any,
     config: JudgingConfig,
-    said: list[str],
+    lines: list[str],
     times: int = 1,
     store: MemoryStore | None = None,
 ) -> list[Any]:
     """What each of a metric's judges answers, so many times one after the other."""
     request = JudgeRequest(judge=judge, judging=config)
     choices = assign_judges(pick(["empathy"]), request, load_table(None), (), DAY)
-    services = Services(limiter=Limiter(), member="a", say=said.append, calls=store)
+    services = Services(limiter=Limiter(), member="a", say=lines.append, calls=store)
     ends = list[Any]()
     async with closing_clients():
         (jury,) = build_judges(choices, config, services).values()
@@ -69,16 +69,16 @@ def test_the_successor_of_a_model_that_is_no_more_judges(
     provider: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
-    (role, successor), said, store = SUCCESSIONS[provider], list[str](), MemoryStore()
+    (role, successor), messages, store = SUCCESSIONS[provider], list[str](), MemoryStore()
     with serving(judgment_reply, retired=frozenset({role.partition("/")[2]})) as server:
         config = JudgingConfig(base_urls={provider: url_of(provider, server)})
-        ends = asyncio.run(ask(role, config, said, times=3, store=store))
-        asked = [body["model"] for body in server.requests]
+        ends = asyncio.run(ask(role, config, messages, times=3, store=store))
+        models = [body["model"] for body in server.requests]
     assert [end.judge for end in ends] == [successor] * 3
-    assert asked == [role.partition("/")[2], *[successor.partition("/")[2]] * 3]
-    assert len(said) == 1
-    assert said[0].startswith(f"{role} is off (404")
-    assert said[0].endswith(f"): {successor} judges in its place")
+    assert models == [role.partition("/")[2], *[successor.partition("/")[2]] * 3]
+    assert len(messages) == 1
+    assert messages[0].startswith(f"{role} is off (404")
+    assert messages[0].endswith(f"): {successor} judges in its place")
     assert {call.judge for call in store.calls.values()} == {successor}
 
 
@@ -87,13 +87,13 @@ def test_a_chain_is_followed_to_the_fallback_order_and_its_end_is_an_error(
 ) -> None:
     for provider in ("OPENAI", "ANTHROPIC"):
         monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
-    gone, said = {"gpt-4o", "gpt-6-luna"}, list[str]()
+    gone, messages = {"gpt-4o", "gpt-6-luna"}, list[str]()
     with serving(judgment_reply, retired=frozenset(gone)) as server:
         urls = {name: url_of(name, server) for name in ("openai", "anthropic")}
-        (end,) = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), said))
+        (end,) = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), messages))
         assert end.judge == "anthropic/claude-opus-4-5"
         server.retired = frozenset({*gone, "claude-opus-4-5", "claude-opus-5-5"})
-        ends = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), said, times=2))
+        ends = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), messages, times=2))
     assert [type(end) for end in ends] == [UnknownModel] * 2
     assert "no model is left of openai/gpt-4o, openai/gpt-6-luna, anthropic/" in str(ends[1])
 
@@ -110,10 +110,10 @@ def test_who_takes_a_jurors_place_has_no_second_vote(monkeypatch: pytest.MonkeyP
 
 def test_a_gateways_page_says_nothing_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    said, page = list[str](), Raw(b"<html>404 Not Found</html>", status=404)
+    messages, page = list[str](), Raw(b"<html>404 Not Found</html>", status=404)
     with serving(lambda body: page) as server:
         config = JudgingConfig(base_urls={"openai": server.base_url})
-        ends = asyncio.run(ask("openai/gpt-4o", config, said, times=2))
-        asked = {body["model"] for body in server.requests}
+        ends = asyncio.run(ask("openai/gpt-4o", config, messages, times=2))
+        models = {body["model"] for body in server.requests}
     assert [type(end) for end in ends] == [WrongAddress] * 2
-    assert (asked, said) == ({"gpt-4o"}, [])
+    assert (models, messages) == ({"gpt-4o"}, [])

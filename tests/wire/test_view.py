@@ -71,13 +71,15 @@ def test_the_page_the_list_and_a_sample(run: RunFolder) -> None:
         status, headers, text = await ask(
             "/data/units", metric="0", sort="m0-", size="5", candidate="1"
         )
-        found = json.loads(text)
+        listed = json.loads(text)
         assert (status, headers["Content-Type"]) == (200, "application/json; charset=utf-8")
-        assert found["n"] == 32
-        assert found["index"]["total"] == 100
-        values = [dict((score[0], score[2:]) for score in row[8])[0][0] for _, row in found["rows"]]
+        assert listed["n"] == 32
+        assert listed["index"]["total"] == 100
+        values = [
+            dict((score[0], score[2:]) for score in row[8])[0][0] for _, row in listed["rows"]
+        ]
         assert values == sorted(values, reverse=True)
-        status, _, text = await ask("/data/unit", id=found["rows"][0][0])
+        status, _, text = await ask("/data/unit", id=listed["rows"][0][0])
         assert status == 200
         assert "This is answer" in json.loads(text)["response"]
         status, _, text = await ask("/data/unit", id="nowhere")
@@ -123,9 +125,9 @@ def test_a_part_that_breaks_is_an_answer_and_the_server_stays(tmp_path: Path) ->
         assert status == 500
         assert json.loads(text)["error"].startswith(f"{broken.name} of the records cannot be read")
         assert (await ask("/data/units", text="this is"))[0] == 500
-        found = json.loads((await ask("/data/units", fresh="1"))[2])
-        assert found["n"] == 1000
-        assert f"{broken.name} of the records cannot be read" in found["notice"]
+        page = json.loads((await ask("/data/units", fresh="1"))[2])
+        assert page["n"] == 1000
+        assert f"{broken.name} of the records cannot be read" in page["notice"]
         assert (await ask("/"))[0] == 200  # as it was: its figures are over all of the records
         (tmp_path / "run" / "summary.json").write_text("{}")
         status, _, text = await ask("/")
@@ -140,9 +142,9 @@ def test_a_part_that_breaks_is_an_answer_and_the_server_stays(tmp_path: Path) ->
 
 def test_questions_at_once_are_each_answered(run: RunFolder) -> None:
     async def steps(ask: Ask) -> None:
-        asked = [ask("/data/units", text=f"this is answer {n}.", sort="m1-") for n in range(40)]
-        told = await asyncio.gather(*asked, *(ask("/data/units", fresh="1") for _ in range(5)))
-        assert [json.loads(text)["n"] for _, _, text in told] == [1] * 40 + [100] * 5
+        searches = [ask("/data/units", text=f"this is answer {n}.", sort="m1-") for n in range(40)]
+        ends = await asyncio.gather(*searches, *(ask("/data/units", fresh="1") for _ in range(5)))
+        assert [json.loads(text)["n"] for _, _, text in ends] == [1] * 40 + [100] * 5
 
     asking(run, steps)
 

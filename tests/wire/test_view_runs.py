@@ -71,7 +71,7 @@ def test_the_list_names_every_run_and_ends_no_script(folder: Path) -> None:
         assert "connect-src 'self'" in page.replace("&#39;", "'")
         assert page.count("</script>") == 2
         rows = page.partition('id="rows">')[2].partition("</script>")[0]
-        assert {one["id"]: one["status"] for one in json.loads(rows)} == {
+        assert {row["id"]: row["status"] for row in json.loads(rows)} == {
             "run-a": "finished", "run-b": "finished", "odd <b> & 'name'": "finished",
             "bad": "damaged",
         }  # fmt: skip
@@ -85,9 +85,9 @@ def test_a_run_has_its_page_and_its_samples_at_its_own_address(folder: Path) -> 
         assert (status, headers["Location"]) == (302, "/run/run-a/")
         status, _, page = await ask("/run/run-a/")
         assert (status, 'href="../../"' in page) == (200, True)
-        found = json.loads((await ask("/run/run-a/data/units?size=3&sort=m0-"))[2])
-        assert (found["n"], len(found["rows"])) == (100, 3)
-        unit = json.loads((await ask(f"/run/run-a/data/unit?id={found['rows'][0][0]}"))[2])
+        answer = json.loads((await ask("/run/run-a/data/units?size=3&sort=m0-"))[2])
+        assert (answer["n"], len(answer["rows"])) == (100, 3)
+        unit = json.loads((await ask(f"/run/run-a/data/unit?id={answer['rows'][0][0]}"))[2])
         assert "This is answer" in unit["response"]
         odd = "/run/odd%20%3Cb%3E%20%26%20%27name%27"
         where = URL((await ask(odd))[1]["Location"], encoded=True)
@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_finished_is_broken_off(tmp_path: Path) -> None:
 
 async def _events(url: str, path: str, n: int, then: Callable[[int], None]) -> list[Any]:
     """The first `n` events of a stream; `then` is called after each with how many there were."""
-    found: list[Any] = []
+    events: list[Any] = []
     async with (
         aiohttp.ClientSession() as session,
         session.get(url[:-1] + path, timeout=aiohttp.ClientTimeout(WITHIN_S)) as answer,
@@ -226,10 +226,10 @@ async def _events(url: str, path: str, n: int, then: Callable[[int], None]) -> l
         assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         async for line in answer.content:
             if line.startswith(b"data: "):
-                found.append(json.loads(line.removeprefix(b"data: ")))
-                then(len(found))
-                if len(found) == n:
-                    return found
+                events.append(json.loads(line.removeprefix(b"data: ")))
+                then(len(events))
+                if len(events) == n:
+                    return events
     pytest.fail("the stream has ended")
 
 
@@ -247,10 +247,10 @@ def test_the_list_hears_of_runs_that_come_change_and_go(tmp_path: Path) -> None:
 
     async def steps(ask: Ask, url: str) -> None:
         first, came, gone, broke = await _events(url, "/events", 4, change)
-        assert (first["all"], {one["id"] for one in first["rows"]}) == (True, {"one", "two"})
-        assert "three" in {one["id"] for one in came["rows"]}
+        assert (first["all"], {row["id"] for row in first["rows"]}) == (True, {"one", "two"})
+        assert "three" in {row["id"] for row in came["rows"]}
         assert gone["gone"] == ["two"]
-        assert [(one["id"], one["status"]) for one in broke["rows"]] == [("one", "damaged")]
+        assert [(row["id"], row["status"]) for row in broke["rows"]] == [("one", "damaged")]
 
     asking(str(tmp_path), steps)
 
@@ -310,17 +310,17 @@ def test_runs_in_the_cloud_are_listed_and_opened(
     with serving_s3() as cloud:
         for name, value in cloud.environment().items():
             monkeypatch.setenv(name, value)
-        here = RunFolder(str(folder / "run-a"))
+        local = RunFolder(str(folder / "run-a"))
         for name in ("one", "two"):
-            there = RunFolder(f"s3://bucket/results/{name}")
-            for part in here.parts():
-                there.write_part(here.read_part(part))
-            there.write_manifest(here.read_manifest())
-            there.write_summary(here.read_summary(), "")
+            remote = RunFolder(f"s3://bucket/results/{name}")
+            for part in local.parts():
+                remote.write_part(local.read_part(part))
+            remote.write_manifest(local.read_manifest())
+            remote.write_summary(local.read_summary(), "")
 
         async def steps(ask: Ask, url: str) -> None:
             (first,) = await _events(url, "/events", 1, lambda n: None)
-            assert {one["id"]: one["status"] for one in first["rows"]} == {
+            assert {row["id"]: row["status"] for row in first["rows"]} == {
                 "one": "finished", "two": "finished",
             }  # fmt: skip
             assert json.loads((await ask("/run/one/data/units"))[2])["n"] == 100
@@ -379,9 +379,9 @@ def test_a_reader_who_goes_while_a_run_is_opened_leaves_nothing_open(
     monkeypatch.setattr(run_list, "viewing", slowly)
 
     async def steps(ask: Ask, url: str) -> None:
-        asked = asyncio.ensure_future(ask("/run/run-a/"))
+        request = asyncio.ensure_future(ask("/run/run-a/"))
         await asyncio.to_thread(begun.wait, WITHIN_S)
-        asked.cancel()
+        request.cancel()
         await asyncio.sleep(0.3)
         assert opened[0]._opened["run-a"].n_users == 1
         go_on.set()

@@ -117,10 +117,7 @@ def read_side(
 
 
 def adjust_summary(
-    summary: Summary,
-    records: pads.Dataset,
-    manifest: Mapping[str, Any],
-    calibrations: Calibrations,
+    summary: Summary, records: pads.Dataset, manifest: Mapping[str, Any], calibrations: Calibrations
 ) -> Summary:
     """The summary with an adjusted figure, or why there is none, at each metric that the
     calibrations are of."""

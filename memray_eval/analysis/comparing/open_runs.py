@@ -27,7 +27,7 @@ from memray_eval.analysis.scores import (
 )
 from memray_eval.analysis.where import Groups, common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.results.latest import find_run
+from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
 

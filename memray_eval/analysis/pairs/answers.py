@@ -13,7 +13,7 @@ from memray_eval.analysis.pairs.models import PairSide
 from memray_eval.analysis.pairs.swiss import Two
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.results.latest import find_run
+from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
 from memray_eval.types import PAIR, Pair, Record, Response, Sample, Unanswered

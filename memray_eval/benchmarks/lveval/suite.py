@@ -15,11 +15,7 @@ from memray_eval.benchmarks.templates.records import Published, task_of
 TASKS = tuple(TASK_RULES)
 _CHINESE = frozenset(
     task for task in TASKS if task.endswith("_zh") or task.endswith("_zh_mixup")
-) | {
-    "cmrc_mixup",
-    "lic_mixup",
-    "dureader_mixup",
-}
+) | {"cmrc_mixup", "lic_mixup", "dureader_mixup"}
 _LENGTH = re.compile(r"_(\d+k)$")  # hotpotwikiqa_mixup_16k
 _TOKENS, _FACT_TOKENS = 64, 16  # the benchmark's own
 _BEFORE = (

@@ -104,7 +104,7 @@ def _engine_use(
     suited = [
         group
         for group in cluster_spec.groups
-        if device == "cpu" or _has_accelerator(group, engine.accelerator_type)
+        if device == "cpu" or engine.accelerator_type in (None, group.accelerator_type)
     ]
     held = {group: group.holds(cpus, gpus) for group in suited}
     stages, left = 0, NO_BOUND if cluster_spec.max_workers is None else cluster_spec.max_workers
@@ -190,10 +190,6 @@ def _find_node(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) ->
             up.append(_RunningNode(group, group.node))
             return len(up) - 1
     return None
-
-
-def _has_accelerator(group: NodeGroup, accelerator_type: str | None) -> bool:
-    return accelerator_type in (None, group.accelerator_type)
 
 
 def _explain_no_room(

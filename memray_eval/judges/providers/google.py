@@ -19,7 +19,7 @@ from memray_eval.judges.adapter import JudgeSpec, Reply, Request, Turns, judge_k
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, Close, StructuredJudge
-from memray_eval.provider_http.open_clients import keep_open, silence_payload_logs
+from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import (
     Edge,

@@ -126,8 +126,5 @@ METRIC = JudgedMetric(
     preferred_judge="google/gemini-2.0-flash",
     parts=tuple(COUNTS),
     aggregate=sums_and_means(COUNTS),
-    layout=(
-        statistics_block("Continuity", True),
-        counts_block(COUNTS),
-    ),
+    layout=(statistics_block("Continuity", True), counts_block(COUNTS)),
 )

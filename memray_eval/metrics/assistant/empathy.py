@@ -190,7 +190,7 @@ METRIC = JudgedMetric(
             *(
                 (f"Avg {name.replace('_', ' ').title()} (0-2)", f"extras.avg_{name}", "average")
                 for name in PARTS
-            ),
+            )
         ),
         section(("Validation Rate", "extras.validation_rate", "percent")),
         section(

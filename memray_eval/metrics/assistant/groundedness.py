@@ -127,9 +127,7 @@ METRIC = JudgedMetric(
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,
     pooled=Pooled(
-        "claims",
-        ("grounded", "claims"),
-        lambda columns: (columns["grounded"], columns["claims"]),
+        "claims", ("grounded", "claims"), lambda columns: (columns["grounded"], columns["claims"])
     ),
     layout=(
         section(

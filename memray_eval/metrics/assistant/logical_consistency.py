@@ -98,8 +98,5 @@ METRIC = JudgedMetric(
     preferred_judge="openai/gpt-5.2",
     parts=tuple(COUNTS),
     aggregate=sums_and_means(COUNTS),
-    layout=(
-        statistics_block("Consistency", True),
-        counts_block(COUNTS),
-    ),
+    layout=(statistics_block("Consistency", True), counts_block(COUNTS)),
 )

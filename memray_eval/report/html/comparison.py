@@ -13,11 +13,7 @@ from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.scores import Text
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split
-from memray_eval.report.comparison_console import (
-    adjusted_section,
-    figures_section,
-    how_measured,
-)
+from memray_eval.report.comparison_console import adjusted_section, figures_section, how_measured
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places
@@ -202,15 +198,11 @@ def _splits(
     return sorted(splits, key=lambda group: group.rank)
 
 
-def _label_with_mark(row: MetricComparison) -> str:
-    return label(name_figure(row)) + (f" ({row.mark})" if row.mark else "")
-
-
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
     paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
-        metric=_label_with_mark(row),
+        metric=label(name_figure(row)) + (f" ({row.mark})" if row.mark else ""),
         note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
         is_found=is_found(row, comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),

@@ -25,7 +25,7 @@ from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
-from memray_eval.report.html.why import find_reasons
+from memray_eval.report.html.why import Why, find_reasons
 from memray_eval.report.sections import Section
 from memray_eval.report.tables import (
     curve_sections,
@@ -88,20 +88,8 @@ def _render(
         run_id=folder.run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
         generation_s=None, evaluation_s=None, total_s=0.0, candidates=(), metrics=(),
     )  # fmt: skip
-    intervals = Intervals()
     source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
-    splits: list[Split] = []
-    why = None
-    cost, failed = RunCost(), FailedCalls()
-    if summary is not None:
-        fields = list(dict.fromkeys((*cost.SCORES, *failed.SCORES)))
-        for table in read_score_tables(folder.records(), (*cost.UNITS, *failed.UNITS), fields):
-            cost.add(table)
-            failed.add(table)
-        scores = read_run_scores(folder.records(), summary)
-        intervals = clustered_intervals(scores.of.items(), scores.cluster, summary)
-        splits = find_places(scores, summary)
-        why = find_reasons(folder.records(), scores, summary, splits)
+    cost, failed, intervals, splits, why = _read_records(folder, summary)
     names = tuple(dict.fromkeys(metric.metric for metric in shown.metrics))
     return render_page(
         "page.html",
@@ -153,6 +141,25 @@ def _render(
         },
         embedded=embedded,
     )
+
+
+def _read_records(
+    folder: RunFolder, summary: Summary | None
+) -> tuple[RunCost, FailedCalls, Intervals, list[Split], Why | None]:
+    """Reads the records once for the calls that were paid and once for the scores; nothing of a run
+    that has no summary yet."""
+    cost, failed = RunCost(), FailedCalls()
+    if summary is None:
+        return cost, failed, Intervals(), [], None
+    records = folder.records()
+    fields = list(dict.fromkeys((*cost.SCORES, *failed.SCORES)))
+    for table in read_score_tables(records, (*cost.UNITS, *failed.UNITS), fields):
+        cost.add(table)
+        failed.add(table)
+    scores = read_run_scores(records, summary)
+    intervals = clustered_intervals(scores.of.items(), scores.cluster, summary)
+    splits = find_places(scores, summary)
+    return cost, failed, intervals, splits, find_reasons(records, scores, summary, splits)
 
 
 def _name_judges(summary: Summary) -> str:

@@ -29,7 +29,7 @@ from memray_eval.report.view.parquet_parts import (
     read_record,
 )
 from memray_eval.results.schema import from_table_apart
-from memray_eval.storage.parallel import map_ahead
+from memray_eval.storage.paths import map_ahead
 from memray_eval.types import Record, is_estimate
 
 MEMORY_MB = 512

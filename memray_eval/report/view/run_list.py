@@ -23,8 +23,7 @@ from memray_eval.report.view.run_rows import (
 )
 from memray_eval.report.view.run_view import View, viewing
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.parallel import map_ahead
-from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate, readable
+from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate, map_ahead, readable
 
 MAX_OPEN = 4  # each has an index of up to index.MEMORY_MB in memory
 

@@ -21,7 +21,7 @@ from memray_eval.benchmarks import all_suites
 from memray_eval.errors import DataError, EvalError
 from memray_eval.report.sections import metric_ends
 from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments, scale_of, sort_like
-from memray_eval.results.holder_watch import HolderWatch
+from memray_eval.results.lookup import HolderWatch
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RESPONSES, RunFolder
 from memray_eval.storage.paths import locate, translate_cloud_errors

@@ -49,10 +49,7 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
 async def serving_runs(runs: RunList, port: int = 0) -> AsyncIterator[str]:
     """Serves the list of a folder's runs, every run and every comparison, as `serving` does."""
     opened = OpenedRuns(runs)
-    routes = [
-        *ListPages(runs).routes(),
-        *RunPages(opened.view).routes("/run/{run}", home="../../"),
-    ]
+    routes = [*ListPages(runs).routes(), *RunPages(opened.view).routes("/run/{run}", home="../../")]
     try:
         async with serving_routes(routes, port) as url:
             yield url
@@ -208,10 +205,7 @@ async def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
 def _file_headers(name: str, mime: str) -> dict[str, str]:
     plain = "".join(letter if letter.isascii() else "-" for letter in name)
     names = f"filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
-    return {
-        "Content-Type": f"{mime}; charset=utf-8",
-        "Content-Disposition": f"attachment; {names}",
-    }
+    return {"Content-Type": f"{mime}; charset=utf-8", "Content-Disposition": f"attachment; {names}"}
 
 
 async def _stream(

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from memray_eval.affect.audio import (
-    LONGEST_S,
-    Clip,
-    decode_wav,
-    encode_wav,
-    read_audio,
-    resample,
-)
+from memray_eval.affect.audio import LONGEST_S, Clip, decode_wav, encode_wav, read_audio, resample
 from memray_eval.errors import DataError
 
 RATE = 16_000

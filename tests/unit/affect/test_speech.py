@@ -119,7 +119,7 @@ EARS: list[SpeechEmotion] = [
 
 @pytest.mark.parametrize("ear", EARS, ids=lambda ear: ear.name)
 def test_any_recording_has_a_distribution(ear: SpeechEmotion, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{place}.wav" for place in range(len(ODD))]
+    paths = [tmp_path / f"{n}.wav" for n in range(len(ODD))]
     for path, wav in zip(paths, ODD.values(), strict=True):
         path.write_bytes(wav)
     utterances = [Utterance(text="x", recording=str(path)) for path in paths]

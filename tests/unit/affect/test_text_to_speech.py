@@ -36,10 +36,10 @@ class Hum:
         self, voice: str = "low", fault: Exception | None = None, wav: bytes | None = None
     ) -> None:
         self.voice, self.fault, self.wav = voice, fault, wav
-        self.asked: list[str] = []
+        self.seen: list[str] = []
 
     async def speak(self, text: str) -> bytes:
-        self.asked.append(text)
+        self.seen.append(text)
         await asyncio.sleep(0)
         if self.fault:
             raise self.fault
@@ -68,7 +68,7 @@ def test_a_second_run_synthesises_nothing(tmp_path: Path) -> None:
     first, second, speaker = AudioStore(str(tmp_path)), AudioStore(str(tmp_path)), Hum()
     names = spoken(first, speaker, "one", "two", "one")
     assert spoken(second, speaker, "one", "two") == names[:2]
-    assert sorted(speaker.asked) == ["one", "two"]
+    assert sorted(speaker.seen) == ["one", "two"]
     assert first.counts == {"misses": 2, "synthesised": 2, "hits": 1}
     assert second.counts == {"hits": 2}
     assert files(tmp_path) == set(names)
@@ -94,7 +94,7 @@ def test_what_fails_is_not_kept_and_asked_again(tmp_path: Path) -> None:
             spoken(store, speaker, "one")
     assert files(tmp_path) == set()
     spoken(store, good := Hum(), "one")
-    assert good.asked == ["one"]
+    assert good.seen == ["one"]
     assert store.counts == {"misses": 3, "synthesised": 1}
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_somebody_broke_is_spoken_anew(tmp_path: Path) -> None:
     [name] = spoken(AudioStore(str(tmp_path)), Hum(), "one")
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:60])
     spoken(AudioStore(str(tmp_path)), again := Hum(), "one")
-    assert again.asked == ["one"]
+    assert again.seen == ["one"]
     assert decode_wav((tmp_path / name).read_bytes()).duration_s > 0
 
 
@@ -123,7 +123,7 @@ def test_a_cloud_folder_keeps_its_files_without_locks(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/audio"
     names = spoken(AudioStore(url), Hum(), "one", "one")
     spoken(AudioStore(url), again := Hum(), "one")
-    assert again.asked == []
+    assert again.seen == []
     assert files(tmp_path / "audio") == set(names)
     assert not (tmp_path / "audio" / "locks").exists()
 
@@ -149,12 +149,12 @@ SCRIPT = textwrap.dedent(
     async def main():
         store, slots = AudioStore(folder), asyncio.Semaphore(4)
 
-        async def one(text):
+        async def speak(text):
             async with slots:
                 await store.get_or_speak(text, Slow())
                 print("kept", text, flush=True)
 
-        await asyncio.gather(*(one(f"text {i}") for i in range(count)))
+        await asyncio.gather(*(speak(f"text {i}") for i in range(count)))
         print("counts", store.counts["synthesised"], flush=True)
 
     asyncio.run(main())
@@ -185,15 +185,15 @@ def test_a_kill_leaves_nothing_broken_and_nothing_is_spoken_twice_after_it(tmp_p
         assert writer.stdout is not None
         kept = {writer.stdout.readline().removeprefix("kept ").strip() for _ in range(10)}
         writer.send_signal(signal.SIGKILL)
-    there = files(folder)
-    assert 10 <= len(there) < 40
-    assert all(decode_wav((folder / name).read_bytes()).duration_s == 5.0 for name in there)
+    present = files(folder)
+    assert 10 <= len(present) < 40
+    assert all(decode_wav((folder / name).read_bytes()).duration_s == 5.0 for name in present)
     log.unlink()
     out, _ = start(folder, log, 40, 0.0).communicate(timeout=60)
     spoken_after = log.read_text().splitlines()
-    assert len(spoken_after) == len(set(spoken_after)) == 40 - len(there)
+    assert len(spoken_after) == len(set(spoken_after)) == 40 - len(present)
     assert not kept & set(spoken_after)
-    assert f"counts {40 - len(there)}" in out
+    assert f"counts {40 - len(present)}" in out
     assert len(files(folder)) == 40
 
 
@@ -211,8 +211,8 @@ def test_only_a_text_with_something_to_say_is_spoken() -> None:
     )
 )
 def test_what_is_spoken_is_bounded_and_encodable(text: str) -> None:
-    said = text_to_speak(text)
-    assert len(said.encode()) >= len(said) <= LONGEST_TEXT
+    spoken = text_to_speak(text)
+    assert len(spoken.encode()) >= len(spoken) <= LONGEST_TEXT
     assert text_to_speak("a" * 3 * LONGEST_TEXT) == "a" * LONGEST_TEXT
 
 

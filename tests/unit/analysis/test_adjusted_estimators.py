@@ -42,7 +42,7 @@ def run_of(ones: int, n: int) -> Verdicts:
 
 
 @pytest.mark.parametrize(
-    ("said", "right", "wrong"),
+    ("verdicts", "right", "wrong"),
     [
         ((620, 1000), (54, 60), (12, 40)),
         ((30, 400), (19, 20), (2, 80)),
@@ -50,13 +50,13 @@ def run_of(ones: int, n: int) -> Verdicts:
     ],
 )
 def test_rogan_gladen_holds_what_the_data_do_not_reject(
-    said: tuple[int, int], right: tuple[int, int], wrong: tuple[int, int]
+    verdicts: tuple[int, int], right: tuple[int, int], wrong: tuple[int, int]
 ) -> None:
-    found = rogan_gladen(run_of(*said), labelled(right, wrong))
-    p, se, fpr = said[0] / said[1], right[0] / right[1], wrong[0] / wrong[1]
-    assert found.value == pytest.approx(min(1.0, max(0.0, (p - fpr) / (se - fpr))))
-    assert found.sensitivity == pytest.approx(se)
-    assert found.specificity == pytest.approx(1 - fpr)
+    estimate = rogan_gladen(run_of(*verdicts), labelled(right, wrong))
+    p, se, fpr = verdicts[0] / verdicts[1], right[0] / right[1], wrong[0] / wrong[1]
+    assert estimate.value == pytest.approx(min(1.0, max(0.0, (p - fpr) / (se - fpr))))
+    assert estimate.sensitivity == pytest.approx(se)
+    assert estimate.specificity == pytest.approx(1 - fpr)
 
     def variance(ones: int, n: int, added: float) -> float:
         share = (ones + added) / (n + 2 * added)
@@ -64,24 +64,24 @@ def test_rogan_gladen_holds_what_the_data_do_not_reject(
 
     def reach(share: float) -> float:
         error = math.sqrt(
-            variance(*said, Z**2 / 2)
+            variance(*verdicts, Z**2 / 2)
             + share**2 * variance(*right, 1)
             + (1 - share) ** 2 * variance(*wrong, 1)
         )
         return abs(p - share * se - (1 - share) * fpr) / error
 
-    for end, out in zip(found.interval, (-1e-6, 1e-6), strict=True):
+    for end, out in zip(estimate.interval, (-1e-6, 1e-6), strict=True):
         assert reach(end) == pytest.approx(Z) if 0 < end < 1 else reach(end) < Z
         assert not 0 < end < 1 or reach(end + out) > Z
-    assert reach(found.value) < Z
+    assert reach(estimate.value) < Z
 
 
 def test_more_labels_narrow_the_interval_down_to_the_runs_own() -> None:
-    found = rogan_gladen(run_of(620, 1000), labelled((54, 60), (12, 40)))
-    widths = [found.half_width(times) for times in (1, 2, 4, 1e9, math.inf)]
+    estimate = rogan_gladen(run_of(620, 1000), labelled((54, 60), (12, 40)))
+    widths = [estimate.half_width(times) for times in (1, 2, 4, 1e9, math.inf)]
     assert widths == sorted(widths, reverse=True)
-    assert found.half_width() == pytest.approx(
-        (found.interval.high - found.interval.low) / 2, rel=0.1
+    assert estimate.half_width() == pytest.approx(
+        (estimate.interval.high - estimate.interval.low) / 2, rel=0.1
     )
     slope = 54 / 60 - 12 / 40
     assert widths[-1] == pytest.approx(Z * math.sqrt(0.62 * 0.38 / 1000) / slope, rel=0.01)
@@ -111,7 +111,7 @@ def test_units_that_are_alike_within_clusters_tell_as_much_as_one_each() -> None
     spread = np.arange(100) % 6 < 2
     apart = whole._replace(judge=np.where(spread, 1 - people, people))
     alone = apart._replace(clusters=10_000 + np.arange(100))
-    in_clusters, unclustered = (rogan_gladen(run, one).label_variance for one in (apart, alone))
+    in_clusters, unclustered = (rogan_gladen(run, few).label_variance for few in (apart, alone))
     assert in_clusters == pytest.approx(unclustered, rel=0.05)
     assert in_clusters < 0.3 * alike.label_variance
 
@@ -120,67 +120,67 @@ def test_where_a_judge_errs_on_no_label_each_cluster_tells_as_much_as_one_unit()
     people = np.repeat(np.arange(20) % 2, 5).astype(float)
     never = Labelled(people, people, 10_000 + np.arange(100) // 5, np.ones(100))
     one_each = Labelled(*(column[::5] for column in never))
-    found, few = (rogan_gladen(run_of(620, 1000), one) for one in (never, one_each))
-    assert found.label_variance == pytest.approx(few.label_variance)
+    without_errors, few = (rogan_gladen(run_of(620, 1000), labels) for labels in (never, one_each))
+    assert without_errors.label_variance == pytest.approx(few.label_variance)
 
 
-def width(found: AdjustedMean) -> float:
-    return found.interval.high - found.interval.low
+def width(mean: AdjustedMean) -> float:
+    return mean.interval.high - mean.interval.low
 
 
 def test_ppi_is_the_papers_for_independent_units() -> None:
     random = np.random.default_rng(1)
     people = random.random(80)
     judge = np.clip(people + random.normal(0, 0.2, 80) + 0.1, 0, 1)
-    said = np.clip(random.random(900) + 0.1, 0, 1)
+    votes = np.clip(random.random(900) + 0.1, 0, 1)
     labels = Labelled(judge, people, 2000 + np.arange(80), np.ones(80))
-    found = prediction_powered(Verdicts(said, np.arange(900)), labels)
+    ppi = prediction_powered(Verdicts(votes, np.arange(900)), labels)
     # Angelopoulos, Duchi and Zrnic, example 6.1
     covariance = np.cov(people, judge, ddof=1)[0, 1]
-    tuning = covariance / (judge.var(ddof=1) + 80 / 900 * said.var(ddof=1))
-    assert found.tuning == pytest.approx(tuning)
-    assert found.value == pytest.approx(people.mean() + tuning * (said.mean() - judge.mean()))
-    variance = (people - tuning * judge).var(ddof=1) / 80 + tuning**2 * said.var(ddof=1) / 900
-    error = (found.interval.high - found.value) / found.critical
+    tuning = covariance / (judge.var(ddof=1) + 80 / 900 * votes.var(ddof=1))
+    assert ppi.tuning == pytest.approx(tuning)
+    assert ppi.value == pytest.approx(people.mean() + tuning * (votes.mean() - judge.mean()))
+    variance = (people - tuning * judge).var(ddof=1) / 80 + tuning**2 * votes.var(ddof=1) / 900
+    error = (ppi.interval.high - ppi.value) / ppi.critical
     # A little more than the paper's: residuals are set against their pull (HC3)
     assert 1.0 < error / math.sqrt(variance) < 1.08
-    assert 1.96 < found.critical < 2.05
+    assert 1.96 < ppi.critical < 2.05
 
 
 def test_a_useless_judge_leaves_the_labels_alone() -> None:
     random = np.random.default_rng(2)
     people = random.random(60)
     labels = Labelled(np.full(60, 0.5), people, 500 + np.arange(60), np.ones(60))
-    found = prediction_powered(Verdicts(random.random(500), np.arange(500)), labels)
+    estimate = prediction_powered(Verdicts(random.random(500), np.arange(500)), labels)
     against = Labelled(1 - people, people, 500 + np.arange(60), np.ones(60))
-    assert found.tuning == pytest.approx(0.0)
-    assert found.value == pytest.approx(people.mean())
+    assert estimate.tuning == pytest.approx(0.0)
+    assert estimate.value == pytest.approx(people.mean())
     assert prediction_powered(Verdicts(random.random(500), np.arange(500)), against).tuning == 0.0
 
 
 def test_a_perfect_judge_makes_labels_of_all_answers() -> None:
     random = np.random.default_rng(3)
-    said = random.random(500)
-    labels = Labelled(said[:50], said[:50], np.arange(50), np.ones(50))
-    found = prediction_powered(Verdicts(said, np.arange(500)), labels)
-    assert found.tuning == pytest.approx(1.0, abs=0.05)
-    assert found.value == pytest.approx(said.mean(), abs=2e-3)
-    assert found.label_variance == pytest.approx(0.0, abs=1e-5)
-    plain = t_interval(said.mean(), said.std(ddof=1) / math.sqrt(500), 499)
-    assert found.interval.low == pytest.approx(plain.low, abs=2e-3)
+    verdicts = random.random(500)
+    labels = Labelled(verdicts[:50], verdicts[:50], np.arange(50), np.ones(50))
+    estimate = prediction_powered(Verdicts(verdicts, np.arange(500)), labels)
+    assert estimate.tuning == pytest.approx(1.0, abs=0.05)
+    assert estimate.value == pytest.approx(verdicts.mean(), abs=2e-3)
+    assert estimate.label_variance == pytest.approx(0.0, abs=1e-5)
+    plain = t_interval(verdicts.mean(), verdicts.std(ddof=1) / math.sqrt(500), 499)
+    assert estimate.interval.low == pytest.approx(plain.low, abs=2e-3)
 
 
 def test_weights_undo_an_uneven_draw() -> None:
     """Of 1,000 answers those that the judge calls wrong are labelled four times as often."""
     random = np.random.default_rng(4)
     right = random.random(4000) < 0.7
-    said = np.where(right, random.random(4000) < 0.9, random.random(4000) < 0.3).astype(float)
-    chance = np.where(said > 0, 0.05, 0.2)
+    verdicts = np.where(right, random.random(4000) < 0.9, random.random(4000) < 0.3).astype(float)
+    chance = np.where(verdicts > 0, 0.05, 0.2)
     rows = np.flatnonzero(random.random(4000) < chance)
     people = right.astype(float)[rows]
-    known = Labelled(said[rows], people, rows, 1 / chance[rows])
-    run = Verdicts(said, np.arange(4000))
-    weighted = prediction_powered(run, known)
+    labels = Labelled(verdicts[rows], people, rows, 1 / chance[rows])
+    run = Verdicts(verdicts, np.arange(4000))
+    weighted = prediction_powered(run, labels)
     assert abs(weighted.value - right.mean()) < 0.05 < abs(people.mean() - right.mean())
     assert weighted.interval.low < right.mean() < weighted.interval.high
 

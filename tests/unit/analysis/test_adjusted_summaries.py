@@ -75,7 +75,7 @@ def records(name: str = "mine", says_right: float = 0.62) -> Iterator[Record]:
 def run_in(path: Path, name: str = "mine", **more: Any) -> RunFolder:
     folder = write_summarised(path, records(name, **more), [RIGHT, TONE])
     judged_by = {
-        f"{one.metric}/{one.candidate}": one.judges for one in folder.read_summary().metrics
+        f"{row.metric}/{row.candidate}": row.judges for row in folder.read_summary().metrics
     }
     rubrics = {RIGHT: "r1", TONE: "r2"}
     folder.write_manifest(folder.read_manifest() | {"rubrics": rubrics, "judged_by": judged_by})
@@ -85,14 +85,14 @@ def run_in(path: Path, name: str = "mine", **more: Any) -> RunFolder:
 def verdicts(right: tuple[int, int] = (54, 60), wrong: tuple[int, int] = (12, 40)) -> list[Unit]:
     """Of the answers that people call right (wrong), how many the judge calls right, of how
     many."""
-    said = [
-        (float(place < ones), label)
+    scored = [
+        (float(number < ones), label)
         for (ones, n), label in ((right, 1.0), (wrong, 0.0))
-        for place in range(n)
+        for number in range(n)
     ]
     return [
         Unit(id=f"u{n}", people=(label,), judge=judge, judged_by=JUDGE, cluster=f"q{n}")
-        for n, (judge, label) in enumerate(said)
+        for n, (judge, label) in enumerate(scored)
     ]
 
 
@@ -100,8 +100,8 @@ def calibration(metric: str = RIGHT, **changed: Any) -> JudgeCalibration:
     units = changed.pop("units", None) or verdicts()
     manifest = {"rubrics": {RIGHT: "r1", TONE: "r2"}, "package": {"version": "1"}}
     scale = (0.0, 1.0) if metric == RIGHT else (1.0, 5.0)
-    made = to_calibration(units, metric, scale, scale, "labels.csv", manifest)
-    return made.model_copy(update=changed)
+    created = to_calibration(units, metric, scale, scale, "labels.csv", manifest)
+    return created.model_copy(update=changed)
 
 
 def graded() -> list[Unit]:
@@ -123,13 +123,13 @@ def saved(path: Path, *calibrations: JudgeCalibration) -> str:
 
 def adjusted(folder: RunFolder, file: str, metric: str = RIGHT) -> AdjustedFigure:
     summary = AdjustedRunFolder(folder.path, read_calibrations([file])).read_summary()
-    (found,) = (one.adjusted for one in summary.metrics if one.metric == metric and one.adjusted)
-    return found
+    (figure,) = (row.adjusted for row in summary.metrics if row.metric == metric and row.adjusted)
+    return figure
 
 
 def test_the_figure_is_the_estimators_of_these_labels(tmp_path: Path) -> None:
     folder, units = run_in(tmp_path / "run"), verdicts()
-    found = adjusted(folder, saved(tmp_path, calibration()))
+    shown = adjusted(folder, saved(tmp_path, calibration()))
     run = np.array([record.scores[0].value or 0.0 for record in records()])
     labels = Labelled(
         np.array([unit.judge or 0.0 for unit in units]),
@@ -137,13 +137,13 @@ def test_the_figure_is_the_estimators_of_these_labels(tmp_path: Path) -> None:
         1000 + np.arange(100),
         np.ones(100),
     )
-    made = rogan_gladen(Verdicts(run, np.arange(N)), labels)
-    assert (found.value, found.low, found.high) == pytest.approx((made.value, *made.interval))
-    assert (found.method, found.n_labels, found.raw) == ("Rogan-Gladen", 100, pytest.approx(0.62))
-    assert (found.sensitivity, found.specificity) == (pytest.approx(0.9), pytest.approx(0.7))
-    first, second = found.needed
+    direct = rogan_gladen(Verdicts(run, np.arange(N)), labels)
+    assert (shown.value, shown.low, shown.high) == pytest.approx((direct.value, *direct.interval))
+    assert (shown.method, shown.n_labels, shown.raw) == ("Rogan-Gladen", 100, pytest.approx(0.62))
+    assert (shown.sensitivity, shown.specificity) == (pytest.approx(0.9), pytest.approx(0.7))
+    first, second = shown.needed
     assert (first.more, second.more) == (100, 300)
-    assert first.half_width > second.half_width > (found.least_half_width or 0.0) > 0
+    assert first.half_width > second.half_width > (shown.least_half_width or 0.0) > 0
 
 
 def test_console_page_json_csv_parquet_and_python_show_the_same(tmp_path: Path) -> None:
@@ -151,24 +151,24 @@ def test_console_page_json_csv_parquet_and_python_show_the_same(tmp_path: Path) 
     file = saved(tmp_path, calibration(), calibration(TONE, units=graded()))
     folder = AdjustedRunFolder(plain.path, read_calibrations([file]))
     summary = folder.read_summary()
-    by_metric = {one.metric: one.adjusted or AdjustedFigure() for one in summary.metrics}
+    by_metric = {metric.metric: metric.adjusted or AdjustedFigure() for metric in summary.metrics}
     assert by_metric[TONE].method == "PPI++"
     page, screen, text = render_html(folder), render_brief(summary, "run"), render(summary)
     words = [screen, text, page]
-    words = [" ".join(each.split()) for each in words]
+    words = [" ".join(text.split()) for text in words]
     for metric, digits in ((RIGHT, 3), (TONE, 2)):
-        one = by_metric[metric]
-        shown = f"{one.value:.{digits}f} [{one.low:.{digits}f}, {one.high:.{digits}f}]"
-        assert all(f"{shown} adjusted" in each for each in words[:2])
+        parsed = by_metric[metric]
+        shown = f"{parsed.value:.{digits}f} [{parsed.low:.{digits}f}, {parsed.high:.{digits}f}]"
+        assert all(f"{shown} adjusted" in text for text in words[:2])
         assert f'data-adjusted="{shown}"' in page
-        assert f"raw; by {one.n_labels} labels of labels.csv ({one.method}" in words[0]
+        assert f"raw; by {parsed.n_labels} labels of labels.csv ({parsed.method}" in words[0]
     options = ["--csv", str(tmp_path / "a.csv"), "--parquet", str(tmp_path / "a.parquet")]
     options += ["--evaluation", str(tmp_path / "a.json"), "--json"]
     done = CliRunner().invoke(app, ["report", plain.path, "--calibration", file, *options])
     assert done.exit_code == 0, done.output
     exported = json.loads((tmp_path / "a.json").read_text())["summary"]["metrics"]
-    for one in exported:
-        assert one["adjusted"] == by_metric[one["metric"]].model_dump(mode="json")
+    for parsed in exported:
+        assert parsed["adjusted"] == by_metric[parsed["metric"]].model_dump(mode="json")
     with (tmp_path / "a.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     for row in (*rows, *pq.read_table(tmp_path / "a.parquet").to_pylist()):
@@ -182,7 +182,7 @@ def test_console_page_json_csv_parquet_and_python_show_the_same(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"judge": "openai/gpt-4o-mini"}, "verdicts by openai/gpt-4o-mini, and openai/gpt-4o gave"),
         ({"judge": "rules", "version": "memray-eval 1"}, "verdicts by rules, and openai/gpt-4o"),
@@ -195,13 +195,13 @@ def test_console_page_json_csv_parquet_and_python_show_the_same(tmp_path: Path) 
     ],
 )
 def test_labels_that_do_not_hold_are_refused_with_why(
-    tmp_path: Path, changed: dict[str, Any], told: str
+    tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     folder = run_in(tmp_path / "run")
     file = saved(tmp_path, calibration(**changed))
-    found = adjusted(folder, file)
-    assert told in found.refused
-    assert (found.value, found.low, found.method) == (None, None, "")
+    figure = adjusted(folder, file)
+    assert message in figure.refused
+    assert (figure.value, figure.low, figure.method) == (None, None, "")
     shown = CliRunner().invoke(app, ["report", folder.path, "--calibration", file])
     assert shown.exit_code == 0
     assert "not adjusted by labels.csv" in " ".join(shown.output.split())
@@ -221,8 +221,8 @@ def test_the_judge_of_most_verdicts_is_the_calibrated_one(tmp_path: Path) -> Non
     units[0] = units[0].model_copy(update={"judged_by": "string_match"})
     units[1] = units[1].model_copy(update={"judged_by": RULES_ON_EMPTY})
     units[2] = units[2].model_copy(update={"judge": None, "judged_by": ""})
-    made = calibration(units=units)
-    assert (made.judge, len(made.verdicts), made.n_unscored) == (JUDGE, 98, 2)
+    fitted = calibration(units=units)
+    assert (fitted.judge, len(fitted.verdicts), fitted.n_unscored) == (JUDGE, 98, 2)
     kept = to_calibration(graded(), TONE, (1, 5), (0, 4), "x", {})
     assert kept.verdicts[0].people == (graded()[0].people[0] or 0.0) + 1
 
@@ -267,13 +267,13 @@ def test_a_column_a_person_and_the_metric_named_with_the_file(tmp_path: Path) ->
     """As `view --label` writes them."""
     folder, rows = run_in(tmp_path / "run"), ["unit_id,query,human,human2,rater,weight"]
     for number, record in enumerate(records()):
-        said = int((record.scores[0].value or 0.0) > 0)
-        rows += [f"{record.unit_id},q,{said},{said if number % 2 else ''},r,3"] * (number % 3 == 0)
+        vote = int((record.scores[0].value or 0.0) > 0)
+        rows += [f"{record.unit_id},q,{vote},{vote if number % 2 else ''},r,3"] * (number % 3 == 0)
     file = tmp_path / "labels.csv"
     file.write_text("\n".join(rows) + "\n")
-    found = adjusted(folder, f"{RIGHT}={file}")
-    assert (found.n_labels, found.is_own, found.labelled) == (100, True, "labels.csv")
-    assert found.value == pytest.approx(0.62)
+    figure = adjusted(folder, f"{RIGHT}={file}")
+    assert (figure.n_labels, figure.is_own, figure.labelled) == (100, True, "labels.csv")
+    assert figure.value == pytest.approx(0.62)
 
 
 def test_labels_of_other_answers_are_refused_unless_others_hold(tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_labels_of_other_answers_are_refused_unless_others_hold(tmp_path: Path) 
         "none of its labels is of an answer that is scored here" in adjusted(folder, theirs).refused
     )
     both = AdjustedRunFolder(folder.path, read_calibrations([theirs, ours])).read_summary()
-    (found,) = (one.adjusted for one in both.metrics if one.metric == RIGHT)
-    assert found == adjusted(folder, ours)
+    (figure,) = (metric.adjusted for metric in both.metrics if metric.metric == RIGHT)
+    assert figure == adjusted(folder, ours)
 
 
 def test_two_runs_with_labels_of_their_own_are_compared(tmp_path: Path) -> None:
@@ -293,16 +293,16 @@ def test_two_runs_with_labels_of_their_own_are_compared(tmp_path: Path) -> None:
     options = [option for file in files for option in ("--calibration", file)]
     done = CliRunner().invoke(app, ["compare", a.path, b.path, *options, "--json"])
     assert done.exit_code == 0, done.output
-    (one,) = json.loads(done.output)["adjusted"]
-    assert (one["method"], one["refused"]) == ("PPI++", "")
-    assert one["difference"] == pytest.approx(one["mean_b"] - one["mean_a"])
-    assert one["low"] < 0.18 * 2 / 3 < one["high"]
+    (difference,) = json.loads(done.output)["adjusted"]
+    assert (difference["method"], difference["refused"]) == ("PPI++", "")
+    assert difference["difference"] == pytest.approx(difference["mean_b"] - difference["mean_a"])
+    assert difference["low"] < 0.18 * 2 / 3 < difference["high"]
     alone = CliRunner().invoke(app, ["compare", a.path, b.path, *options[:2]])
     assert "none of its labels is of an answer" in alone.output
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("x.json", "{", "x.json"),
         ("x.json", '{"format": "other"}', "is no file of `memray-eval calibrate ... --save`"),
@@ -318,23 +318,23 @@ def test_two_runs_with_labels_of_their_own_are_compared(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_are_none_say_what_is_wrong(
-    tmp_path: Path, name: str, text: str, told: str
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises((ConfigError, DataError)) as raised:
         read_calibrations([str(tmp_path / name)])
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     with pytest.raises(DataError, match="cannot be read"):
         read_calibrations([str(tmp_path / "missing.json")])
 
 
 def test_calibrations_survive_their_file(tmp_path: Path) -> None:
-    made = calibration(TONE, units=graded())
-    (read,) = read_calibrations([saved(tmp_path, made)])
-    assert read == made
+    fitted = calibration(TONE, units=graded())
+    (read,) = read_calibrations([saved(tmp_path, fitted)])
+    assert read == fitted
     assert isinstance(read, JudgeCalibration)
     assert not isinstance(read, OwnLabels)
-    assert all(isinstance(one, LabelledVerdict) for one in read.verdicts)
+    assert all(isinstance(verdict, LabelledVerdict) for verdict in read.verdicts)
 
 
 def compared(path: Path, files: list[str], *more: str) -> str:
@@ -347,15 +347,15 @@ def compared(path: Path, files: list[str], *more: str) -> str:
 
 def test_a_comparison_has_adjusted_differences(tmp_path: Path) -> None:
     file = saved(tmp_path, calibration())
-    found = json.loads(compared(tmp_path, [file], "--json"))["adjusted"]
-    assert [one["metric"] for one in found] == [RIGHT]
-    (one,) = found
-    assert one["difference"] == pytest.approx(0.18 / 0.6)
-    assert one["mean_b"] - one["mean_a"] == pytest.approx(one["difference"])
-    assert 0 < one["low"] < one["difference"] < one["high"]
+    differences = json.loads(compared(tmp_path, [file], "--json"))["adjusted"]
+    assert [difference["metric"] for difference in differences] == [RIGHT]
+    (difference,) = differences
+    assert difference["difference"] == pytest.approx(0.18 / 0.6)
+    assert difference["mean_b"] - difference["mean_a"] == pytest.approx(difference["difference"])
+    assert 0 < difference["low"] < difference["difference"] < difference["high"]
     page = tmp_path / "page.html"
     text = compared(tmp_path, [file], "--html", str(page))
-    row = f"[{one['low']:+.4f}, {one['high']:+.4f}]"
+    row = f"[{difference['low']:+.4f}, {difference['high']:+.4f}]"
     assert row in text
     assert row in page.read_text()
 

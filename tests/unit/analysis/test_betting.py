@@ -44,9 +44,9 @@ def test_before_anything_is_decided_the_interval_holds_0() -> None:
 def test_one_by_one_is_the_same_as_all_at_once() -> None:
     random = np.random.default_rng(2)
     differences = random.choice((1.0, 0.0, -1.0), p=(0.3, 0.5, 0.2), size=(20, 300))
-    said, looks = decide_by_bets(differences)
-    assert 0 < np.count_nonzero(said) < 20
-    for row, differs, n in zip(differences, said, looks, strict=True):
+    decisions, looks = decide_by_bets(differences)
+    assert 0 < np.count_nonzero(decisions) < 20
+    for row, differs, n in zip(differences, decisions, looks, strict=True):
         bets = bets_of(row)
         assert bets.n == n
         assert bets.is_decided == bool(differs)
@@ -65,16 +65,16 @@ def test_of_equal_candidates_few_runs_call_one_better(
     values: tuple[float, ...], chances: tuple[float, ...]
 ) -> None:
     random = np.random.default_rng(3)
-    said, _ = decide_by_bets(random.choice(values, p=chances, size=(1000, 200)))
-    assert np.count_nonzero(said) / 1000 <= 0.05
+    decisions, _ = decide_by_bets(random.choice(values, p=chances, size=(1000, 200)))
+    assert np.count_nonzero(decisions) / 1000 <= 0.05
 
 
 def test_what_a_test_of_all_units_just_finds_is_decided_before_their_end() -> None:
     """30 of 200 better and 10 worse is 3.2 standard errors."""
     random = np.random.default_rng(4)
-    one = np.repeat([1.0, -1.0, 0.0], [30, 10, 160])
-    said, looks = decide_by_bets(np.array([random.permutation(one) for _ in range(200)]))
-    assert np.mean(said == 1) > 0.8
+    all_units = np.repeat([1.0, -1.0, 0.0], [30, 10, 160])
+    calls, looks = decide_by_bets(np.array([random.permutation(all_units) for _ in range(200)]))
+    assert np.mean(calls == 1) > 0.8
     assert np.median(looks) < 190
 
 
@@ -83,6 +83,6 @@ def test_groups_count_whole_and_the_smaller_less() -> None:
     alone = random.choice((1.0, 0.0, -1.0), p=(0.4, 0.5, 0.1), size=400)
     assert bets_of(np.repeat(alone, 4), 400, 4).n == 4 * bets_of(alone).n
     mixed = DifferenceBets(0.95, 4, 400)
-    for place, value in enumerate(alone.tolist()):
-        mixed.add(value, 1 + place % 2)
+    for n, value in enumerate(alone.tolist()):
+        mixed.add(value, 1 + n % 2)
     assert mixed.interval().low > -0.2

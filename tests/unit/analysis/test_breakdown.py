@@ -74,8 +74,8 @@ def unit(
 
 
 def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> TaskMetric:
-    (found,) = [each for each in broken.tasks if (each.task, each.bucket) == (task, bucket)]
-    return next(each for each in found.metrics if each.metric == metric)
+    (task_row,) = [row for row in broken.tasks if (row.task, row.bucket) == (task, bucket)]
+    return next(row for row in task_row.metrics if row.metric == metric)
 
 
 def test_estimates_are_counted(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_estimates_are_counted(tmp_path: Path) -> None:
         unit(5, verdict(0.5, "rules"), task="other"),
     ]
     broken = break_down(build_dataset(tmp_path, units[:3], units[3:]), (VERDICT,))
-    found = {task: of(broken, task, VERDICT.name) for task in ("qa", "other")}
-    assert {task: (each.estimates, each.n_scored) for task, each in found.items()} == {
+    by_task = {task: of(broken, task, VERDICT.name) for task in ("qa", "other")}
+    assert {task: (row.estimates, row.n_scored) for task, row in by_task.items()} == {
         "qa": (2, 3), "other": (1, 1),
     }  # fmt: skip
 
@@ -135,8 +135,8 @@ def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_pa
         unit(6, verdict(1.0, "rules")),
         unit(7, verdict(1.0)),  # of an older version, which did not count
     ]
-    found = of(break_down(build_dataset(tmp_path, units), BOTH), "qa", VERDICT.name)
-    assert (found.calls, found.fallbacks, found.estimates) == (3 + 5 + 2 + 1, 1, 1)
+    row = of(break_down(build_dataset(tmp_path, units), BOTH), "qa", VERDICT.name)
+    assert (row.calls, row.fallbacks, row.estimates) == (3 + 5 + 2 + 1, 1, 1)
 
 
 def test_records_of_older_versions_lack_the_column_of_calls(tmp_path: Path) -> None:
@@ -146,19 +146,19 @@ def test_records_of_older_versions_lack_the_column_of_calls(tmp_path: Path) -> N
         unit(3, verdict(1.0, "a/b + c/d")),
     ]
     table = to_table(units)
-    each = table["scores"].combine_chunks()
-    names = [name for name in each.type.value_type.names if name != "calls"]
-    bare = pa.StructArray.from_arrays([each.flatten().field(name) for name in names], names)
+    scores = table["scores"].combine_chunks()
+    names = [name for name in scores.type.value_type.names if name != "calls"]
+    bare = pa.StructArray.from_arrays([scores.flatten().field(name) for name in names], names)
     older = table.set_column(
         table.schema.get_field_index("scores"),
         "scores",
-        pa.ListArray.from_arrays(each.offsets, bare),
+        pa.ListArray.from_arrays(scores.offsets, bare),
     )
     tmp_path.joinpath("run").mkdir()
     pq.write_table(older, tmp_path / "run" / "part-0.parquet")
     records = pads.dataset(tmp_path / "run", schema=RECORD_SCHEMA, format="parquet")
-    found = of(break_down(records, BOTH), "qa", VERDICT.name)
-    assert (found.calls, found.estimates) == (1 + 0 + 2, 1)
+    row = of(break_down(records, BOTH), "qa", VERDICT.name)
+    assert (row.calls, row.estimates) == (1 + 0 + 2, 1)
     assert {
         score.calls for row in records.to_table().to_pylist() for score in from_row_scores(row)
     } == {None}
@@ -225,28 +225,28 @@ def test_buckets_stand_beside_their_task_and_candidates_apart(tmp_path: Path) ->
 def test_kappa_by_hand() -> None:
     # The textbook's table: 20 both, 15 neither, 5 and 10 apart; agreed 0.7, by chance 0.5, so 0.2 /
     # 0.5.
-    found = agreement(both=20, neither=15, only_judge=5, only_rule=10)
-    assert (found.n, found.share, found.kappa) == (50, 0.7, pytest.approx(0.4))
+    result = agreement(both=20, neither=15, only_judge=5, only_rule=10)
+    assert (result.n, result.share, result.kappa) == (50, 0.7, pytest.approx(0.4))
     assert agreement(0, 0, 3, 3).kappa == -1.0
     assert agreement(3, 0, 2, 0).kappa == 0.0  # the judge always says yes
 
 
 @pytest.mark.parametrize("counts", [(4, 0, 0, 0), (0, 4, 0, 0)])
 def test_kappa_of_one_class_is_not_defined(counts: tuple[int, int, int, int]) -> None:
-    found = agreement(*counts)
-    assert (found.share, found.kappa) == (1.0, None)
+    result = agreement(*counts)
+    assert (result.share, result.kappa) == (1.0, None)
 
 
 @given(st.tuples(*[st.integers(0, 50)] * 4).filter(any))
 def test_kappa_is_the_definition(counts: tuple[int, int, int, int]) -> None:
     both, _, only_judge, only_rule = counts
-    found, n = agreement(*counts), sum(counts)
+    result, n = agreement(*counts), sum(counts)
     judge, rule = (both + only_judge) / n, (both + only_rule) / n
     chance = judge * rule + (1 - judge) * (1 - rule)
-    if found.kappa is None:
+    if result.kappa is None:
         assert chance == 1.0
     else:
-        assert found.kappa == pytest.approx((found.share - chance) / (1 - chance), abs=1e-9)
+        assert result.kappa == pytest.approx((result.share - chance) / (1 - chance), abs=1e-9)
 
 
 def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> None:
@@ -455,5 +455,5 @@ def test_records_of_before_these_columns_are_still_reduced(tmp_path: Path) -> No
     new += ["no_answer", "raised_max_tokens", "ended_s"]
     table: pa.Table = to_table([unit(1, verdict(1.0), prompt_tokens=5)]).drop_columns(new)
     pq.write_table(table, tmp_path / "old.parquet")
-    (found,) = reduce_records(pads.dataset(tmp_path / "old.parquet"), [VERDICT]).generation
-    assert (found.prompt_tokens, found.cached_tokens, found.truncated) == (5, None, 0)
+    (totals,) = reduce_records(pads.dataset(tmp_path / "old.parquet"), [VERDICT]).generation
+    assert (totals.prompt_tokens, totals.cached_tokens, totals.truncated) == (5, None, 0)

@@ -65,11 +65,11 @@ def test_krippendorffs_published_example() -> None:
 def brute_alpha(ratings: FloatArray, metric: str) -> float:
     """From the definition: coincidences of all pairs of values within units."""
     values = sorted(set(ratings.ravel()))
-    place = {value: n for n, value in enumerate(values)}
+    column = {value: n for n, value in enumerate(values)}
     seen = np.zeros((len(values), len(values)))
     for row in ratings:
-        for one, other in itertools.permutations(row, 2):
-            seen[place[one], place[other]] += 1 / (len(row) - 1)
+        for left, other in itertools.permutations(row, 2):
+            seen[column[left], column[other]] += 1 / (len(row) - 1)
     counts = seen.sum(axis=1)
 
     def distance(c: int, k: int) -> float:
@@ -131,46 +131,46 @@ def test_scales_and_categories() -> None:
 
 
 def test_the_judge_is_put_on_the_people_scale() -> None:
-    found = calibrate_judge(
+    calibration = calibrate_judge(
         units([(1, 1), (2, 3), (3, 5), (1, 3), (2, None)]), "j", (1, 5), (1, 3), draws=50
     )
-    assert (found.n, found.n_scored, found.coverage) == (5, 4, 0.8)
+    assert (calibration.n, calibration.n_scored, calibration.coverage) == (5, 4, 0.8)
     # 3 of 1-5 is 2 of 1-3, where people said 1
-    assert found.figures["bias"].value == pytest.approx(0.25)
-    assert found.figures["exact"].value == 0.75
-    assert {"exact", "bias", "calibration_error", "flip_rate"} <= found.figures.keys()
-    assert found.figures["flip_rate"].value is None
-    assert [(one.n, one.judge, one.people) for one in found.curve] == [
+    assert calibration.figures["bias"].value == pytest.approx(0.25)
+    assert calibration.figures["exact"].value == 0.75
+    assert {"exact", "bias", "calibration_error", "flip_rate"} <= calibration.figures.keys()
+    assert calibration.figures["flip_rate"].value is None
+    assert [(point.n, point.judge, point.people) for point in calibration.curve] == [
         (1, 1, 1),
         (2, 2, 1.5),
         (1, 3, 3),
     ]
-    assert found.figures["calibration_error"].value == pytest.approx(0.25)
+    assert calibration.figures["calibration_error"].value == pytest.approx(0.25)
 
 
 def test_a_curve_by_confidence() -> None:
     sure = units([(1, 1.0)] * 3 + [(0, 1.0)], confidence=0.95)
     unsure = units([(1, 1.0), (0, 1.0)], confidence=0.55)
-    found = calibrate_judge([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
-    assert found.curve_by == "confidence"
-    assert [(one.n, one.judge, one.people) for one in found.curve] == [
+    calibration = calibrate_judge([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
+    assert calibration.curve_by == "confidence"
+    assert [(point.n, point.judge, point.people) for point in calibration.curve] == [
         (2, 0.55, 0.5),
         (4, pytest.approx(0.95), 0.75),
     ]
-    assert found.figures["calibration_error"].value == pytest.approx((2 * 0.05 + 4 * 0.2) / 6)
+    assert calibration.figures["calibration_error"].value == pytest.approx((2 * 0.05 + 4 * 0.2) / 6)
 
 
 def test_flips_are_pairs_of_repeats_that_differ() -> None:
     assert flip_share([1, 1, 0]) == pytest.approx(2 / 3)
     assert np.isnan(flip_share([1]))
-    found = calibrate_judge(
+    calibration = calibrate_judge(
         [*units([(1, 1)] * 3, repeats=(1, 1)), *units([(0, 1)], repeats=(0, 1))],
         "j",
         (0, 1),
         (0, 1),
         draws=20,
     )
-    assert found.figures["flip_rate"].value == 0.25
+    assert calibration.figures["flip_rate"].value == 0.25
 
 
 def test_a_judge_that_always_says_the_same_has_no_correlation() -> None:
@@ -182,10 +182,10 @@ def test_a_judge_that_always_says_the_same_has_no_correlation() -> None:
 
 
 def test_nothing_scored_is_none_and_not_zero() -> None:
-    found = calibrate_judge(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
-    assert found.coverage == 0.0
-    assert {figure.value for figure in found.figures.values()} == {None}
-    assert found.curve == ()
+    calibration = calibrate_judge(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
+    assert calibration.coverage == 0.0
+    assert {figure.value for figure in calibration.figures.values()} == {None}
+    assert calibration.curve == ()
 
 
 @pytest.mark.heavy
@@ -216,24 +216,24 @@ def test_clusters_widen_intervals() -> None:
     alone = units([(n % 2, 1.0) for n in range(40)])
     together = [unit.model_copy(update={"cluster": str(n % 2)}) for n, unit in enumerate(alone)]
 
-    def width(given: list[Unit]) -> float:
-        figure = calibrate_judge(given, "j", (0, 1), (0, 1), draws=200).figures["exact"]
+    def width(rated: list[Unit]) -> float:
+        figure = calibrate_judge(rated, "j", (0, 1), (0, 1), draws=200).figures["exact"]
         return (figure.high or 0.0) - (figure.low or 0.0)
 
     assert width(together) > 2 * width(alone)
 
 
 def test_peoples_own_agreement() -> None:
-    given = [
+    rated = [
         Unit(id=str(n), people=row, judge=None, cluster=str(n))
         for n, row in enumerate([(1, 1, 2), (2, None, 2), (3, 3, 3)])
     ]
     lone = Unit(id="x", people=(1, None, None), judge=None, cluster="x")
-    found = people_agreement([*given, lone], (1, 3), draws=20)
-    assert found is not None
-    assert (found.n, found.raters) == (3, 3)
-    assert found.figures["exact"].value == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
-    assert "bias" not in found.figures
+    agreement = people_agreement([*rated, lone], (1, 3), draws=20)
+    assert agreement is not None
+    assert (agreement.n, agreement.raters) == (3, 3)
+    assert agreement.figures["exact"].value == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
+    assert "bias" not in agreement.figures
     assert people_agreement([lone], (1, 3)) is None
 
 
@@ -248,8 +248,8 @@ def test_the_suggestion() -> None:
         for n, unit in enumerate(units([(v, v) for v in truth]))
     ]
     trials = {
-        name: (calibrate_judge(each, name, (0, 1), (0, 1), draws=200), each)
-        for name, each in {
+        name: (calibrate_judge(trial, name, (0, 1), (0, 1), draws=200), trial)
+        for name, trial in {
             "good": good,
             "like_it": like_it,
             "poor": poor,
@@ -257,9 +257,9 @@ def test_the_suggestion() -> None:
             "gappy": gappy,
         }.items()
     }
-    found = suggest_judge(list(trials.values()), (0, 1), (0, 1))
-    assert found.judge == "good"
-    assert "cannot tell it from like_it:" in found.reason
+    suggestion = suggest_judge(list(trials.values()), (0, 1), (0, 1))
+    assert suggestion.judge == "good"
+    assert "cannot tell it from like_it:" in suggestion.reason
     assert suggest_judge([trials["good"], trials["poor"]], (0, 1), (0, 1)).reason.endswith(
         "above every other judge that can be suggested"
     )

@@ -55,22 +55,22 @@ def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
         failed(5, ODD, "Refused: no"),
         failed(1, ODD),
     ]
-    found = reduced(tmp_path, first, second)
-    assert (found.n_units, found.n_failed_units) == (5, 4)
-    assert [(cause.n_units, cause.cause) for cause in found.causes] == [
+    summary = reduced(tmp_path, first, second)
+    assert (summary.n_units, summary.n_failed_units) == (5, 4)
+    assert [(cause.n_units, cause.cause) for cause in summary.causes] == [
         (3, ODD.removesuffix(SAID)),
         (1, "Refused: no"),
         (1, "Unavailable: no answer: h refused the connection"),
     ]
-    assert (found.causes[0].unit_id, found.causes[0].example) == ("u1", ODD + "{1}")
+    assert (summary.causes[0].unit_id, summary.causes[0].example) == ("u1", ODD + "{1}")
 
 
 def test_what_metrics_say_of_an_answer_that_failed_is_no_cause(tmp_path: Path) -> None:
-    found = reduced(
+    summary = reduced(
         tmp_path,
         [failed(1, "there is no response", "there is no response", answer="JudgeError: gone")],
     )
-    assert [(cause.n_units, cause.cause) for cause in found.causes] == [(1, "JudgeError: gone")]
+    assert [(cause.n_units, cause.cause) for cause in summary.causes] == [(1, "JudgeError: gone")]
 
 
 def test_a_run_without_failures_has_no_causes_and_many_are_cut(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_run_without_failures_has_no_causes_and_many_are_cut(tmp_path: Path) -
 
 
 def test_answers_whose_tokens_are_unknown_are_counted(tmp_path: Path) -> None:
-    found = reduced(tmp_path, [failed(1), failed(2, answer="gone")])
-    assert found.generation[0].uncounted == 1  # its prompt's tokens were not told
+    summary = reduced(tmp_path, [failed(1), failed(2, answer="gone")])
+    assert summary.generation[0].uncounted == 1  # its prompt's tokens were not told
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_why_judges_failed_whose_verdicts_were_replaced_is_counted(tmp_path: Pat
 
     judged = Score(metric=METRICS[0].name, status="scored", value=1.0, judge="a/b")
     good = failed(9).model_copy(update={"scores": (judged,)})
-    found = reduced(tmp_path, [replaced(1, down), good], [replaced(2, odd), replaced(3, down)])
-    assert (found.n_failed_units, found.causes) == (0, ())
-    assert [(one.cause, one.n_units, one.unit_id) for one in found.replaced] == [
+    summary = reduced(tmp_path, [replaced(1, down), good], [replaced(2, odd), replaced(3, down)])
+    assert (summary.n_failed_units, summary.causes) == (0, ())
+    assert [(cause.cause, cause.n_units, cause.unit_id) for cause in summary.replaced] == [
         (down, 2, "u1"),
         (odd, 1, "u2"),
     ]

@@ -33,10 +33,10 @@ def unit(sample_id: str, values: Values, candidate: str = "small", **sample: Any
         Score(metric=name, status="error" if value is None else "scored", value=value)
         for name, value in values.items()
     )
-    asked = Sample(id=sample_id, query="q", **{"suite": "memory", **sample})
+    question = Sample(id=sample_id, query="q", **{"suite": "memory", **sample})
     return Record(
-        unit_id=f"{sample_id}/{asked.task}/{candidate}",
-        sample=asked,
+        unit_id=f"{sample_id}/{question.task}/{candidate}",
+        sample=question,
         candidate=Candidate(name=candidate, model="m"),
         scores=scores,
     )
@@ -45,8 +45,8 @@ def unit(sample_id: str, values: Values, candidate: str = "small", **sample: Any
 class Runs:
     """Writes runs as a run does, a part a list of records, and reads sides of them."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def side(
         self,
@@ -56,7 +56,7 @@ class Runs:
         cluster: str | None = None,
         **manifest: Any,
     ) -> Side:
-        folder = RunFolder(str(self.place / name))
+        folder = RunFolder(str(self.folder / name))
         folder.create()
         for part in parts:
             folder.write_part(to_table(part))
@@ -84,17 +84,17 @@ def test_units_are_common_by_sample_and_task(runs: Runs) -> None:
         [unit("3", {"recall": 1.0}), unit("1", {"recall": 1.0}, task="y")],
         [unit("1", {"recall": 1.0}, task="x")],
     )
-    found = compare([a, b], settings=QUICK)
-    (common,) = found.common
+    comparison = compare([a, b], settings=QUICK)
+    (common,) = comparison.common
     assert (common.n, common.only_a, common.only_b) == (2, 1, 1)
-    (recall,) = found.metrics
+    (recall,) = comparison.metrics
     assert (
         recall.paired.n,
         recall.paired.mean_a,
         recall.paired.mean_b,
         recall.paired.difference,
     ) == (2, 0.5, 1.0, 0.5)
-    assert found.warnings == ("units without a partner: 1 of A, 1 of B",)
+    assert comparison.warnings == ("units without a partner: 1 of A, 1 of B",)
 
 
 def test_a_unit_without_a_score_is_left_out_and_counted_not_a_zero(runs: Runs) -> None:
@@ -113,8 +113,8 @@ def test_a_unit_without_a_score_is_left_out_and_counted_not_a_zero(runs: Runs) -
 
 
 def test_a_unit_written_twice_counts_once(runs: Runs) -> None:
-    one = unit("1", {"recall": 1.0})
-    side = runs.side("a", [one], [one, unit("2", {"recall": 0.0})])
+    first = unit("1", {"recall": 1.0})
+    side = runs.side("a", [first], [first, unit("2", {"recall": 0.0})])
     assert side.scores.units["key"].to_pylist() == ["1\x1f", "2\x1f"]
     assert compare([side, side], settings=QUICK).metrics[0].paired.n == 2
 
@@ -146,17 +146,17 @@ def test_p_values_are_corrected_over_all_metrics_and_candidates(runs: Runs) -> N
         values = [
             {"recall": i % 3 / 3 + shift, "empathy": i % 5 / 5 - shift * (i % 2)} for i in range(12)
         ]
-        return runs.side(name, [unit(str(i), each) for i, each in enumerate(values)])
+        return runs.side(name, [unit(str(i), value) for i, value in enumerate(values)])
 
-    found = compare([run("a", 0.0), run("b", 0.1), run("c", 0.0)], settings=QUICK)
-    assert [(metric.other, metric.metric) for metric in found.metrics] == [
+    comparison = compare([run("a", 0.0), run("b", 0.1), run("c", 0.0)], settings=QUICK)
+    assert [(metric.other, metric.metric) for metric in comparison.metrics] == [
         ("b", "recall"), ("b", "empathy"), ("c", "recall"), ("c", "empathy")
     ]  # fmt: skip
-    raw = [metric.paired.p_value for metric in found.metrics]
-    assert [metric.p_holm for metric in found.metrics] == pytest.approx(
+    raw = [metric.paired.p_value for metric in comparison.metrics]
+    assert [metric.p_holm for metric in comparison.metrics] == pytest.approx(
         holm([p for p in raw if p is not None])
     )
-    assert found.metrics[0].p_holm == pytest.approx(4 * (raw[0] or 0.0))
+    assert comparison.metrics[0].p_holm == pytest.approx(4 * (raw[0] or 0.0))
 
 
 @pytest.mark.parametrize("field", ["metadata.user", "user", "scenario"])
@@ -189,9 +189,9 @@ def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is
     metadata={"user": "u"}),
                unit("3", {"recall": 0.4}), unit("4", {"recall": 0.3})]  # fmt: skip
     sides = [runs.side(name, records, cluster="user") for name in "ab"]
-    found = compare(sides, cluster="user", settings=QUICK)
-    assert found.metrics[0].paired.n_clusters == 3
-    assert found.warnings == (
+    comparison = compare(sides, cluster="user", settings=QUICK)
+    assert comparison.metrics[0].paired.n_clusters == 3
+    assert comparison.warnings == (
         "A and B have 3 clusters: with fewer than 10, clustered standard errors come out too small",
         "2 common units of A and B name no cluster: each is one of its own",
     )
@@ -239,9 +239,9 @@ def test_another_layout_of_prompts_is_warned_of_where_a_prompt_cache_was_used(ru
     unused = runs.side("unused", records, judge_prompts={judge: both})
     cached = runs.side("cached", records, judge_prompts={judge: both}, calls=used)
     other = runs.side("other", records, judge_prompts={"openai/gpt": both}, calls=used)
-    told = f"{judge}: different layouts of its prompts: rubric_first 1 in A, {both} in B"
+    warning = f"{judge}: different layouts of its prompts: rubric_first 1 in A, {both} in B"
     for a, b, expected in (
-        (first, cached, (told,)),
+        (first, cached, (warning,)),
         (first, unused, ()),
         (unused, cached, ()),
         (first, other, ()),  # no judge of both
@@ -256,8 +256,8 @@ def test_a_fingerprint_tells_datasets_apart_with_or_without_a_spread_limit(
     runs: Runs, fingerprint: str, is_other: bool
 ) -> None:
     records = [unit("1", {"empathy": 1.0})]
-    here, there = ({"path": "d", "fingerprint": each} for each in ("f1", fingerprint))
-    sides = [runs.side("a", records, dataset=here), runs.side("b", records, dataset=there)]
+    ours, theirs = ({"path": "d", "fingerprint": value} for value in ("f1", fingerprint))
+    sides = [runs.side("a", records, dataset=ours), runs.side("b", records, dataset=theirs)]
     expected = ("A and B read different datasets: d and d",) if is_other else ()
     assert compare(sides, settings=QUICK).warnings == expected
 
@@ -301,8 +301,8 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
     lines = [line for line in render(mixed).splitlines() if line.startswith("empathy")]
     assert len(lines) == 2
     assert all(line.endswith("A: estimate for 2 of 3, 1 of 3 by fallback") for line in lines)
-    told = failures(mixed, [parse_gate("empathy > -5")])
-    assert told == [
+    messages = failures(mixed, [parse_gate("empathy > -5")])
+    assert messages == [
         "empathy > -5: b differs by +0.3333 (A: estimate for 2 of 3, 1 of 3 by fallback)"
     ]
     assert not any(
@@ -311,7 +311,7 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "messages"),
     [
         ("recall < 0", ["recall < 0: b differs by -0.2500"]),
         ("recall <= -0.25", ["recall <= -0.25: b differs by -0.2500"]),
@@ -321,10 +321,10 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
         ("empathy < -0.1", ["empathy < -0.1: b has no unit scored on both sides"]),
     ],
 )
-def test_gates(runs: Runs, text: str, told: list[str]) -> None:
+def test_gates(runs: Runs, text: str, messages: list[str]) -> None:
     a = runs.side("a", [unit(str(i), {"recall": 1.0, "empathy": None}) for i in range(4)])
     b = runs.side("b", [unit(str(i), {"recall": float(i > 0), "empathy": 1.0}) for i in range(4)])
-    assert failures(compare([a, b], settings=QUICK), [parse_gate(text)]) == told
+    assert failures(compare([a, b], settings=QUICK), [parse_gate(text)]) == messages
 
 
 @pytest.mark.parametrize(
@@ -359,23 +359,23 @@ def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) 
             for i, score in enumerate([3.0, 2.0, 5.0, 4.0])
         ],
     )
-    found = compare([a, b], settings=QUICK, flips=3)
+    comparison = compare([a, b], settings=QUICK, flips=3)
     assert (
         "empathy, units that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n"
-        in render(found)
+        in render(comparison)
     )
-    assert "changed most" not in render(found, 0)
+    assert "changed most" not in render(comparison, 0)
 
 
 def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
     def found(*metadata: dict[str, Any]) -> str | None:
-        folder = RunFolder(str(runs.place / "of"))
+        folder = RunFolder(str(runs.folder / "of"))
         folder.create()
         for name in folder.parts():
             folder.delete_part(name)
         folder.write_part(
             to_table(
-                [unit(str(i), {"recall": 1.0}, metadata=each) for i, each in enumerate(metadata)]
+                [unit(str(i), {"recall": 1.0}, metadata=keys) for i, keys in enumerate(metadata)]
             )
         )
         return find_cluster(folder.records())
@@ -416,7 +416,7 @@ def test_a_sample_of_two_candidates_is_no_cluster(runs: Runs) -> None:
         for name in ("small", "large")
     ]
     runs.side("a", records)
-    assert find_cluster(RunFolder(str(runs.place / "a")).records()) is None
+    assert find_cluster(RunFolder(str(runs.folder / "a")).records()) is None
 
 
 def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
@@ -426,7 +426,7 @@ def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
     failed = unit("2", {"recall": 1.0}).model_copy(update={"response": Response(error="Throttled")})
     other = unit("1", {"recall": 1.0}, task="y")
     runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])
-    records = RunFolder(str(runs.place / "a")).records()
+    records = RunFolder(str(runs.folder / "a")).records()
     assert read_texts(records, "small", {("1", "x"), ("2", ""), ("3", "")}) == {
         ("1", "x"): Text("q", "yes", "", answered.scores),
         ("2", ""): Text("q", "", "Throttled", failed.scores),
@@ -436,21 +436,21 @@ def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
 def test_the_candidates_of_a_run(runs: Runs) -> None:
     records = [unit("1", {"recall": 0.0}), unit("1", {"recall": 1.0}, candidate="large")]
     small, large = runs.side("a", records), runs.side("a", records, candidate="large")
-    assert candidates_of(RunFolder(str(runs.place / "a")).records()) == ["large", "small"]
+    assert candidates_of(RunFolder(str(runs.folder / "a")).records()) == ["large", "small"]
     assert compare([small, large], settings=QUICK).metrics[0].paired.difference == 1.0
 
 
 def test_sides_that_answered_differently_often_are_warned_of(runs: Runs) -> None:
     spoken = [unit(f"{number}", {"recall": 1.0}) for number in range(4)]
     silent = [
-        one.model_copy(update={"response": Response(no_answer="limit"), "scores": ()})
-        for one in spoken[:1]
+        record.model_copy(update={"response": Response(no_answer="limit"), "scores": ()})
+        for record in spoken[:1]
     ]
     a, b = runs.side("a", spoken), runs.side("b", [*silent, *spoken[1:]])
-    found = compare([a, b], settings=QUICK)
-    assert found.warnings == (
+    comparison = compare([a, b], settings=QUICK)
+    assert comparison.warnings == (
         "A and B answered differently often; without an answer: 0 of 4 in A, 1 of 4 in B",
     )
-    (recall,) = found.metrics
+    (recall,) = comparison.metrics
     assert (recall.paired.n, recall.only_a, recall.paired.mean_b) == (3, 1, 1.0)
     assert compare([b, b], settings=QUICK).warnings == ()

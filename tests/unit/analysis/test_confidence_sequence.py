@@ -30,20 +30,20 @@ def test_one_by_one_is_the_same_as_all_at_once() -> None:
     runs = zeros_and_ones(np.random.default_rng(1), 2, 5, (0.2, 0.7), 0.3)
     many = confidence_sequences(runs)
     for row in range(2):
-        one = ConfidenceSequence(largest=5)
+        sequence = ConfidenceSequence(largest=5)
         for look in range(60):
-            one.add(float(runs.totals[row, look]), 5, int(runs.strata[look]))
-            assert one.mean == pytest.approx(many.means[row, look])
-            assert one.half_width == pytest.approx(many.halves[row, look], rel=1e-2)
-            assert one.half_width <= many.halves[row, look] + 1e-9
+            sequence.add(float(runs.totals[row, look]), 5, int(runs.strata[look]))
+            assert sequence.mean == pytest.approx(many.means[row, look])
+            assert sequence.half_width == pytest.approx(many.halves[row, look], rel=1e-2)
+            assert sequence.half_width <= many.halves[row, look] + 1e-9
 
 
 def test_strata_narrow_it() -> None:
     random = np.random.default_rng(2)
     values = np.where(np.arange(600) % 2, random.random(600) < 0.95, random.random(600) < 0.05)
     apart, together = ConfidenceSequence(), ConfidenceSequence()
-    for place, value in enumerate(values.tolist()):
-        apart.add(float(value), 1, place % 2)
+    for n, value in enumerate(values.tolist()):
+        apart.add(float(value), 1, n % 2)
         together.add(float(value), 1)
     assert apart.mean == together.mean
     assert apart.half_width < 0.6 * together.half_width

@@ -132,11 +132,11 @@ def test_what_a_memory_system_returned_counts_for_its_recall(tmp_path: Path) -> 
 
 def test_figures_stand_by_category_and_apart_for_the_unanswerable(tmp_path: Path) -> None:
     [arm] = measured(WRONG, tmp_path)
-    found = {(one.category, one.metric): one for one in arm.categories}
-    assert found[None, "rule_score"].n == 8
-    assert found["adversarial", "rule_score"].mean == 0.0
-    assert found["single_hop", "rule_score"].mean == pytest.approx((0.2 + 0.1 + 0.9 + 1) / 7)
-    low = found[None, "rule_score"].low
+    by_category = {(row.category, row.metric): row for row in arm.categories}
+    assert by_category[None, "rule_score"].n == 8
+    assert by_category["adversarial", "rule_score"].mean == 0.0
+    assert by_category["single_hop", "rule_score"].mean == pytest.approx((0.2 + 0.1 + 0.9 + 1) / 7)
+    low = by_category[None, "rule_score"].low
     assert low is not None
     assert 0.0 <= low < 0.275  # clustered: two conversations
     assert (arm.n_abstention, arm.abstention) == (1, {"semantic_correctness": 0, "rule_score": 0})
@@ -196,7 +196,7 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
 
 def test_an_estimate_says_so(tmp_path: Path) -> None:
     by_rules = record(0, 0.0, 0.0)
-    scores = tuple(one.model_copy(update={"judge": "rules"}) for one in by_rules.scores[:1])
+    scores = tuple(score.model_copy(update={"judge": "rules"}) for score in by_rules.scores[:1])
     estimated = by_rules.model_copy(update={"scores": (*scores, *by_rules.scores[1:])})
     [arm] = measured([estimated, record(1, 1.0, 1.0)], tmp_path)
     assert arm.estimated == ("semantic_correctness",)

@@ -15,7 +15,7 @@ from memray_eval.types import FALLBACKS, Figure, MetricSummary, is_estimate
 
 
 @pytest.mark.parametrize(
-    ("n_scored", "estimates", "fallbacks", "told"),
+    ("n_scored", "estimates", "fallbacks", "text"),
     [
         (4, 0, 0, ""),
         (0, 0, 0, ""),
@@ -26,8 +26,8 @@ from memray_eval.types import FALLBACKS, Figure, MetricSummary, is_estimate
         (4, 0, {"zero": 1, "default": 1}, "1 of 4 set to zero, 1 of 4 set to the default"),
     ],
 )
-def test_the_mark_of_a_figure(n_scored: int, estimates: int, fallbacks: int, told: str) -> None:
-    assert mark(n_scored, estimates, fallbacks) == told
+def test_the_mark_of_a_figure(n_scored: int, estimates: int, fallbacks: int, text: str) -> None:
+    assert mark(n_scored, estimates, fallbacks) == text
 
 
 def test_every_way_on_failure_has_its_words() -> None:
@@ -54,8 +54,8 @@ def test_a_summary_of_an_older_version_says_what_was_estimated() -> None:
         "n": 6,
         "n_scored": 6, "n_abstained": 0, "n_not_applicable": 0, "n_failed": 0, "coverage": 1.0,
     }  # fmt: skip
-    found = MetricSummary.model_validate(older)
-    assert (found.n_estimated, found.n_fallbacks) == (2, 1)
+    summary = MetricSummary.model_validate(older)
+    assert (summary.n_estimated, summary.n_fallbacks) == (2, 1)
 
 
 def test_no_format_of_a_report_writes_a_negative_zero() -> None:

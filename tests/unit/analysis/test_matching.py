@@ -19,69 +19,69 @@ Change = Callable[[int, Record], Record]
 
 def compared(tmp_path: Path, change: Change) -> Comparison:
     def changed() -> Iterable[Record]:
-        return [change(place, one) for place, one in enumerate(chat_records("new", n=40))]
+        return [change(n, record) for n, record in enumerate(chat_records("new", n=40))]
 
     runs = [
         write_summarised(tmp_path / "a", chat_records("old", n=40), METRICS),
         write_summarised(tmp_path / "b", changed(), METRICS),
     ]
-    opened = pick_candidates([one.path for one in runs])
+    opened = pick_candidates([run.path for run in runs])
     return compare(open_sides(opened, None), settings=Settings(resamples=200), flips=3)
 
 
-def with_sample(one: Record, **fields: str) -> Record:
-    return one.model_copy(update={"sample": one.sample.model_copy(update=fields)})
+def with_sample(record: Record, **fields: str) -> Record:
+    return record.model_copy(update={"sample": record.sample.model_copy(update=fields)})
 
 
-def matching_of(found: Comparison) -> list[str]:
-    return [one for one in found.warnings if "ask" in one]
+def matching_of(comparison: Comparison) -> list[str]:
+    return [warning for warning in comparison.warnings if "ask" in warning]
 
 
 def test_the_same_questions_are_common_whatever_their_ids(tmp_path: Path) -> None:
     # Row numbers of a file in another order: every id is there, and asks something else.
-    found = compared(tmp_path, lambda place, one: with_sample(one, id=f"S{(place + 4) % 40:03}"))
-    (common,) = found.common
+    comparison = compared(tmp_path, lambda n, record: with_sample(record, id=f"S{(n + 4) % 40:03}"))
+    (common,) = comparison.common
     assert (common.n, common.only_a, common.only_b) == (40, 0, 0)
-    assert matching_of(found) == [
+    assert matching_of(comparison) == [
         "A and B: 40 units ask the same and are compared, whatever their ids"
     ]
-    flips = [flip for metric in found.metrics for flip in metric.flips]
+    flips = [flip for metric in comparison.metrics for flip in metric.flips]
     assert flips
     for flip in flips:
         assert int(flip.other_id[1:]) == (int(flip.sample_id[1:]) + 4) % 40
 
 
 def test_an_id_that_asks_something_else_has_no_partner(tmp_path: Path) -> None:
-    found = compared(
+    comparison = compared(
         tmp_path,
-        lambda place, one: with_sample(one, query="Something else?") if place < 3 else one,
+        lambda n, record: with_sample(record, query="Something else?") if n < 3 else record,
     )
-    assert found.common[0].n == 37
-    assert matching_of(found) == [
+    assert comparison.common[0].n == 37
+    assert matching_of(comparison) == [
         "A and B: 3 units ask something else under the same id and are left out"
     ]
-    assert all(not flip.other_id for metric in found.metrics for flip in metric.flips)
+    assert all(not flip.other_id for metric in comparison.metrics for flip in metric.flips)
 
 
 def test_files_that_ask_the_same_under_the_same_ids_need_no_word(tmp_path: Path) -> None:
-    found = compared(tmp_path, lambda place, one: one)
-    assert found.common[0].n == 40
-    assert matching_of(found) == []
+    comparison = compared(tmp_path, lambda n, record: record)
+    assert comparison.common[0].n == 40
+    assert matching_of(comparison) == []
 
 
 def test_a_translated_set_is_compared_by_its_ids_and_says_so(tmp_path: Path) -> None:
-    found = compared(tmp_path, lambda place, one: with_sample(one, query=f"Was nun, Fall {place}?"))
-    assert found.common[0].n == 40
-    assert matching_of(found) == [
+    result = compared(tmp_path, lambda n, row: with_sample(row, query=f"Was nun, Fall {n}?"))
+    assert result.common[0].n == 40
+    assert matching_of(result) == [
         "A and B: no two units ask the same: they are compared by their ids"
     ]
 
 
 @pytest.mark.parametrize("twice", [2, 5])
 def test_a_question_that_is_asked_twice_is_matched_with_none(tmp_path: Path, twice: int) -> None:
-    def change(place: int, one: Record) -> Record:
-        moved = with_sample(one, id=f"T{place:03}")
-        return with_sample(moved, query="Twice?", task="") if place < twice else moved
+    def change(n: int, record: Record) -> Record:
+        moved = with_sample(record, id=f"T{n:03}")
+        return with_sample(moved, query="Twice?", task="") if n < twice else moved
 
-    found = compared(tmp_path, change)
-    assert found.common[0].n == 40 - twice
+    comparison = compared(tmp_path, change)
+    assert comparison.common[0].n == 40 - twice

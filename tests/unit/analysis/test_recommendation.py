@@ -80,34 +80,34 @@ def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPa
     )
     both = list(combinations(rated, 2))
     how = Settings(level=1 - (1 - level) / max(1, len(both)))
-    found = []
+    pairs = []
     for a, b in both:
         left, right = column(a, np.sin), column(b, np.cos)
         n = min(left.size, right.size)
-        found.append(pair_of(a.candidate, b.candidate, left[:n], right[:n], settings=how))
-    return found
+        pairs.append(pair_of(a.candidate, b.candidate, left[:n], right[:n], settings=how))
+    return pairs
 
 
 def of(*rows: Performance, rule: TradeoffRule = RULE) -> Recommendation:
     """The recommendation, the same in whatever order the rows come."""
     pairs = pairs_of(rows, rule.level)
-    found = {recommend(order, pairs, rule) for order in permutations(rows)}
-    assert len(found) == 1
-    (only,) = found
+    advice = {recommend(order, pairs, rule) for order in permutations(rows)}
+    assert len(advice) == 1
+    (only,) = advice
     assert only is not None
     return only
 
 
 def test_the_seeds_example_is_its_recommendation() -> None:
-    found = of(row("llama3.1:8b", 10.2, 257 / 3), row("llama3.1:70b", 5.9, 296 / 3))
-    assert (found.fastest, found.best, found.use) == (
+    advice = of(row("llama3.1:8b", 10.2, 257 / 3), row("llama3.1:70b", 5.9, 296 / 3))
+    assert (advice.fastest, advice.best, advice.use) == (
         ("llama3.1:8b",),
         ("llama3.1:70b",),
         "llama3.1:70b",
     )
-    assert found.reason == "Better quality (13pts), reasonable speed tradeoff (1.7x)"
-    assert found.pareto == ("llama3.1:8b", "llama3.1:70b")
-    assert (found.as_good, found.left_out) == ((), ())
+    assert advice.reason == "Better quality (13pts), reasonable speed tradeoff (1.7x)"
+    assert advice.pareto == ("llama3.1:8b", "llama3.1:70b")
+    assert (advice.as_good, advice.left_out) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_the_seeds_example_is_its_recommendation() -> None:
     ],
 )
 def test_points_are_worth_a_slowdown(gap: float, slowdown: float, taken: bool) -> None:
-    found = of(
+    advice = of(
         row("fast", 100.0, 70.1, stderr=0.1), row("slow", 100.0 / slowdown, 70.1 + gap, stderr=0.1)
     )
-    assert found.use == ("slow" if taken else "fast")
+    assert advice.use == ("slow" if taken else "fast")
 
 
 def test_why_the_better_one_is_not_taken_is_said() -> None:
@@ -156,21 +156,21 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
     apart, together = 10.22, 10.20
     slow = row("slow", 8.0, 80.0, stderr=3.0, n_scored=31)
     assert of(row("fast", 10.0, 80.0 - apart, stderr=4.0, n_scored=31), slow).use == "slow"
-    found = of(row("fast", 10.0, 80.0 - together, stderr=4.0, n_scored=31), slow)
-    assert found.use == "fast"
+    advice = of(row("fast", 10.0, 80.0 - together, stderr=4.0, n_scored=31), slow)
+    assert advice.use == "fast"
     # (t(0.975) + t(0.8)) x 5 x sqrt(31 / n) = 10.20 at n = 61
-    assert found.reason == (
+    assert advice.reason == (
         "fastest; no difference shown in quality to slow (+10.2pts on 31 common prompts, interval "
         "0.0 to 20.4; about 30 more would show one of this size)"
     )
-    assert (found.best, found.as_good) == (("slow",), ("fast",))
+    assert (advice.best, advice.as_good) == (("slow",), ("fast",))
 
 
 def test_without_common_prompts_no_difference_is_shown() -> None:
-    found = recommend([row("fast", 10.0, 10.0), row("slow", 9.0, 90.0)])
-    assert found is not None
-    assert (found.use, found.as_good) == ("fast", ("fast",))
-    assert found.reason.endswith("no difference shown in quality to slow (no common prompts)")
+    advice = recommend([row("fast", 10.0, 10.0), row("slow", 9.0, 90.0)])
+    assert advice is not None
+    assert (advice.use, advice.as_good) == ("fast", ("fast",))
+    assert advice.reason.endswith("no difference shown in quality to slow (no common prompts)")
 
 
 def test_few_answers_right_and_wrong_are_not_told_apart_by_their_missing_spread() -> None:
@@ -277,12 +277,7 @@ def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> No
     )  # two units were written twice
     ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
     # 0.25, 0.5, 0 of the scale
-    assert (ab.a, ab.b, ab.n, ab.difference) == (
-        "a",
-        "b",
-        3,
-        pytest.approx(25.0),
-    )
+    assert (ab.a, ab.b, ab.n, ab.difference) == ("a", "b", 3, pytest.approx(25.0))
     assert ab.level == pytest.approx(1 - 0.05 / 3)
     assert (ab.low, ab.high) == (
         pytest.approx(25 - 110.40, abs=0.05),
@@ -307,9 +302,9 @@ def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
 
 def test_of_three_each_step_is_judged_against_the_one_in_hand() -> None:
     fast, middle = row("a", 100.0, 60.0), row("b", 50.0, 90.0, stderr=0.1)
-    found = of(fast, middle, row("c", 10.0, 91.5, stderr=0.1))
-    assert found.use == "b"
-    assert found.reason == (
+    advice = of(fast, middle, row("c", 10.0, 91.5, stderr=0.1))
+    assert advice.use == "b"
+    assert advice.reason == (
         "Better quality (30pts), reasonable speed tradeoff (2.0x); quality parity with c "
         "(+1.5pts), which is 5.0x slower than b"
     )
@@ -318,33 +313,33 @@ def test_of_three_each_step_is_judged_against_the_one_in_hand() -> None:
 
 def test_small_steps_do_not_add_up_to_a_slowdown_that_the_whole_gain_is_not_worth() -> None:
     # each step gains 5 points at 1.5x; together 10 points at 2.25x, where 10 points are worth 2x
-    found = of(
+    advice = of(
         row("a", 90.0, 60.0, stderr=0.1),
         row("b", 60.0, 65.0, stderr=0.1),
         row("c", 40.0, 70.0, stderr=0.1),
     )
-    assert found.use == "b"
-    assert found.reason.endswith("; c is better (+10pts), but 2.2x slower than a")
+    assert advice.use == "b"
+    assert advice.reason.endswith("; c is better (+10pts), but 2.2x slower than a")
 
 
 def test_a_dominated_candidate_is_neither_on_the_front_nor_used() -> None:
-    found = of(row("a", 100.0, 60.0), row("dominated", 50.0, 60.0), row("c", 60.0, 80.0))
-    assert (found.pareto, found.use) == (("a", "c"), "c")
+    advice = of(row("a", 100.0, 60.0), row("dominated", 50.0, 60.0), row("c", 60.0, 80.0))
+    assert (advice.pareto, advice.use) == (("a", "c"), "c")
 
 
 def test_equal_candidates_are_all_named_and_none_is_used() -> None:
-    found = of(row("b", 10.0, 80.0), row("a", 10.0, 80.0), row("c", 10.0, 70.0))
-    assert found.fastest == ("a", "b", "c")
-    assert found.best == ("a", "b")
-    assert found.pareto == ("a", "b")
-    assert found.use is None
-    assert found.reason.startswith("no difference shown between a and b: in quality equal on")
+    advice = of(row("b", 10.0, 80.0), row("a", 10.0, 80.0), row("c", 10.0, 70.0))
+    assert advice.fastest == ("a", "b", "c")
+    assert advice.best == ("a", "b")
+    assert advice.pareto == ("a", "b")
+    assert advice.use is None
+    assert advice.reason.startswith("no difference shown between a and b: in quality equal on")
 
 
 def test_without_speed_quality_decides_if_it_can() -> None:
-    found = of(row("a", None, 80.0), row("b", None, 90.0))
-    assert (found.use, found.reason) == ("b", "best quality; speed was not measured")
-    assert (found.fastest, found.pareto) == ((), ())
+    advice = of(row("a", None, 80.0), row("b", None, 90.0))
+    assert (advice.use, advice.reason) == ("b", "best quality; speed was not measured")
+    assert (advice.fastest, advice.pareto) == ((), ())
     unsure = of(row("a", None, 80.0, stderr=5.0), row("b", None, 90.0))
     assert unsure.use is None
     assert unsure.reason == (
@@ -362,8 +357,8 @@ def test_without_quality_speed_decides_if_it_can() -> None:
 
 
 def test_a_candidate_that_lacks_a_figure_is_left_out_and_said_to_be() -> None:
-    found = of(row("a", 10.0, 80.0), row("b", 5.0, 70.0), row("c", None, 99.0))
-    assert (found.use, found.left_out, found.best) == ("a", ("c",), ("c",))
+    advice = of(row("a", 10.0, 80.0), row("b", 5.0, 70.0), row("c", None, 99.0))
+    assert (advice.use, advice.left_out, advice.best) == ("a", ("c",), ("c",))
 
 
 def test_one_candidate_has_no_recommendation() -> None:
@@ -372,9 +367,9 @@ def test_one_candidate_has_no_recommendation() -> None:
 
 def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
     strict = TradeoffRule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
-    found = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
-    assert found.use == "fast"
-    assert found.rule == (
+    advice = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
+    assert advice.use == "fast"
+    assert advice.rule == (
         "from the fastest on, a slower candidate is taken where it is 50 points better at up to "
         "1.1x slower, and the 80 % interval of the difference on common prompts lies above 0; else "
         "speed wins."
@@ -395,19 +390,19 @@ FIGURE = st.none() | st.floats(0.1, 100.0)
 def test_it_always_says_something_and_uses_only_what_is_on_the_front(
     figures: list[tuple[Any, Any, Any]],
 ) -> None:
-    rows = [row(f"c{number}", *each) for number, each in enumerate(figures)]
+    rows = [row(f"c{number}", *values) for number, values in enumerate(figures)]
     pairs = pairs_of(rows)
-    found = recommend(rows, pairs)
-    assert found is not None
-    assert found == recommend(rows[::-1], pairs[::-1])
-    assert found.reason
+    advice = recommend(rows, pairs)
+    assert advice is not None
+    assert advice == recommend(rows[::-1], pairs[::-1])
+    assert advice.reason
     if (
-        found.use is not None
-        and len(found.pareto)
-        and found.use not in found.left_out
-        and "not measured" not in found.reason
+        advice.use is not None
+        and len(advice.pareto)
+        and advice.use not in advice.left_out
+        and "not measured" not in advice.reason
     ):
-        assert found.use in found.pareto
+        assert advice.use in advice.pareto
 
 
 SEED = (
@@ -419,7 +414,7 @@ SEED = (
 
 
 def summary(*performance: Performance) -> Summary:
-    names = dict.fromkeys(each.candidate for each in performance)
+    names = dict.fromkeys(speed.candidate for speed in performance)
     return Summary(
         run_id="r", suite="instruction", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0,
         generation_s=None,
@@ -458,13 +453,13 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
         judgment='{"issues": ["Step count: 4"], "reason": "x"}',
     )  # fmt: skip
     failed = Score(metric="quality", status="error", error="down")
-    told = summary(SEED[0]).model_copy(update={"metrics": (metric,), "headline": "quality"})
+    run = summary(SEED[0]).model_copy(update={"metrics": (metric,), "headline": "quality"})
     records = (
         record("b", 1, failed, error="down"),
         record("a", 1, score, text="x" * 101, output_tokens=65, duration_s=6.5, ttft_s=0.145),
         record("b", 2, score, text="größe\n", output_tokens=0, duration_s=0.0),
     )
-    export_benchmark(str(tmp_path / "benchmark.json"), iter(records), told)
+    export_benchmark(str(tmp_path / "benchmark.json"), iter(records), run)
     first, second = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
     assert (first["model"], second["model"]) == ("a", "b")
     assert first["tests"] == [
@@ -495,10 +490,10 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
 
 def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
     score = Score(metric="quality", status="scored", value=1.0, judge="rules", judgment="{}")
-    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
-    export_benchmark(str(tmp_path / "benchmark.json"), [record("a", 1, score, text="x")], told)
-    (found,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
-    assert found["tests"][0]["quality_is_estimate"] is True
+    run = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    export_benchmark(str(tmp_path / "benchmark.json"), [record("a", 1, score, text="x")], run)
+    (entry,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert entry["tests"][0]["quality_is_estimate"] is True
 
 
 def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
@@ -508,10 +503,10 @@ def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path)
         value=1.0,
         judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}',
     )
-    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
-    export_benchmark(str(tmp_path / "benchmark.json"), [record("größe", 1, score, text="x")], told)
-    (found,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
-    assert (found["model"], found["tests"][0]["quality_details"]["issues"]) == (
+    run = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    export_benchmark(str(tmp_path / "benchmark.json"), [record("größe", 1, score, text="x")], run)
+    (entry,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert (entry["model"], entry["tests"][0]["quality_details"]["issues"]) == (
         "größe",
         ["cut \ud83d"],
     )

@@ -56,10 +56,10 @@ def test_each_score_is_beside_its_unit_in_every_block(records: pads.Dataset) -> 
         ["s2", "s3"],
     ]
     assert [table.units.schema.names for table in tables] == [["sample_id"]] * 2
-    found = [
+    values = [
         table.by_unit(table.codes(["politeness"]) == 0, table.values).tolist() for table in tables
     ]
-    assert np.array_equal(found, [[4.0, np.nan], [2.0, np.nan]], equal_nan=True)
+    assert np.array_equal(values, [[4.0, np.nan], [2.0, np.nan]], equal_nan=True)
 
 
 def test_a_field_that_a_file_lacks_is_null() -> None:

@@ -80,14 +80,14 @@ def test_failed_and_unmeasured_answers_take_no_part_in_speed(tmp_path: Path) -> 
 
 def test_nothing_measured_is_none(tmp_path: Path) -> None:
     (whole,) = measured(tmp_path, [unit(1)])
-    found = (
+    figures = (
         whole.tokens_per_s,
         whole.duration_s_total,
         whole.ttft_s_p95,
         whole.quality,
         whole.quality_stderr,
     )
-    assert found == (None,) * 5
+    assert figures == (None,) * 5
     assert (whole.output_tokens, whole.n_scored) == (0, 0)
 
 

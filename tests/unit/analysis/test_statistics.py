@@ -122,9 +122,9 @@ def test_tangos_interval_is_the_closed_form_of_yang_sun_and_hardin(
         ]
     )
     real = roots[np.abs(roots.imag) < 1e-5].real
-    found = tango_interval(up, down, n)
-    assert found.low <= apart / n <= found.high
-    for limit in found:
+    interval = tango_interval(up, down, n)
+    assert interval.low <= apart / n <= interval.high
+    for limit in interval:
         assert np.abs(real - limit).min() < 1e-5
 
 
@@ -164,8 +164,8 @@ def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -
         (1 + 4 * low, 1 + 4 * high)
     )
     ends = np.array([0.0, 100.0, 100.0, 100.0])
-    found = figures_interval(float(ends.mean()), standard_error(ends), 4, scale=(0.0, 100.0))
-    assert found == pytest.approx([100 * end for end in wilson_interval(3, 4)])
+    interval = figures_interval(float(ends.mean()), standard_error(ends), 4, scale=(0.0, 100.0))
+    assert interval == pytest.approx([100 * end for end in wilson_interval(3, 4)])
 
 
 def test_figures_of_one_value_within_the_scale_have_no_interval() -> None:
@@ -296,21 +296,21 @@ def test_the_detectable_difference_is_found_with_its_power() -> None:
 
 
 def test_a_paired_comparison_by_hand() -> None:
-    found = paired(array(0, 1, 0.5, 0.5), array(1, 1, 1.0, 0.25))
-    assert (found.n, found.mean_a, found.mean_b, found.difference) == (4, 0.5, 0.8125, 0.3125)
-    assert (found.wins, found.ties, found.losses) == (2, 1, 1)
+    pair = paired(array(0, 1, 0.5, 0.5), array(1, 1, 1.0, 0.25))
+    assert (pair.n, pair.mean_a, pair.mean_b, pair.difference) == (4, 0.5, 0.8125, 0.3125)
+    assert (pair.wins, pair.ties, pair.losses) == (2, 1, 1)
     theirs = stats.ttest_rel([1, 1, 1.0, 0.25], [0, 1, 0.5, 0.5])
-    assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
-    assert found.difference is not None
-    assert found.stderr is not None
-    assert found.difference / found.stderr == pytest.approx(theirs.statistic)
+    assert (pair.low, pair.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert pair.difference is not None
+    assert pair.stderr is not None
+    assert pair.difference / pair.stderr == pytest.approx(theirs.statistic)
 
 
 def test_where_nothing_can_be_said_there_is_no_figure() -> None:
     nothing = paired(array(), array())
     assert (nothing.n, nothing.difference, nothing.p_value) == (0, None, None)
-    one = paired(array(0.2), array(0.4))
-    assert (one.stderr, one.low, one.detectable, one.effect_size) == (None, None, None, None)
+    pair = paired(array(0.2), array(0.4))
+    assert (pair.stderr, pair.low, pair.detectable, pair.effect_size) == (None, None, None, None)
     # No spread but float error: no interval of width 0
     same = paired(array(0.1, 0.2, 0.7), array(0.2, 0.3, 0.8))
     assert (same.stderr, same.low, same.detectable, same.effect_size, same.wins) == (
@@ -393,21 +393,21 @@ def test_intervals_of_flips_cover_95_percent(n: int, up: float, down: float) -> 
 def test_intervals_of_rare_flips_cover_at_least_95_percent_where_students_do_not() -> None:
     counts = np.random.default_rng(17).multinomial(30, [0.02, 0.02, 0.96], size=2000)
     assert tangos_share(counts, 0.0) >= 0.95
-    changes = [np.repeat([1.0, -1.0, 0.0], each) for each in counts]
+    changes = [np.repeat([1.0, -1.0, 0.0], times) for times in counts]
     students = [
-        t_interval(float(one.mean()), standard_error(one) or 0.0, 29)
-        for one in changes
-        if one.any()
+        t_interval(float(change.mean()), standard_error(change) or 0.0, 29)
+        for change in changes
+        if change.any()
     ]
-    assert sum(covers(found, 0.0) for found in students) / 2000 < 0.80
+    assert sum(covers(interval, 0.0) for interval in students) / 2000 < 0.80
 
 
 def users(
-    random: np.random.Generator, n_users: int = 40, each: int = 5
+    random: np.random.Generator, n_users: int = 40, per_user: int = 5
 ) -> tuple[FloatArray, Clusters]:
     """Values whose users differ as much as their units."""
-    values = random.normal(size=(n_users, 1)) + random.normal(size=(n_users, each))
-    return values.ravel(), np.repeat(np.arange(n_users), each)
+    values = random.normal(size=(n_users, 1)) + random.normal(size=(n_users, per_user))
+    return values.ravel(), np.repeat(np.arange(n_users), per_user)
 
 
 def covers(interval: tuple[float, float] | None, truth: float) -> bool:
@@ -434,39 +434,39 @@ def test_wilsons_intervals_cover_95_percent() -> None:
 
 
 def test_clustered_bootstrap_intervals_cover_95_percent() -> None:
-    random, found = np.random.default_rng(13), []
+    random, covered = np.random.default_rng(13), []
     for seed in range(1000):
         values, clusters = users(random, 40, 2)
-        found.append(
+        covered.append(
             covers(
                 mean_interval(values, clusters, Settings(bootstrap=True, resamples=500, seed=seed)),
                 0.0,
             )
         )
-    assert 0.93 <= np.mean(found) <= 0.97
+    assert 0.93 <= np.mean(covered) <= 0.97
 
 
-def found_by_chance(each: int, clustered: bool) -> float:
+def found_by_chance(per_user: int, clustered: bool) -> float:
     """The share of comparisons of 20 users that find a difference where there is none."""
-    random, found = np.random.default_rng(14), []
+    random, p_values = np.random.default_rng(14), []
     for seed in range(2000):
-        (a, clusters), (b, _) = users(random, 20, each), users(random, 20, each)
-        found.append(
+        (a, clusters), (b, _) = users(random, 20, per_user), users(random, 20, per_user)
+        p_values.append(
             paired(
                 a, b, clusters if clustered else None, Settings(resamples=400, seed=seed)
             ).p_value
         )
-    return float(np.mean(np.array(found, dtype=np.float64) <= 0.05))
+    return float(np.mean(np.array(p_values, dtype=np.float64) <= 0.05))
 
 
 def test_a_comparison_finds_5_percent_where_there_is_no_difference() -> None:
-    assert 0.04 <= found_by_chance(each=1, clustered=False) <= 0.06
+    assert 0.04 <= found_by_chance(per_user=1, clustered=False) <= 0.06
 
 
 @pytest.mark.heavy
 def test_so_does_a_clustered_one_where_a_plain_one_finds_too_many() -> None:
-    assert 0.04 <= found_by_chance(each=4, clustered=True) <= 0.06
-    assert found_by_chance(each=4, clustered=False) > 0.10
+    assert 0.04 <= found_by_chance(per_user=4, clustered=True) <= 0.06
+    assert found_by_chance(per_user=4, clustered=False) > 0.10
 
 
 @pytest.mark.parametrize("solved", [0.5, 0.8])
@@ -475,8 +475,8 @@ def test_a_comparison_of_solved_units_never_finds_more_than_6_percent(solved: fl
     random = np.random.default_rng(18)
     a, b = ((random.random((1500, 60)) < solved).astype(np.float64) for _ in range(2))
     p_values = [
-        sign_flip_p(other - one, None, Settings(resamples=400, seed=n))
-        for n, (one, other) in enumerate(zip(a, b, strict=True))
+        sign_flip_p(other - left, None, Settings(resamples=400, seed=n))
+        for n, (left, other) in enumerate(zip(a, b, strict=True))
     ]
     assert 0.01 <= np.mean(np.array(p_values) <= 0.05) <= 0.06
 
@@ -487,8 +487,8 @@ def test_ten_metrics_compared_find_any_difference_5_percent_of_the_time() -> Non
     for seed in range(500):
         changes = random.normal(size=(10, 40))
         p_values = [
-            sign_flip_p(each, None, Settings(resamples=1000, seed=seed * 10 + n))
-            for n, each in enumerate(changes)
+            sign_flip_p(change, None, Settings(resamples=1000, seed=seed * 10 + n))
+            for n, change in enumerate(changes)
         ]
         any_found += min(holm(p_values)) <= 0.05
     assert 0.02 <= any_found / 500 <= 0.075

@@ -37,7 +37,7 @@ PLANTED = {("empathy", "billing"): 1.0}
 def scores_of(values: Iterable[float], whole: Iterable[float] | None = None) -> Scores:
     """Scores of one metric, m; a ratio of `values` x `whole` to `whole` where that is given."""
     figures = np.array(list(values), dtype=np.float64)
-    keys = [str(place) for place in range(figures.size)]
+    keys = [str(n) for n in range(figures.size)]
     shares = {}
     if whole is not None:
         wholes = np.array(list(whole), dtype=np.float64)
@@ -65,16 +65,16 @@ def test_deviations_weighted_by_their_share_add_up_to_nothing(
     values = [0.1, 0.9, 0.4, 0.3, 0.8, 0.2, 0.7, 0.6]
     codes = np.array([0, 0, 0, 1, 1, 2, 2, 2])
     weights = np.array(whole or [1] * 8)
-    found = list(
+    deviations = list(
         deviations_by_group(scores_of(values, whole), "m", codes, ("x", "y", "z"), None, Settings())
     )
     shares = [weights[codes == code].sum() for code in range(3)]
     assert sum(
-        share * one.difference for share, one in zip(shares, found, strict=True)
+        share * deviation.difference for share, deviation in zip(shares, deviations, strict=True)
     ) == pytest.approx(0.0)
     total = float(np.dot(values, weights) / weights.sum())
     of_first = float(np.dot(values[:3], weights[:3]) / weights[:3].sum())
-    assert found[0].difference == pytest.approx(of_first - total)
+    assert deviations[0].difference == pytest.approx(of_first - total)
 
 
 def test_the_interval_of_a_deviation_holds_the_truth_as_often_as_it_says() -> None:
@@ -85,11 +85,11 @@ def test_the_interval_of_a_deviation_holds_the_truth_as_often_as_it_says() -> No
     truth, held, repeats = 0.8 * 0.3, 0, 400
     for _ in range(repeats):
         values = np.where(codes == 0, chance.random(150) < 0.8, chance.random(150) < 0.5)
-        one, _ = deviations_by_group(
+        first, _ = deviations_by_group(
             scores_of(values), "m", codes, ("x", "y"), None, Settings(level=0.9)
         )
-        assert one.interval is not None
-        held += one.interval.low <= truth <= one.interval.high
+        assert first.interval is not None
+        held += first.interval.low <= truth <= first.interval.high
     assert 0.86 <= held / repeats <= 0.95
 
 
@@ -132,9 +132,9 @@ def test_places_are_said_once_where_all_are_the_same() -> None:
 
 
 def test_units_are_split_by_their_fields_and_lengths_and_by_none_twice(tmp_path: Path) -> None:
-    def like_task(one: Record) -> Record:
-        sample = one.sample.model_copy(update={"prompt_type": f"of {one.sample.task}"})
-        return one.model_copy(update={"sample": sample})
+    def like_task(record: Record) -> Record:
+        sample = record.sample.model_copy(update={"prompt_type": f"of {record.sample.task}"})
+        return record.model_copy(update={"sample": sample})
 
     rows = map(like_task, chat_records("small"))
     groups = read_groups(write_summarised(tmp_path / "run", rows, METRICS).records())
@@ -154,11 +154,11 @@ def test_a_planted_effect_is_found_and_the_sentence_names_its_task(tmp_path: Pat
     assert first.groups[0].group == "billing"
     assert first.groups[0].n == 30
     assert first.groups[0].difference == pytest.approx(1.0, abs=0.25)
-    assert [one.is_shown for one in first.groups] == [True, False, False, False]
-    assert not any(one.is_shown for one in others if one.metric == "coherence")
-    said = answer(folder.read_summary(), [first, *others])
-    assert said.startswith("new is better than old on 1 of 2 (empathy +0.2")
-    assert said.endswith("worse on none; 1 not told apart; most of it in task billing.")
+    assert [group.is_shown for group in first.groups] == [True, False, False, False]
+    assert not any(split.is_shown for split in others if split.metric == "coherence")
+    text = answer(folder.read_summary(), [first, *others])
+    assert text.startswith("new is better than old on 1 of 2 (empathy +0.2")
+    assert text.endswith("worse on none; 1 not told apart; most of it in task billing.")
     assert "billing" not in answer(folder.read_summary())
 
 
@@ -169,31 +169,31 @@ def test_one_candidate_stands_out_where_it_is_far_from_its_own_figure(tmp_path: 
     assert (first.metric, first.by, first.against) == ("coherence", "task", "")
     assert first.groups[0].group == "travel"
     assert first.groups[0].difference == pytest.approx(-1.2 * 0.75, abs=0.3)
-    said = answer(folder.read_summary(), [first])
-    assert "It stands out in task travel: coherence is 1." in said
-    assert said.endswith("lower than over all.")
+    text = answer(folder.read_summary(), [first])
+    assert "It stands out in task travel: coherence is 1." in text
+    assert text.endswith("lower than over all.")
 
 
 @pytest.mark.heavy
 def test_chance_alone_stands_nowhere(tmp_path: Path) -> None:
     """Of ten runs of equal candidates the level leaves about one half with a difference."""
     shown = 0
-    for place in range(10):
-        names = [f"{place}a", f"{place}b"]
-        rows = [one for name in names for one in chat_records(name, n=80)]
-        splits = found_in(write_summarised(tmp_path / f"run{place}", rows, METRICS))
+    for number in range(10):
+        names = [f"{number}a", f"{number}b"]
+        rows = [record for name in names for record in chat_records(name, n=80)]
+        splits = found_in(write_summarised(tmp_path / f"run{number}", rows, METRICS))
         shown += any(split.is_shown for split in splits)
     assert shown <= 2
 
 
 def test_more_than_two_candidates_are_split_from_the_highest_to_the_lowest(tmp_path: Path) -> None:
     rows = [
-        one
+        record
         for name, shift in (("mid", 0.4), ("low", 0.0), ("high", 0.9))
-        for one in chat_records(name, {("empathy", "travel"): 4 * shift})
+        for record in chat_records(name, {("empathy", "travel"): 4 * shift})
     ]
     splits = found_in(write_summarised(tmp_path / "run", rows, METRICS))
-    assert {(one.of, one.against) for one in splits if one.metric == "empathy"} == {("high", "low")}
+    assert {(row.of, row.against) for row in splits if row.metric == "empathy"} == {("high", "low")}
     drawn = draw_places(splits)
     assert drawn is not None
     assert drawn.says == "The candidate with the highest figure less the one with the lowest"
@@ -201,10 +201,10 @@ def test_more_than_two_candidates_are_split_from_the_highest_to_the_lowest(tmp_p
 
 
 def test_without_anything_to_split_by_there_is_no_place(tmp_path: Path) -> None:
-    def plain(one: Record) -> Record:
+    def plain(record: Record) -> Record:
         fields = {"task": "", "scenario": "", "language": "en"}
-        return one.model_copy(
-            update={"sample": one.sample.model_copy(update=fields), "response": None}
+        return record.model_copy(
+            update={"sample": record.sample.model_copy(update=fields), "response": None}
         )
 
     rows = [*map(plain, chat_records("small", n=20))]

@@ -67,10 +67,7 @@ RECORDS: dict[str, tuple[str, dict[str, Any]]] = {
             "id": "q7",
             "question": "Who built it?",
             "answers": ["Iver Dahl"],
-            "ctxs": [
-                {"title": "Boats", "text": "Iver Dahl built {it}."},
-                {"text": "It rained."},
-            ],
+            "ctxs": [{"title": "Boats", "text": "Iver Dahl built {it}."}, {"text": "It rained."}],
         },
     ),
     "infinitebench": (
@@ -194,7 +191,7 @@ def sample_of(name: str, path: str = "", **changes: Any) -> Sample:
     return Sample.model_validate({"id": "1", **adapted(name, path, **changes), "suite": suite})
 
 
-def asked(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = None) -> str:
+def sent(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = None) -> str:
     """The text of the only message."""
     (message,) = get_suite(sample.suite, templates).prompt(sample, candidate).messages
     return message.content

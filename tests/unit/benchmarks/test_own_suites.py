@@ -29,14 +29,14 @@ def template(prompt: str, **more: Any) -> SuiteTemplate:
     )
 
 
-def asked(given: SuiteTemplate, sample: Sample = SAMPLE) -> list[tuple[str, str]]:
-    created = find_suite(given).load().prompt(sample, CANDIDATE)
+def sent(suite: SuiteTemplate, sample: Sample = SAMPLE) -> list[tuple[str, str]]:
+    created = find_suite(suite).load().prompt(sample, CANDIDATE)
     return [(message.role, message.content) for message in created.messages]
 
 
 def test_the_history_goes_before_unless_the_template_writes_it() -> None:
     system = "Size {{ memory.size }}."
-    assert asked(template("{{ query }}", system=system)) == [
+    assert sent(template("{{ query }}", system=system)) == [
         ("system", "Size 42."),
         ("user", "Hi"),
         ("assistant", "Hello"),
@@ -45,7 +45,7 @@ def test_the_history_goes_before_unless_the_template_writes_it() -> None:
     written = (
         "{% for turn in history %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}{{ query }}"
     )
-    assert asked(template(written)) == [("user", "user: Hi\nassistant: Hello\nAnd now?")]
+    assert sent(template(written)) == [("user", "user: Hi\nassistant: Hello\nAnd now?")]
 
 
 def test_a_long_context_may_lose_its_middle() -> None:
@@ -76,12 +76,12 @@ def test_a_template_reaches_nothing_but_the_sample(prompt: str) -> None:
     from jinja2.exceptions import SecurityError, UndefinedError
 
     with pytest.raises((SecurityError, UndefinedError)):
-        asked(template(prompt))
+        sent(template(prompt))
 
 
 def test_an_empty_prompt_is_an_error_of_its_sample() -> None:
     with pytest.raises(ValueError, match="the prompt is empty"):
-        asked(template("{% if context %}x{% endif %}"), SAMPLE.model_copy(update={"history": ()}))
+        sent(template("{% if context %}x{% endif %}"), SAMPLE.model_copy(update={"history": ()}))
 
 
 def test_a_template_needs_metrics() -> None:
@@ -100,7 +100,9 @@ def test_a_template_needs_metrics() -> None:
 )
 def test_a_function_returns_a_text_messages_or_a_prompt(returned: Any) -> None:
     created = suite(lambda sample: returned, metrics=["politeness"]).suite
-    assert [one.content for one in created.prompt(SAMPLE, CANDIDATE).messages] == ["And now?"]
+    assert [message.content for message in created.prompt(SAMPLE, CANDIDATE).messages] == [
+        "And now?"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from memray_eval.benchmarks.templates import parse_braces, parse_dollars
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 from tests.conftest import shipped_samples
-from tests.unit.benchmarks.records import GRAPH, MESSAGES, PLAIN, adapted, asked, sample_of
+from tests.unit.benchmarks.records import GRAPH, MESSAGES, PLAIN, adapted, sample_of, sent
 
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SPOKEN = [("user", "Hi"), ("assistant", "Hello"), ("user", "And now?")]
@@ -108,7 +108,7 @@ def test_mrcr_is_asked_as_messages_or_as_a_transcript() -> None:
     prompt = get_suite("mrcr").prompt(sample, PLAIN)
     assert [message.model_dump() for message in prompt.messages] == MESSAGES
     assert (prompt.is_chat, prompt.max_tokens) == (True, 64 + len("aB3Second poem.") // 2)
-    text = asked(sample, Candidate(name="a", model="m", prompt="transcript"))
+    text = sent(sample, Candidate(name="a", model="m", prompt="transcript"))
     assert text.startswith("User: Write a poem about tapirs\n\nAssistant: First {poem}.")
     assert text.endswith("poem about tapirs.\n\nAssistant:")
     assert turns_of(prompted("mrcr", "4needle")) == SPOKEN[-1:]
@@ -140,7 +140,7 @@ def test_answers_get_the_room_they_need() -> None:
 def test_a_choice_is_asked_for_at_once_or_after_thoughts() -> None:
     sample = sample_of("longbench2")
     thinking = Candidate(name="a", model="m", prompt="cot")
-    first, second = asked(sample), asked(sample, thinking)
+    first, second = sent(sample), sent(sample, thinking)
     before, after = first.split(sample.context or "")
     assert second.startswith(f"{before}{sample.context}")
     assert "Who won?\n\n(A) Ann\n(B) Ben $Q$\n(C) Cy {context}\n(D) Di" in after

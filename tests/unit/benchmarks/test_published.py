@@ -18,9 +18,9 @@ from tests.unit.benchmarks.records import (
     PLAIN,
     RECORDS,
     adapted,
-    asked,
     record,
     sample_of,
+    sent,
 )
 
 SAMPLES: dict[str, dict[str, Any]] = {
@@ -374,7 +374,7 @@ ASKED = ("babilong", "helmet", "infinitebench", "longbench", "lveval", "nolima")
 def test_all_that_varies_comes_after_the_context(suite: str, task: str) -> None:
     options = {"options": ["load", "save", "quit", "draw"]}
     texts = [
-        asked(Sample(id="1", suite=suite, task=task, query=q, context="<C>", metadata=options))
+        sent(Sample(id="1", suite=suite, task=task, query=q, context="<C>", metadata=options))
         for q in ("One?", "Two?")
     ]
     before, after = texts[0].split("<C>")

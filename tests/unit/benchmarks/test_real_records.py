@@ -12,7 +12,7 @@ from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.longbench.suite import TASKS, WORDINGS
 from memray_eval.types import Sample
 from tests.conftest import REPOSITORY
-from tests.unit.benchmarks.records import PLAIN, asked, record, sample_of
+from tests.unit.benchmarks.records import PLAIN, record, sample_of, sent
 
 DATA = REPOSITORY.parent / "shared" / "data"
 LONGBENCH, LONGBENCH2 = DATA / "longbench", DATA / "longbench-v2" / "sample.jsonl"
@@ -37,7 +37,7 @@ def test_every_record_is_a_sample_and_is_asked_whole(suite: str, files: list[Pat
     samples = read(suite, *files)
     assert len({sample.id for sample, _ in samples}) == len(samples) == n
     for sample, raw in samples:
-        _, after = asked(sample).split(raw["context"])
+        _, after = sent(sample).split(raw["context"])
         assert sample.context == raw["context"]
         assert after.count(sample.query) == 1
         assert raw.get("choice_D", "") in after
@@ -59,5 +59,5 @@ def test_templates_render_as_python_would() -> None:
         assert prompt.messages[0].content == template.format(**record("longbench", **changes))
         assert prompt.max_tokens == lengths[task]
     for sample, raw in read("longbench", *LONGBENCH.glob("*.jsonl")):
-        text = asked(sample, templates=str(LONGBENCH))
+        text = sent(sample, templates=str(LONGBENCH))
         assert text == prompts[sample.task].format(**raw)

@@ -12,7 +12,7 @@ import pytest
 from memray_eval.benchmarks import check_prompts, get_suite
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate
-from tests.unit.benchmarks.records import PLAIN, asked, sample_of
+from tests.unit.benchmarks.records import PLAIN, sample_of, sent
 
 PROMPTS, LENGTHS = "dataset2prompt.json", "dataset2maxlen.json"
 FILES = {
@@ -42,10 +42,10 @@ def test_longbenchs_templates_and_lengths_replace_ours(tmp_path: Path) -> None:
     assert set(suite.tasks) == set(prompts)
     report = sample_of("longbench", dataset="gov_report", input="")
     prompt = suite.prompt(report, PLAIN)
-    assert asked(report, templates=path) == "Report:The Harkers built it.\nSummary:"
+    assert sent(report, templates=path) == "Report:The Harkers built it.\nSummary:"
     assert prompt.max_tokens == 512
     dialogue = sample_of("longbench", dataset="samsum", input="Dialogue: hi {context}")
-    assert asked(dialogue, templates=path) == "The Harkers built it.\nDialogue: hi {context}"
+    assert sent(dialogue, templates=path) == "The Harkers built it.\nDialogue: hi {context}"
     plain = suite.prompt(dialogue, PLAIN)
     assert (plain.max_tokens, plain.is_chat, plain.stop) == (7, False, ("\n",))
     assert pickle.loads(pickle.dumps(suite.prompt))(report, PLAIN) == prompt
@@ -69,7 +69,7 @@ def test_infinitebenchs_templates_come_with_the_published_lengths(tmp_path: Path
 
     def text(task: str, query: str, **changes: Any) -> str:
         sample = sample_of("infinitebench", f"{task}.jsonl", input=query, **changes)
-        return asked(sample, templates=path)
+        return sent(sample, templates=path)
 
     assert text("passkey", "{context}?") == "Some {text}. {context}? The pass key is"
     options = {"answer": "quit", "options": ["load", "save", "quit", "draw"]}
@@ -89,7 +89,7 @@ def test_longbench2s_templates_make_the_variants(tmp_path: Path) -> None:
     path = write(tmp_path, at_once="Costs $5.\n$DOC$\n$Q$ $C_A$/$C_B$/$C_C$/$C_D$")
     suite, sample = get_suite("longbench2", path), sample_of("longbench2")
     text = "Costs $5.\nBen won. $C_A$\nWho won? Ann/Ben $Q$/Cy {context}/Di"
-    assert asked(sample, templates=path) == text
+    assert sent(sample, templates=path) == text
     prompt = suite.prompt(sample, PLAIN)
     assert prompt.max_tokens == 128
     assert pickle.loads(pickle.dumps(suite.prompt))(sample, PLAIN) == prompt
@@ -97,7 +97,7 @@ def test_longbench2s_templates_make_the_variants(tmp_path: Path) -> None:
         check_prompts(suite, (THINKING,))
     write(tmp_path, thinking="$DOC$ Think.")
     assert get_suite("longbench2", path).prompts == ("default", "cot")
-    assert asked(sample, THINKING, path) == "Ben won. $C_A$ Think."
+    assert sent(sample, THINKING, path) == "Ben won. $C_A$ Think."
     assert get_suite("longbench2", f"{path}/0shot_cot.txt").prompts == ("cot",)
 
 

@@ -119,10 +119,7 @@ def test_bad_input_is_a_message_and_exit_code_2(
         ((first, f"{tmp_path}/broken"), "manifest.json is not JSON"),
         ((first, f"{tmp_path}/listed"), "manifest.json is not JSON of a run"),
         ((first, damaged), f"the records of {damaged} cannot be read"),
-        (
-            (first, two),
-            f"{two} has several candidates: llama3:8b, small; pick one with",
-        ),
+        ((first, two), f"{two} has several candidates: llama3:8b, small; pick one with"),
         ((first, f"{two}:large"), "no candidate 'large'; there are: llama3:8b, small"),
         ((first, first), "is given twice"),
         ((first, small, "--fail-if", "empathy is bad"), "cannot read the gate 'empathy is bad'"),

@@ -50,4 +50,4 @@ over two lines with `code and more code`! A [link](https://x.org/a.b) ends it
         "an item of a list",
         "With two sentences",
     ]
-    assert [words(one) for one in result] == [2, 7, 4, 5, 3]
+    assert [words(sentence) for sentence in result] == [2, 7, 4, 5, 3]

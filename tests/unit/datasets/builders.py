@@ -37,9 +37,9 @@ def read(path: Path | str, reader: SampleReader = MEMORY, **how: Any) -> ReadDat
     return ReadDataset(result, items_of(result, reader), problems)
 
 
-def items_of(found: Scan, reader: SampleReader = MEMORY) -> list[Any]:
+def items_of(scan: Scan, reader: SampleReader = MEMORY) -> list[Any]:
     read_shard: Any = read_records if reader.has_responses else read_samples
-    return [item for shard in found.shards for item in read_shard(shard, reader)]
+    return [item for shard in scan.shards for item in read_shard(shard, reader)]
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], group: int = 1000) -> Path:

@@ -146,7 +146,7 @@ def in_order(value: Any) -> Any:
     does."""
     if isinstance(value, dict):
         return {key: in_order(value[key]) for key in sorted(value)}
-    return [in_order(each) for each in value] if isinstance(value, list) else value
+    return [in_order(item) for item in value] if isinstance(value, list) else value
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5))
@@ -277,9 +277,9 @@ def test_kill_9_loses_nothing_that_was_put(tmp_path: Path, start: Start) -> None
         # Enough for SQLite to move its log into the file now and then
         printed |= killed_after(writer, 700)
     with closing(CallCache(path)) as cache:
-        found = cache.get(printed)
-    assert set(found) == printed
-    assert {len(call.judgment or "") for call in found.values()} == {8000}
+        verdicts = cache.get(printed)
+    assert set(verdicts) == printed
+    assert {len(call.judgment or "") for call in verdicts.values()} == {8000}
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -347,10 +347,10 @@ def test_a_file_of_an_older_version_is_read_and_written_and_older_ones_go_on_wit
     with closing(sqlite3.connect(tmp_path / "calls")) as old, old:
         old.execute(insert, ["older"])
     for cache in caches:
-        found = cache.get(["old", "new", "older"])
-        assert found["new"] == new
-        assert (found["old"].input_tokens, found["old"].cached_input_tokens) == (5, 0)
-        assert (found["older"].cache_write_tokens, found["older"].served_model) == (0, "")
+        verdicts = cache.get(["old", "new", "older"])
+        assert verdicts["new"] == new
+        assert (verdicts["old"].input_tokens, verdicts["old"].cached_input_tokens) == (5, 0)
+        assert (verdicts["older"].cache_write_tokens, verdicts["older"].served_model) == (0, "")
         cache.close()
 
 
@@ -362,7 +362,7 @@ def test_segments_without_a_prompt_cache_are_as_older_versions_wrote_them(tmp_pa
         plain, cached = stream.read().decode().splitlines()
     assert "cached_input_tokens" not in plain
     assert "cached_input_tokens" in cached
-    assert [call for one in log.load() for call in one.calls] == segment.calls
+    assert [call for segment in log.load() for call in segment.calls] == segment.calls
 
 
 def foreign(path: Path) -> None:
@@ -452,7 +452,7 @@ def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (
             of_a_later_version,
@@ -468,10 +468,10 @@ def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Pa
     ],
 )
 def test_what_cannot_be_used_is_refused_beforehand_with_what_to_do(
-    tmp_path: Path, spoil: Callable[[Path], None], told: str
+    tmp_path: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
     spoil(tmp_path / "calls")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         check_file(tmp_path / "calls")
 
 

@@ -11,9 +11,7 @@ import pytest
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_metrics import CallMetrics, Calls
-from memray_eval.judges.limits.admission import (
-    RunHooks,
-)
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
@@ -33,7 +31,7 @@ def judge_of(
     return scripted_judge(adapter, access, price=Price(1.0, 2.0))
 
 
-async def asked(judge: StructuredJudge, times: int = 1) -> None:
+async def ask(judge: StructuredJudge, times: int = 1) -> None:
     for _ in range(times):
         try:
             await judge.judge(MESSAGES, Rating)
@@ -44,10 +42,10 @@ async def asked(judge: StructuredJudge, times: int = 1) -> None:
 def counted(*outcomes: str | JudgeError) -> Calls:
     """What is told of one verdict for which the judge was asked so often."""
     book = CallMetrics()
-    asyncio.run(asked(judge_of(book, *outcomes)))
-    told = book.drain()["a/b"]
-    assert (told.in_flight, told.waiting) == (0, 0)
-    return told.calls
+    asyncio.run(ask(judge_of(book, *outcomes)))
+    measured = book.drain()["a/b"]
+    assert (measured.in_flight, measured.waiting) == (0, 0)
+    return measured.calls
 
 
 @pytest.mark.parametrize(
@@ -82,7 +80,7 @@ def test_every_call_is_counted_with_its_outcome(
 
 def test_a_verdict_that_was_remembered_is_no_call() -> None:
     book, kept = CallMetrics(), MemoryStore()
-    asyncio.run(asked(judge_of(book, GOOD, calls=kept), times=3))
+    asyncio.run(ask(judge_of(book, GOOD, calls=kept), times=3))
     calls = book.drain()["a/b"].calls
     assert (calls.cached, calls.missed, calls.sent, calls.took) == (2, 1, 1, {1: 1})
 
@@ -106,8 +104,8 @@ def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
         return in_flight
 
     assert asyncio.run(give_up()) == 1
-    told = book.drain()["a/b"]
-    assert (told.in_flight, told.calls.outcomes) == (0, {"abandoned": 1})
+    measured = book.drain()["a/b"]
+    assert (measured.in_flight, measured.calls.outcomes) == (0, {"abandoned": 1})
 
 
 def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
@@ -117,10 +115,7 @@ def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
     assert book.drain() == {}  # nothing yet
     watch.on_sent(is_again=False)
     # In flight: told as long as it is
-    assert (book.drain()["a/b"].calls.sent, book.drain()["a/b"].calls.sent) == (
-        1,
-        0,
-    )
+    assert (book.drain()["a/b"].calls.sent, book.drain()["a/b"].calls.sent) == (1, 0)
     watch.on_ended("ok", CallCost(1, 1), 0.0)
     assert book.drain()["a/b"].in_flight == 0
     assert book.drain() == {}
@@ -145,13 +140,13 @@ def test_a_wait_for_a_slot_is_measured() -> None:
 
     book = CallMetrics(lambda: now[0])
     asyncio.run(one_call())
-    told = book.drain()["a/b"]
-    assert (told.waits_s, told.calls.waited_s, told.waiting) == ((3.0,), 3.0, 0)
+    measured = book.drain()["a/b"]
+    assert (measured.waits_s, measured.calls.waited_s, measured.waiting) == ((3.0,), 3.0, 0)
 
 
 def test_calls_add_up() -> None:
-    one = counted(BAD, GOOD)
-    both = one + counted(Unavailable("500"), Unavailable("500"))
+    first = counted(BAD, GOOD)
+    both = first + counted(Unavailable("500"), Unavailable("500"))
     assert (both.sent, both.retried, both.failed, both.took) == (4, 2, 1, {2: 2})
     assert both.outcomes == {"malformed": 1, "ok": 1, "unavailable": 2}
-    assert one.outcomes == {"malformed": 1, "ok": 1}  # not changed by it
+    assert first.outcomes == {"malformed": 1, "ok": 1}  # not changed by it

@@ -170,11 +170,11 @@ def test_evidence_and_reasons_come_before_what_they_decide(name: str) -> None:
     "name", [name for name in METRICS if METRICS[name].family in ("assistant", "sessions")]
 )
 def test_the_rubric_asks_for_the_fields_in_the_order_of_the_schema(name: str) -> None:
-    told = METRICS[name].prompt(SAMPLE, Response(text="-"))[0].content
+    rubric = METRICS[name].prompt(SAMPLE, Response(text="-"))[0].content
     places = [
         mentions[-1].start()
         for field in METRICS[name].judgment.model_fields
-        if (mentions := [*re.finditer(rf"\b{field}\b", told)])
+        if (mentions := [*re.finditer(rf"\b{field}\b", rubric)])
     ]
     assert places == sorted(places)
     assert len(places) > 2 or name == "groundedness"

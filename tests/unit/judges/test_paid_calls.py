@@ -250,9 +250,9 @@ def test_kill_9_loses_no_call_that_put_has_returned_from(tmp_path: Path) -> None
     assert process.returncode == -signal.SIGKILL
     (tmp_path / "file").unlink()  # its machine is lost
     with opened(SegmentLog(str(tmp_path / "log")), tmp_path / "file") as calls:
-        found = asyncio.run(calls.get(sorted(printed)))
+        stored = asyncio.run(calls.get(sorted(printed)))
     assert len(printed) >= 300
-    assert [call.key if call else None for call in found] == sorted(printed)
+    assert [call.key if call else None for call in stored] == sorted(printed)
 
 
 def written(folder: Path, names: Sequence[str]) -> None:
@@ -285,9 +285,7 @@ class Killed(BaseException):
     """Ends a merge as a kill would: nothing after it happens."""
 
 
-def test_a_kill_between_the_merged_segment_and_the_deletions_loses_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_kill_between_the_merged_segment_and_the_deletions_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     for n_deleted in range(5):
         written(folder, [f"{n_deleted}{key}" for key in "abcd"])
@@ -304,11 +302,11 @@ def test_a_kill_between_the_merged_segment_and_the_deletions_loses_nothing(
 
         log = DyingLog(str(folder))
         segments = list(log.load())
-        found = {call.key: call for segment in segments for call in segment.calls}
+        by_key = {call.key: call for segment in segments for call in segment.calls}
         paths = [segment.path for segment in segments]
         if n_deleted < len(paths):
             with pytest.raises(Killed):
-                log.merge(list(found.values()), paths)
+                log.merge(list(by_key.values()), paths)
         assert set(keys_in(folder)) == before
         assert compacted(folder, tmp_path / f"file{n_deleted}") == 1
         assert keys_in(folder) == sorted(before), "each once again"
@@ -361,8 +359,8 @@ def test_sessions_that_merge_one_folder_at_once_lose_nothing(tmp_path: Path) -> 
         n_looks = 0
         while not ended.is_set():
             log = SegmentLog(str(folder))
-            found = {call.key for segment in log.load() for call in segment.calls}
-            lost.extend(set(kept) - found)
+            keys = {call.key for segment in log.load() for call in segment.calls}
+            lost.extend(set(kept) - keys)
             n_looks += 1
         return n_looks
 
@@ -395,7 +393,7 @@ def test_a_reader_whose_segments_were_merged_lists_again(tmp_path: Path) -> None
             return infos
 
     log = RacedLog(str(folder))
-    assert sorted(call.key for one in log.load() for call in one.calls) == ["a", "b", "c", "d"]
+    assert sorted(call.key for part in log.load() for call in part.calls) == ["a", "b", "c", "d"]
     assert log.n_unreadable == 0
 
 

@@ -129,7 +129,7 @@ def test_a_day_that_no_price_covers_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bands", "told"),
+    ("bands", "message"),
     [
         ("{input_usd: 1}", "input_usd and output_usd belong together"),
         ("{bands: [{above_tokens: 10, input_usd: 1, output_usd: 1}]}", "each once, from 0 on"),
@@ -150,10 +150,10 @@ def test_a_day_that_no_price_covers_has_none() -> None:
         ("{input_usd: -1, output_usd: 1}", "input_usd"),
     ],
 )
-def test_a_table_with_a_gap_is_refused(tmp_path: Path, bands: str, told: str) -> None:
+def test_a_table_with_a_gap_is_refused(tmp_path: Path, bands: str, message: str) -> None:
     path = tmp_path / "judges.yaml"
     path.write_text(f"models: {{openai/mine: {bands}}}")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load_table(str(path))
 
 
@@ -165,7 +165,7 @@ def test_the_tables_price_of_gemini_rises_with_the_year() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usd", "unpriced", "told"),
+    ("usd", "unpriced", "text"),
     [
         (1.5, 0, "$1.5"),
         (0.0, 3, "an unknown sum (3 calls of unknown price)"),
@@ -173,5 +173,5 @@ def test_the_tables_price_of_gemini_rises_with_the_year() -> None:
         (0.25, 3, "at least $0.25 (3 calls of unknown price)"),
     ],
 )
-def test_an_unknown_price_is_no_zero(usd: float | None, unpriced: int, told: str) -> None:
-    assert cost_text(usd, unpriced) == told
+def test_an_unknown_price_is_no_zero(usd: float | None, unpriced: int, text: str) -> None:
+    assert cost_text(usd, unpriced) == text

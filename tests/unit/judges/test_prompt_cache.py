@@ -28,7 +28,7 @@ def prompt(text: str, readers: int = 9, **sections: str) -> JudgePrompt:
 
 
 @pytest.mark.parametrize(
-    ("cache", "asked", "pays_off", "is_first"),
+    ("cache", "prompt", "pays_off", "is_first"),
     [
         (CACHE, prompt("a"), True, True),
         (CACHE, prompt("a", readers=1), False, False),  # nothing is read again
@@ -39,13 +39,13 @@ def prompt(text: str, readers: int = 9, **sections: str) -> JudgePrompt:
     ],
 )
 def test_what_is_shared_comes_first_where_that_pays_off(
-    cache: PromptCache, asked: JudgePrompt, pays_off: bool, is_first: bool
+    cache: PromptCache, prompt: JudgePrompt, pays_off: bool, is_first: bool
 ) -> None:
-    assert (cache.pays_off(asked), cache.puts_shared_first(asked)) == (pays_off, is_first)
+    assert (cache.pays_off(prompt), cache.puts_shared_first(prompt)) == (pays_off, is_first)
 
 
 @pytest.mark.parametrize(
-    ("cache", "told"),
+    ("cache", "text"),
     [
         (PromptCache(), "rubric_first 1"),
         (PromptCache(1024), "rubric_first 1; shared_first 1 from 1024 shared tokens on"),
@@ -53,8 +53,8 @@ def test_what_is_shared_comes_first_where_that_pays_off(
         (PromptCache(layout="shared_first"), "shared_first 1"),
     ],
 )
-def test_a_manifest_says_how_prompts_are_laid_out(cache: PromptCache, told: str) -> None:
-    assert cache.describe() == told
+def test_a_manifest_says_how_prompts_are_laid_out(cache: PromptCache, text: str) -> None:
+    assert cache.describe() == text
     assert "secret" not in repr(cache)
 
 
@@ -144,8 +144,8 @@ def judge_of(
 
 def ask(judge: StructuredJudge, *prompts: JudgePrompt) -> list[Any]:
     async def all_of_them() -> list[Any]:
-        asked = (judge.judge(one, Rating) for one in prompts)
-        gathered = asyncio.gather(*asked, return_exceptions=True)
+        verdicts = (judge.judge(prompt, Rating) for prompt in prompts)
+        gathered = asyncio.gather(*verdicts, return_exceptions=True)
         return list(await asyncio.wait_for(gathered, 5))
 
     return asyncio.run(all_of_them())

@@ -16,9 +16,9 @@ from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret
 def test_a_secret_is_made_once_and_is_nobody_elses_to_read(tmp_path: Path) -> None:
     file = tmp_path / "new" / "calls.sqlite"
     with ThreadPoolExecutor(8) as threads:
-        found = set(threads.map(secret_beside, [str(file)] * 32))
-    assert len(found) == 1
-    assert len(found.pop()) == SECRET_BYTES
+        secrets = set(threads.map(secret_beside, [str(file)] * 32))
+    assert len(secrets) == 1
+    assert len(secrets.pop()) == SECRET_BYTES
     (kept,) = (tmp_path / "new").iterdir()
     assert kept.name == "calls.sqlite.secret"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600

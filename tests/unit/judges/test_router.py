@@ -88,9 +88,9 @@ def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key_else_the_rule
     judges = chosen("auto")
     assert judges["empathy"] == ("rules", f"offline estimate: no key for {GPT4O} or any fallback")
     assert "relevance" not in judges
-    mine = chosen({"empathy": "openai/mine"}, base_urls={"openai": "http://x/v1"})
-    assert mine["empathy"] == ("openai/mine", "as configured")
-    assert mine["memory_utilization"] == (GPT4O, f"fallback: no key for {OPUS}")
+    own = chosen({"empathy": "openai/mine"}, base_urls={"openai": "http://x/v1"})
+    assert own["empathy"] == ("openai/mine", "as configured")
+    assert own["memory_utilization"] == (GPT4O, f"fallback: no key for {OPUS}")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     judges = chosen("auto")
     assert judges["empathy"] == (GPT4O, "preferred")
@@ -420,21 +420,21 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
             "openai/a": {"input_usd": 5, "output_usd": 6},
         }
     )
-    known = load_table(str(table))
-    assert price_of("openai/x", config, known) == Price(3, 4)
-    assert price_of("openai/a", config, known) == Price(5, 6)
-    assert price_of("openai/a", JudgingConfig(), known) == Price(1, 2)
-    assert price_of("openai/b", config, known) is None
-    assert price_of("openai/c", config, known) == FREE
-    assert price_of("openai/never-heard-of", config, known) is None
-    assert price_of("embedded", config, known) == FREE
+    prices = load_table(str(table))
+    assert price_of("openai/x", config, prices) == Price(3, 4)
+    assert price_of("openai/a", config, prices) == Price(5, 6)
+    assert price_of("openai/a", JudgingConfig(), prices) == Price(1, 2)
+    assert price_of("openai/b", config, prices) is None
+    assert price_of("openai/c", config, prices) == FREE
+    assert price_of("openai/never-heard-of", config, prices) is None
+    assert price_of("embedded", config, prices) == FREE
     choices = [
         JudgeAssignment(metric="m", judge="openai/b", why="", others=("openai/x", "rules")),
         JudgeAssignment(metric="n", judge="rules", why=""),
     ]
     with_fallback = config.model_copy(update={"fallbacks": ("openai/b", "openai/z")})
-    assert unpriced(choices, with_fallback, known) == ["openai/b", "openai/z"]
-    assert unpriced(choices[1:], with_fallback, known) == []
+    assert unpriced(choices, with_fallback, prices) == ["openai/b", "openai/z"]
+    assert unpriced(choices[1:], with_fallback, prices) == []
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_a_retired_judge_has_its_successor_from_its_day_on(
     assert (before.judge, before.successions) == ("openai/gpt-4o", ())
     assert before.heirs == {"openai/gpt-4o": ("openai/gpt-6-luna",)}
     assert after.judge == "openai/gpt-6-luna"
-    assert [str(one) for one in after.successions] == [
+    assert [str(succession) for succession in after.successions] == [
         "openai/gpt-4o is off since 2027-01-14: openai/gpt-6-luna judges in its place"
     ]
     assert "in place of openai/gpt-4o, off since 2027-01-14" in str(after)
@@ -542,7 +542,7 @@ def test_two_jurors_with_one_successor_have_one_vote(with_keys: Callable[..., No
     jury = ["openai/gpt-4o", "anthropic/claude-opus-5-5", "openai/gpt-4o-mini"]
     choice = judged_on(OFF_ON, jury)
     assert choice.judges == ("openai/gpt-6-luna", "anthropic/claude-opus-5-5")
-    assert [one.role for one in choice.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
+    assert [item.role for item in choice.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
 
 
 def test_an_heir_of_the_candidates_family_does_not_vote(with_keys: Callable[..., None]) -> None:
@@ -568,17 +568,17 @@ def test_a_resumed_run_keeps_its_judge_until_that_is_gone(with_keys: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("days", "told"),
+    ("days", "messages"),
     [
         (61, []),
         (60, ["retires on 2027-01-14, in 60 days; its successor: openai/gpt-6-luna"]),
         (0, ["is off since 2027-01-14; its successor: openai/gpt-6-luna"]),
     ],
 )
-def test_what_retires_is_told_60_days_before(days: int, told: list[str]) -> None:
+def test_what_retires_is_told_60_days_before(days: int, messages: list[str]) -> None:
     roster = Roster(JudgingConfig(), load_table(None), OFF_ON - timedelta(days))
     lines = roster.retiring_lines(["openai/gpt-4o", "embedded", "openai/gpt-4p"])
-    assert lines == [f"openai/gpt-4o {line}" for line in told]
+    assert lines == [f"openai/gpt-4o {line}" for line in messages]
 
 
 def test_a_judge_that_thinks_has_room_for_it_unless_the_user_says_other() -> None:

@@ -55,39 +55,39 @@ def test_memory_utilization_counts(
 
 
 def test_the_judge_is_shown_all_candidate_keys_and_not_their_roles(sample: Sample) -> None:
-    asked = memory_utilization.prompt(sample, ANSWER)
-    keys = asked[1].content.split("KEYS")[1].split(">")[1].split("<")[0].split()
+    prompt = memory_utilization.prompt(sample, ANSWER)
+    keys = prompt[1].content.split("KEYS")[1].split(">")[1].split("<")[0].split()
     # Age is not in memory
     assert sorted(keys) == ["age", "caffeine_intake", "known_condition", "name", "sleep_hours_avg"]
     roles = {"required_keys": (), "forbidden_keys": ("age", "name"), "neutral_keys": ()}
-    assert memory_utilization.prompt(sample.model_copy(update=roles), ANSWER) == asked
+    assert memory_utilization.prompt(sample.model_copy(update=roles), ANSWER) == prompt
 
 
 def test_a_neutral_key_that_memory_lacks_counts_nowhere_and_is_not_invented(sample: Sample) -> None:
-    asked = sample.model_copy(update={"neutral_keys": ("name", "ferritin_level")})
+    neutral = sample.model_copy(update={"neutral_keys": ("name", "ferritin_level")})
     judgment = cited("sleep_hours_avg", "ferritin_level")
-    assert memory_utilization.verify(judgment, asked, ANSWER).parts == {"invented_keys": 0}
-    assert used(asked, "sleep_hours_avg", "ferritin_level") == used(asked, "sleep_hours_avg")
+    assert memory_utilization.verify(judgment, neutral, ANSWER).parts == {"invented_keys": 0}
+    assert used(neutral, "sleep_hours_avg", "ferritin_level") == used(neutral, "sleep_hours_avg")
 
 
-@pytest.mark.parametrize("said", ["Sleep Hours Avg", "sleep-hours-avg", "SLEEPHOURS_avg"])
+@pytest.mark.parametrize("key", ["Sleep Hours Avg", "sleep-hours-avg", "SLEEPHOURS_avg"])
 def test_a_key_is_known_whatever_its_case_and_what_parts_its_words(
-    sample: Sample, said: str
+    sample: Sample, key: str
 ) -> None:
-    evidence = [KeyCitation(key=said, quote=ANSWER.text[:20])]
-    judgment = cited(said, "sleep_hours_avg", evidence=evidence)
-    found = memory_utilization.verify(judgment, sample, ANSWER)
-    assert isinstance(found.judgment, MemoryUtilizationJudgment)
-    assert found.judgment.cited_keys == ["sleep_hours_avg"]
-    assert (found.parts, found.pieces, found.unverified) == ({"invented_keys": 0}, 1, ())
+    evidence = [KeyCitation(key=key, quote=ANSWER.text[:20])]
+    judgment = cited(key, "sleep_hours_avg", evidence=evidence)
+    verified = memory_utilization.verify(judgment, sample, ANSWER)
+    assert isinstance(verified.judgment, MemoryUtilizationJudgment)
+    assert verified.judgment.cited_keys == ["sleep_hours_avg"]
+    assert (verified.parts, verified.pieces, verified.unverified) == ({"invented_keys": 0}, 1, ())
 
 
 def test_two_keys_that_differ_in_case_alone_are_told_apart_by_their_exact_names() -> None:
     two = Sample(id="s", query="q", memory={"Job": "1", "job": "2"}, required_keys=("job",))
     judgment = cited("job", "JOB")
-    found = memory_utilization.verify(judgment, two, ANSWER)
-    assert isinstance(found.judgment, MemoryUtilizationJudgment)
-    assert (found.judgment.cited_keys, found.parts) == (["job"], {"invented_keys": 1})
+    verified = memory_utilization.verify(judgment, two, ANSWER)
+    assert isinstance(verified.judgment, MemoryUtilizationJudgment)
+    assert (verified.judgment.cited_keys, verified.parts) == (["job"], {"invented_keys": 1})
 
 
 def test_nothing_required_is_full_recall() -> None:

@@ -39,8 +39,8 @@ def test_every_metric_says_what_it_measures_and_names_no_source_of_ours() -> Non
 
 def test_where_it_stands_in_our_sources_is_left_out() -> None:
     first = "How warm it\nis, 1-5: see metrics/x/_y.py. Source: seed 000, metric 3."
-    found = split_docstring(f"{first}\n\nMore. See benchmarks/a/b.py.")
-    assert found == ("How warm it is, 1-5.", "More.")
+    parts = split_docstring(f"{first}\n\nMore. See benchmarks/a/b.py.")
+    assert parts == ("How warm it is, 1-5.", "More.")
 
 
 def test_a_metrics_page_has_its_formula_its_rubric_and_what_its_estimate_is_worth() -> None:
@@ -79,11 +79,11 @@ def test_a_judged_metric_says_what_its_ends_look_like_and_how_far_its_judges_wer
         "date": "2026-11-25",
         "command": "calibrate x",
     }
-    known = MeasuredAgreement.model_validate(entry)
-    monkeypatch.setattr(catalogue, "_all_measured", lambda: (known,))
-    assert (measured_agreement("empathy"), measured_agreement("coherence")) == ([known], [])
+    measured = MeasuredAgreement.model_validate(entry)
+    monkeypatch.setattr(catalogue, "_all_measured", lambda: (measured,))
+    assert (measured_agreement("empathy"), measured_agreement("coherence")) == ([measured], [])
     page = " ".join(" ".join(page_lines(all_metrics()["empathy"])).split())
-    assert f"Judge's agreement with people: {known}" in page
+    assert f"Judge's agreement with people: {measured}" in page
 
 
 def test_what_was_measured_is_of_metrics_and_rubrics_that_there_are() -> None:
@@ -95,8 +95,8 @@ def test_what_was_measured_is_of_metrics_and_rubrics_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("empaty", "did you mean: empathy"), ("xyzzy", "empathy, ")]
+    ("name", "message"), [("empaty", "did you mean: empathy"), ("xyzzy", "empathy, ")]
 )
-def test_a_name_that_is_none_is_told_what_there_is(name: str, said: str) -> None:
+def test_a_name_that_is_none_is_told_what_there_is(name: str, message: str) -> None:
     done = CliRunner().invoke(app, ["list", "metrics", name])
-    assert said in str(done.exception)
+    assert message in str(done.exception)

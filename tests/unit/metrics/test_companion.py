@@ -12,12 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import JudgeError, Refused, Unavailable
-from memray_eval.metric import (
-    JudgedMetric,
-    rubric_digest,
-    score_by_verdict,
-    score_without_judge,
-)
+from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import (
     METRIC_OF,
@@ -26,7 +21,7 @@ from memray_eval.metrics.companion._judgment import (
     CompanionJudgment,
     stated_figures,
 )
-from memray_eval.metrics.companion._metric import (
+from memray_eval.metrics.companion.dimensions import (
     aggregate_overall,
     measure_dimension,
     measure_overall,
@@ -48,8 +43,8 @@ ALONE = CompanionJudgment.model_validate(
 
 
 def metrics() -> list[JudgedMetric]:
-    found = pick(FAMILY)
-    return [metric for metric in found if isinstance(metric, JudgedMetric)]
+    picked = pick(FAMILY)
+    return [metric for metric in picked if isinstance(metric, JudgedMetric)]
 
 
 def verdict(metric: JudgedMetric, judgment: CompanionJudgment) -> Score:
@@ -143,9 +138,9 @@ def test_an_unreadable_verdict_is_an_abstention() -> None:
     ],
 )
 def test_the_seeds_form_is_read(text: str, score: float, why: str) -> None:
-    found = CompanionJudgment.from_text(text)
-    assert found is not None
-    assert (found.overall, found.reasoning, stated_figures(found)) == (score, why, {})
+    judgment = CompanionJudgment.from_text(text)
+    assert judgment is not None
+    assert (judgment.overall, judgment.reasoning, stated_figures(judgment)) == (score, why, {})
 
 
 @pytest.mark.parametrize(
@@ -174,8 +169,8 @@ def test_what_is_no_single_score_within_the_scale_is_not_read(text: str) -> None
 
 @given(st.text())
 def test_any_reply_is_read_or_not(text: str) -> None:
-    found = CompanionJudgment.from_text(text)
-    assert found is None or 0.0 <= found.overall <= 1.0
+    judgment = CompanionJudgment.from_text(text)
+    assert judgment is None or 0.0 <= judgment.overall <= 1.0
 
 
 def test_a_judge_is_told_that_every_figure_is_a_number() -> None:

@@ -101,8 +101,8 @@ def test_an_absent_key_is_cited_only_where_a_value_or_a_state_is_claimed(
     for text in texts:
         for key in ABSENT_KEYS:
             sample = Sample(id="s", query="q", memory={}, forbidden_keys=(key,))
-            found = find_citations(sample, Response(text=text.format(key.replace("_", " "))), {})
-            assert bool(found) is is_claimed, (text, key)
+            cited = find_citations(sample, Response(text=text.format(key.replace("_", " "))), {})
+            assert bool(cited) is is_claimed, (text, key)
 
 
 def test_one_of_several_listed_values_is_a_use_of_their_key() -> None:
@@ -111,8 +111,8 @@ def test_one_of_several_listed_values_is_a_use_of_their_key() -> None:
         query="q",
         memory={"allergies": ["penicillin", "shellfish", "latex"], "pets": ["Rex", "Mia"]},
     )
-    found = find_citations(sample, Response(text="Skip amoxicillin, as it is a penicillin."), {})
-    assert [citation.key for citation in found] == ["allergies"]
+    cited = find_citations(sample, Response(text="Skip amoxicillin, as it is a penicillin."), {})
+    assert [citation.key for citation in cited] == ["allergies"]
 
 
 def test_the_rules_on_sentences_that_two_people_labelled() -> None:
@@ -156,12 +156,12 @@ def test_values_that_stand_in_a_reply_of_another_language_are_found(
 ) -> None:
     memory: dict[str, Any] = {"name": "Jason", "sleep_hours_avg": "5.5", "city": "Lisbon"}
     memory |= {"smoker": True, "condition": condition if is_own_language else "mild anemia"}
-    found = {"name", "sleep_hours_avg"} | ({"condition"} if is_own_language else set())
+    used = {"name", "sleep_hours_avg"} | ({"condition"} if is_own_language else set())
     sample = Sample(
-        id="s", query="q", memory=memory, required_keys=tuple(found), forbidden_keys=("city",)
+        id="s", query="q", memory=memory, required_keys=tuple(used), forbidden_keys=("city",)
     )
     citations = find_citations(sample, Response(text=text), {})
-    assert {citation.key for citation in citations} == found
+    assert {citation.key for citation in citations} == used
     assert estimate_use(sample, text).value == 1.0
 
 
@@ -183,8 +183,8 @@ def test_what_the_rules_cannot_read_is_not_applicable_and_no_zero(text: str) -> 
     assert estimate_use(sample, "Sleep earlier, and drink water.").value == 0.0
     (correctness,) = pick(["semantic_correctness"])
     assert isinstance(correctness, JudgedMetric)
-    asked = Sample(id="s", query="q", answers=("none",), metadata={"unanswerable": True})
-    declined = score_by_rules(correctness, asked, Response(text=text), {}, RULES)
+    unanswerable = Sample(id="s", query="q", answers=("none",), metadata={"unanswerable": True})
+    declined = score_by_rules(correctness, unanswerable, Response(text=text), {}, RULES)
     assert (declined.status, declined.value) == ("not_applicable", None)
 
 

@@ -29,10 +29,10 @@ def score(metric: str, text: str, of: Sample, **response: Any) -> Score:
 
 def summary(metric: str, scores: list[Score]):  # type: ignore[no-untyped-def]
     columns = {
-        part: np.array([one.parts.get(part, 0.0) for one in scores])
+        part: np.array([score.parts.get(part, 0.0) for score in scores])
         for part in FAMILY[metric].columns
     }
-    columns["value"] = np.array([one.value for one in scores])
+    columns["value"] = np.array([score.value for score in scores])
     return summarise(
         FAMILY[metric],
         MetricColumns("m", Counter(scored=len(scores)), Counter(computed=len(scores)), columns),
@@ -40,8 +40,8 @@ def summary(metric: str, scores: list[Score]):  # type: ignore[no-untyped-def]
 
 
 def test_instruction_quality_carries_its_subscores() -> None:
-    found = score("instruction_quality", "Hey what is up?", sample())
-    assert (found.value, found.parts["word_count"], found.parts["word_count/n"]) == (70.0, 25, 1)
+    scored = score("instruction_quality", "Hey what is up?", sample())
+    assert (scored.value, scored.parts["word_count"], scored.parts["word_count/n"]) == (70.0, 25, 1)
     assert (
         score("instruction_quality", "Hello there friend", sample(), finish_reason="length").value
         == 80.0
@@ -65,13 +65,13 @@ def test_the_mean_of_a_check_leaves_out_responses_without_it() -> None:
         score("instruction_quality", "Hey what is up?", sample()),
         score("instruction_quality", "{}", sample(prompt_type="navigation")),
     ]
-    found = summary("instruction_quality", scores)
-    assert found.macro["word_count"] == 62.5
-    assert found.macro["json_validity"] == 100
-    assert found.macro["answer_present"] is None
-    assert found.extras["excellent"] == pytest.approx(1 / 3)
-    assert sum(found.extras.values()) == pytest.approx(1)
-    assert any("Production-ready" in line for line in metric_lines(found))
+    summed = summary("instruction_quality", scores)
+    assert summed.macro["word_count"] == 62.5
+    assert summed.macro["json_validity"] == 100
+    assert summed.macro["answer_present"] is None
+    assert summed.extras["excellent"] == pytest.approx(1 / 3)
+    assert sum(summed.extras.values()) == pytest.approx(1)
+    assert any("Production-ready" in line for line in metric_lines(summed))
 
 
 def test_constraints_are_counted_as_by_ifeval() -> None:
@@ -81,13 +81,13 @@ def test_constraints_are_counted_as_by_ifeval() -> None:
         score("constraints_followed", "Sure, yes!\nHi there", two),  # loose: without its first line
         score("constraints_followed", "one, two three", two),
     ]
-    assert [one.value for one in scores] == [1.0, 0.0, 0.0]
-    found = summary("constraints_followed", scores)
-    assert found.macro == {
+    assert [score.value for score in scores] == [1.0, 0.0, 0.0]
+    summed = summary("constraints_followed", scores)
+    assert summed.macro == {
         "prompt_strict": pytest.approx(1 / 3),
         "prompt_loose": pytest.approx(2 / 3),
     }
-    assert found.micro == {
+    assert summed.micro == {
         "instruction_strict": pytest.approx(2 / 6),
         "instruction_loose": pytest.approx(4 / 6),
     }
@@ -102,10 +102,10 @@ def test_constraints_are_counted_as_by_ifeval() -> None:
 
 
 def test_expected_answers() -> None:
-    asked = sample(query="Which? A) x B) y", answers=["B"])
-    assert score("exact_match", "B, as I said", asked).value == 1.0
+    question = sample(query="Which? A) x B) y", answers=["B"])
+    assert score("exact_match", "B, as I said", question).value == 1.0
     assert score("answer_f1", "in Lisbon", sample(answers=["Lisbon"])).value == pytest.approx(2 / 3)
-    assert score("exact_match", "", asked).value == 0.0
+    assert score("exact_match", "", question).value == 0.0
     assert {score(name, "x", sample()).status for name in ("exact_match", "answer_f1")} == {
         "not_applicable"
     }

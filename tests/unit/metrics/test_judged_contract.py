@@ -81,8 +81,8 @@ def out_of_scale(field: str, *figures: float) -> tuple[dict[str, Any], ...]:
     return tuple({field: figure} for figure in figures)
 
 
-def clash(one: str, other: str) -> dict[str, str]:
-    return {"statement1": one, "statement2": other, "explanation": "both"}
+def clash(first: str, other: str) -> dict[str, str]:
+    return {"statement1": first, "statement2": other, "explanation": "both"}
 
 
 COMPANION = {
@@ -476,12 +476,12 @@ def test_a_verdict_none_of_whose_evidence_is_found_is_no_score(name: str) -> Non
         assert score.parts == {EVIDENCE: n, UNVERIFIED: n}
         return
     assert (score.status, score.value, score.cost_usd) == ("abstained", None, 0.1)
-    told = (
+    start = (
         "the one piece of evidence that the judge gave cannot"
         if n == 1
         else f"none of the {n} pieces of evidence that the judge gave can"
     )
-    assert f"{told} be found in {case.source}: {unverified[0]!r}" in (score.error or "")
+    assert f"{start} be found in {case.source}: {unverified[0]!r}" in (score.error or "")
 
 
 @pytest.mark.parametrize("text", ["", " \n\t "])

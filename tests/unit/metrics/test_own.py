@@ -38,7 +38,7 @@ tone = judge_metric("tone", rubric="tone.md", sees=["query", "memory", "response
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def own_file(tmp_path: Path) -> Path:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "words.py").write_text("SLEEP = 'sleep'\n")
@@ -55,8 +55,8 @@ def config(metrics: list[Any], **more: Any) -> RunConfig:
     )
 
 
-def test_a_function_in_a_file_is_a_metric(mine: Path) -> None:
-    names, own = find_own_metrics([f"{mine}:sleepy", "politeness"])
+def test_a_function_in_a_file_is_a_metric(own_file: Path) -> None:
+    names, own = find_own_metrics([f"{own_file}:sleepy", "politeness"])
     assert names == ("sleepy", "politeness")
     sleepy, _ = pick(names, MetricOptions(own=own))
     assert isinstance(sleepy, ComputedMetric)
@@ -64,8 +64,8 @@ def test_a_function_in_a_file_is_a_metric(mine: Path) -> None:
     assert score_by_code(sleepy, SAMPLE, Response(text="Hello.")).value == 0.0
 
 
-def test_a_file_alone_stands_for_all_that_it_defines(mine: Path) -> None:
-    names, own = find_own_metrics([str(mine)])
+def test_a_file_alone_stands_for_all_that_it_defines(own_file: Path) -> None:
+    names, own = find_own_metrics([str(own_file)])
     assert names == ("length", "tone")
     length, tone = pick(names, MetricOptions(own=own))
     assert (length.name, length.scale, length.family) == ("length", (0, 1000), "own")
@@ -76,31 +76,31 @@ def test_a_file_alone_stands_for_all_that_it_defines(mine: Path) -> None:
     assert "<HISTORY" not in data.content
 
 
-def test_workers_without_the_files_have_the_same_metrics(mine: Path) -> None:
+def test_workers_without_the_files_have_the_same_metrics(own_file: Path) -> None:
     """The text travels, with what it imports and the rubric beside it."""
-    names, own = find_own_metrics([str(mine), f"{mine}:sleepy"])
+    names, own = find_own_metrics([str(own_file), f"{own_file}:sleepy"])
     before = [
         rubric_digest(m) for m in pick(names, MetricOptions(own=own)) if isinstance(m, JudgedMetric)
     ]
     carried = MetricOptions.model_validate_json(MetricOptions(own=own).model_dump_json())
-    shutil.rmtree(mine.parent)
+    shutil.rmtree(own_file.parent)
     load_own_file.cache_clear()
-    there = pick(names, carried)
-    assert [one.name for one in there] == ["length", "tone", "sleepy"]
-    assert [rubric_digest(one) for one in there if isinstance(one, JudgedMetric)] == before
-    assert score_by_code(there[2], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
+    again = pick(names, carried)
+    assert [metric.name for metric in again] == ["length", "tone", "sleepy"]
+    assert [rubric_digest(metric) for metric in again if isinstance(metric, JudgedMetric)] == before
+    assert score_by_code(again[2], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
 
 
-def test_the_digest_changes_with_the_file_and_with_what_it_imports(mine: Path) -> None:
-    spec = resolve(config([f"{mine}:sleepy"]))
+def test_the_digest_changes_with_the_file_and_with_what_it_imports(own_file: Path) -> None:
+    spec = resolve(config([f"{own_file}:sleepy"]))
     first = own_code_of(spec)
-    assert own_code_of(resolve(config([f"{mine}:sleepy"]))) == first
-    (mine.parent / "words.py").write_text("SLEEP = 'rest'\n")
-    assert own_code_of(resolve(config([f"{mine}:sleepy"]))) != first
+    assert own_code_of(resolve(config([f"{own_file}:sleepy"]))) == first
+    (own_file.parent / "words.py").write_text("SLEEP = 'rest'\n")
+    assert own_code_of(resolve(config([f"{own_file}:sleepy"]))) != first
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "told"),
+    ("text", "name", "message"),
     [
         ("def f(:\n", ":f", r"my_metrics\.py, line 1: not valid Python"),
         ("x = 1\nimport nothing_there\n", ":x", r"my_metrics\.py, line 2: cannot be imported"),
@@ -117,11 +117,11 @@ def test_the_digest_changes_with_the_file_and_with_what_it_imports(mine: Path) -
     ],
 )
 def test_what_cannot_be_imported_says_file_and_line(
-    tmp_path: Path, text: str, name: str, told: str
+    tmp_path: Path, text: str, name: str, message: str
 ) -> None:
     path = tmp_path / "my_metrics.py"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         find_own_metrics([f"{path}{name}"])
 
 
@@ -150,8 +150,8 @@ def test_a_value_that_is_no_score_is_an_error_of_its_unit(returned: Any) -> None
 
 def test_choices_count_in_even_steps_from_the_worst_to_the_best() -> None:
     metric = judge_metric("fit", rubric="How well?", choices=["no", "partly", "yes"])
-    made = metric.judgment.model_validate({"reason": "r", "choice": "partly"})
-    assert metric.measure(made, SAMPLE, ASLEEP).value == 0.5
+    judgment = metric.judgment.model_validate({"reason": "r", "choice": "partly"})
+    assert metric.measure(judgment, SAMPLE, ASLEEP).value == 0.5
     assert metric.measure(metric.on_empty(SAMPLE), SAMPLE, ASLEEP).value == 0.0
     with pytest.raises(ValidationError):
         metric.judgment.model_validate({"reason": "r", "choice": "maybe"})
@@ -178,7 +178,7 @@ def test_a_rubric_in_a_job_is_a_metric_and_its_paths_are_the_jobs(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ({"name": "a b", "rubric": "r"}, "pattern"),
         ({"name": "t", "rubric": "r", "sees": ["query"]}, "not shown the response"),
@@ -188,8 +188,8 @@ def test_a_rubric_in_a_job_is_a_metric_and_its_paths_are_the_jobs(tmp_path: Path
         ({"name": "t", "rubric": "r", "choices": ["a", "a"]}, "given once"),
     ],
 )
-def test_a_rubric_that_does_not_fit_is_refused(entry: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_a_rubric_that_does_not_fit_is_refused(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         config([entry])
 
 
@@ -206,29 +206,29 @@ def test_built_in_metrics_win_and_it_is_told(tmp_path: Path) -> None:
     assert spec.metrics[0] is all_metrics()["politeness"]
 
 
-def test_included_files_give_names(mine: Path) -> None:
-    spec = resolve(config(["length"], include=[str(mine)]))
+def test_included_files_give_names(own_file: Path) -> None:
+    spec = resolve(config(["length"], include=[str(own_file)]))
     assert [metric.name for metric in spec.metrics] == ["length"]
     with pytest.raises(ConfigError, match=r"no metric 'lenght'; there are: .*length, tone"):
-        resolve(config(["lenght"], include=[str(mine)]))
+        resolve(config(["lenght"], include=[str(own_file)]))
 
 
-def test_the_package_of_a_job_has_the_files(mine: Path, tmp_path: Path) -> None:
+def test_the_package_of_a_job_has_the_files(own_file: Path, tmp_path: Path) -> None:
     data = tmp_path / "d.jsonl"
     data.write_text('{"id": "a", "query": "q"}\n')
-    made = make_package(
+    package = make_package(
         config(
-            [f"{mine}:sleepy", {"name": "t", "rubric": str(mine.parent / "tone.md")}],
-            include=[str(mine)],
+            [f"{own_file}:sleepy", {"name": "t", "rubric": str(own_file.parent / "tone.md")}],
+            include=[str(own_file)],
             dataset=str(data),
             out="s3://bucket/results",
         ),
         "r",
         {},
     )
-    archive = zipfile.ZipFile(io.BytesIO(made.data))
+    archive = zipfile.ZipFile(io.BytesIO(package.data))
     archive.extractall(tmp_path / "there")
-    shutil.rmtree(mine.parent)
+    shutil.rmtree(own_file.parent)
     load_own_file.cache_clear()
     sent = load_config(tmp_path / "there" / "job.yaml")
     spec = resolve(sent.model_copy(update={"dataset": str(data)}))
@@ -268,8 +268,8 @@ def test_own_metrics_are_data() -> None:
     assert hash(own) == hash(OwnMetric.model_validate_json(own.model_dump_json()))
 
 
-def test_a_file_is_read_with_what_it_imports_from_its_folder(mine: Path) -> None:
-    assert [name for name, _ in read_own_file(str(mine)).sources] == [
+def test_a_file_is_read_with_what_it_imports_from_its_folder(own_file: Path) -> None:
+    assert [name for name, _ in read_own_file(str(own_file)).sources] == [
         "my_metrics.py",
         "tone.md",
         "words.py",

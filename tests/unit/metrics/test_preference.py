@@ -43,12 +43,12 @@ class Says:
     name = "a/b"
 
     def __init__(self, preferred: str) -> None:
-        self.preferred, self.asked = preferred, list[Sequence[Message]]()
+        self.preferred, self.seen = preferred, list[Sequence[Message]]()
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.asked.append(messages)
-        said = {"evidence": ["go AWAY"], "reason": "-", "preferred": self.preferred}
-        return Verdict(judgment=judgment.model_validate(said), judge=self.name)
+        self.seen.append(messages)
+        filled = {"evidence": ["go AWAY"], "reason": "-", "preferred": self.preferred}
+        return Verdict(judgment=judgment.model_validate(filled), judge=self.name)
 
 
 def pair_record(*unanswered: Unanswered, text: str = "Rest.", **sample: object) -> Record:
@@ -70,14 +70,14 @@ def score(record: Record, judge: Says, metric: JudgedMetric = METRIC) -> Score:
     return judged.scores[0]
 
 
-@pytest.mark.parametrize(("said", "value"), [("first", 1.0), ("tie", 0.5), ("second", 0.0)])
-def test_the_value_is_that_of_the_answer_shown_first(said: str, value: float) -> None:
-    found = score(pair_record(), Says(said))
-    assert (found.status, found.value) == ("scored", value)
-    assert found.parts == {
-        "first": said == "first",
-        "tie": said == "tie",
-        "second": said == "second",
+@pytest.mark.parametrize(("preferred", "value"), [("first", 1.0), ("tie", 0.5), ("second", 0.0)])
+def test_the_value_is_that_of_the_answer_shown_first(preferred: str, value: float) -> None:
+    scored = score(pair_record(), Says(preferred))
+    assert (scored.status, scored.value) == ("scored", value)
+    assert scored.parts == {
+        "first": preferred == "first",
+        "tie": preferred == "tie",
+        "second": preferred == "second",
         EVIDENCE: 1,
         UNVERIFIED: 0,
     }
@@ -86,7 +86,7 @@ def test_the_value_is_that_of_the_answer_shown_first(said: str, value: float) ->
 def test_the_judge_sees_both_answers_and_no_name() -> None:
     judge = Says("first")
     score(pair_record(memory={"job": "nurse"}, answers=["sleep"]), judge)
-    ((system, data),) = judge.asked
+    ((system, data),) = judge.seen
     shown = dict(SECTION.findall(data.content))
     assert shown == {
         "MEMORY": "job: nurse",
@@ -98,18 +98,18 @@ def test_the_judge_sees_both_answers_and_no_name() -> None:
     assert "SECRET" not in system.content + data.content
     bare = Says("first")
     score(pair_record(), bare)
-    assert dict(SECTION.findall(bare.asked[0][1].content)).keys() == {"QUERY", "FIRST", "SECOND"}
-    assert bare.asked[0][0] == system
+    assert dict(SECTION.findall(bare.seen[0][1].content)).keys() == {"QUERY", "FIRST", "SECOND"}
+    assert bare.seen[0][0] == system
 
 
 @pytest.mark.parametrize("text", ["", "Rest."])
 def test_a_pair_without_an_answer_is_not_judged_and_says_whose(text: str) -> None:
     judge = Says("second")
     missing = Unanswered(candidate="ada", kind="error", why="time-out")
-    found = score(pair_record(missing, text=text), judge)
-    assert (found.status, found.value) == ("not_applicable", None)
-    assert found.error == "no answer to compare: ada: error time-out"
-    assert judge.asked == []
+    scored = score(pair_record(missing, text=text), judge)
+    assert (scored.status, scored.value) == ("not_applicable", None)
+    assert scored.error == "no answer to compare: ada: error time-out"
+    assert judge.seen == []
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_a_pair_without_an_answer_is_not_judged_and_says_whose(text: str) -> Non
 def test_what_is_no_pair_is_not_judged(metadata: dict[str, object], status: str) -> None:
     record = pair_record()
     other = record.sample.model_copy(update={"metadata": metadata})
-    found = score(record.model_copy(update={"sample": other}), Says("first"))
-    assert found.status == status
+    scored = score(record.model_copy(update={"sample": other}), Says("first"))
+    assert scored.status == status
 
 
 @pytest.mark.parametrize("wrong", [{"preferred": "both"}, {"preferred": "FIRST"}, {"reason": 3}])
@@ -135,7 +135,7 @@ def test_a_rubric_of_one_s_own_compares_too() -> None:
     assert isinstance(own, JudgedMetric)
     judge = Says("second")
     assert score(pair_record(), judge, own).value == 0.0
-    ((system, data),) = judge.asked
+    ((system, data),) = judge.seen
     assert "Which answer is warmer?" in system.content
     assert dict(SECTION.findall(data.content)).keys() == {"QUERY", "FIRST", "SECOND"}
     again = RubricMetric.model_validate(json.loads(LENIENT.model_dump_json()))

@@ -57,5 +57,5 @@ def test_no_rubric_has_changed_without_its_version() -> None:
 
 
 def test_what_is_asked_of_a_type_of_question_has_not_drifted() -> None:
-    told = repr(sorted((*CRITERIA.items(), *KINDS.items()), key=repr)).encode()
-    assert hashlib.blake2b(told, digest_size=8).hexdigest() == "37ddf128c0ae0a0d"
+    texts = repr(sorted((*CRITERIA.items(), *KINDS.items()), key=repr)).encode()
+    assert hashlib.blake2b(texts, digest_size=8).hexdigest() == "37ddf128c0ae0a0d"

@@ -29,7 +29,7 @@ from memray_eval.types import Response, Sample
 A_SI = ["2", "两个", "二"]  # seed 001's example: how many people are called 阿四?
 
 
-def asked(*answers: str, task: str = "", **metadata: Any) -> Sample:
+def qa(*answers: str, task: str = "", **metadata: Any) -> Sample:
     return Sample(id="s", query="Which one?", answers=answers, task=task, metadata=metadata)
 
 
@@ -38,12 +38,12 @@ def verdict(judgment: dict[str, Any], sample: Sample | None = None) -> float | N
         json.dumps({"answer": "y", "reasoning": "r", "confidence": 0.9} | judgment)
     )
     return score_by_verdict(
-        METRIC, sample or asked("x"), Response(text="y"), Verdict(judgment=filled, judge="j")
+        METRIC, sample or qa("x"), Response(text="y"), Verdict(judgment=filled, judge="j")
     ).value
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("word", "value"),
     [
         ("CORRECT", 1.0),
         ("INCORRECT", 0.0),
@@ -52,12 +52,12 @@ def verdict(judgment: dict[str, Any], sample: Sample | None = None) -> float | N
         ("\tCorrect ", 1.0),
     ],
 )
-def test_a_verdict_is_read_as_a_whole(said: str, value: float) -> None:
-    assert verdict({"verdict": said}) == value
+def test_a_verdict_is_read_as_a_whole(word: str, value: float) -> None:
+    assert verdict({"verdict": word}) == value
 
 
 @pytest.mark.parametrize(
-    "said",
+    "word",
     [
         "NOT CORRECT",
         "CORRECT INCORRECT",
@@ -70,9 +70,9 @@ def test_a_verdict_is_read_as_a_whole(said: str, value: float) -> None:
         None,
     ],
 )
-def test_what_only_holds_a_verdict_is_none(said: Any) -> None:
+def test_what_only_holds_a_verdict_is_none(word: Any) -> None:
     with pytest.raises(ValidationError):
-        verdict({"verdict": said})
+        verdict({"verdict": word})
 
 
 def section(sample: Sample, text: str = "y") -> str:
@@ -80,19 +80,17 @@ def section(sample: Sample, text: str = "y") -> str:
 
 
 def test_the_judge_is_shown_the_reference_and_how_much_of_it_is_wanted() -> None:
-    assert '\n["2", "两个", "二"]\n</ACCEPTED_ANSWERS' in section(asked(*A_SI))
-    assert "\nParis\n</ACCEPTED_ANSWERS" in section(asked("Paris"))
-    assert '\n["11", "22"]\n</REQUIRED_ANSWERS' in section(
-        asked("11", "22", task="niah_multivalue")
-    )
-    assert "\n1, 2, 3\n</REQUIRED_LIST" in section(asked("1", "2", "3", label=[1, 2, 3]))
-    assert "\nA. red\nB. blue\n</OPTIONS" in section(asked("B", options=["red", "blue"]))
-    assert "<OPTIONS" not in section(asked("B"))
+    assert '\n["2", "两个", "二"]\n</ACCEPTED_ANSWERS' in section(qa(*A_SI))
+    assert "\nParis\n</ACCEPTED_ANSWERS" in section(qa("Paris"))
+    assert '\n["11", "22"]\n</REQUIRED_ANSWERS' in section(qa("11", "22", task="niah_multivalue"))
+    assert "\n1, 2, 3\n</REQUIRED_LIST" in section(qa("1", "2", "3", label=[1, 2, 3]))
+    assert "\nA. red\nB. blue\n</OPTIONS" in section(qa("B", options=["red", "blue"]))
+    assert "<OPTIONS" not in section(qa("B"))
 
 
 def test_a_very_long_response_is_read_from_both_ends() -> None:
     text = "start " + "x" * 500_000 + " end"
-    shown = section(asked("y" * 100_000), text)
+    shown = section(qa("y" * 100_000), text)
     assert len(shown) < 2 * READ_CHARS + 1_000
     assert "start x" in shown
     assert "x end" in shown
@@ -102,7 +100,7 @@ def test_a_very_long_response_is_read_from_both_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "response", "given_"),
+    ("answers", "response", "right"),
     [
         (["Paris"], "The capital is Paris.", True),
         (["Paris"], "parisian", False),
@@ -142,13 +140,13 @@ def test_a_very_long_response_is_read_from_both_ends() -> None:
     ],
 )
 def test_the_rules_find_whole_words_and_numbers(
-    answers: list[str], response: str, given_: bool
+    answers: list[str], response: str, right: bool
 ) -> None:
-    assert is_given(asked(*answers), response) is given_
+    assert is_given(qa(*answers), response) is right
 
 
 @pytest.mark.parametrize(
-    ("answers", "response", "given_"),
+    ("answers", "response", "right"),
     [
         (["2"], "two people", True),
         (["2"], "二人", True),
@@ -194,16 +192,16 @@ def test_the_rules_find_whole_words_and_numbers(
     ],
 )
 def test_the_rules_know_numbers_in_words_and_numerals(
-    answers: list[str], response: str, given_: bool
+    answers: list[str], response: str, right: bool
 ) -> None:
-    assert is_given(asked(*answers), response) is given_
+    assert is_given(qa(*answers), response) is right
 
 
 CAPITAL, CHINESE_CAPITAL = "What is the capital of Japan?", "日本的首都是哪里？"
 
 
 @pytest.mark.parametrize(
-    ("answer", "response", "given_", "query"),
+    ("answer", "response", "right", "query"),
     [
         ("Tokyo", "Definitely not Tokyo.", False, CAPITAL),
         ("Tokyo", "It isn't Tokyo but Kyoto.", False, CAPITAL),
@@ -239,12 +237,12 @@ CAPITAL, CHINESE_CAPITAL = "What is the capital of Japan?", "日本的首都是�
         ("the largest", "one of the largest, if not the largest", True, "How large is it?"),
     ],
 )
-def test_what_is_denied_is_not_given(answer: str, response: str, given_: bool, query: str) -> None:
-    assert is_given(Sample(id="s", query=query, answers=(answer,)), response) is given_
+def test_what_is_denied_is_not_given(answer: str, response: str, right: bool, query: str) -> None:
+    assert is_given(Sample(id="s", query=query, answers=(answer,)), response) is right
 
 
 @pytest.mark.parametrize(
-    ("answer", "response", "given_"),
+    ("answer", "response", "right"),
     [
         ("B", "The answer is not B.", False),
         ("B", "Definitely not B.", False),
@@ -255,8 +253,8 @@ def test_what_is_denied_is_not_given(answer: str, response: str, given_: bool, q
         ("B", "(A) is wrong; (B)", True),
     ],
 )
-def test_an_option_that_is_denied_is_not_chosen(answer: str, response: str, given_: bool) -> None:
-    assert is_given(asked(answer, options=["fog", "mutiny", "illness", "ice"]), response) is given_
+def test_an_option_that_is_denied_is_not_chosen(answer: str, response: str, right: bool) -> None:
+    assert is_given(qa(answer, options=["fog", "mutiny", "illness", "ice"]), response) is right
 
 
 @pytest.mark.parametrize(
@@ -295,18 +293,17 @@ def test_english_number_words(text: str, digits: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "piece",
-    "one |two hundred and |not tokyo |一|二十|9|9万|point five |2nd |第二".split("|"),
+    "piece", "one |two hundred and |not tokyo |一|二十|9|9万|point five |2nd |第二".split("|")
 )
 def test_a_long_response_of_anything_is_read_in_linear_time(piece: str) -> None:
     """Quadratic time would be minutes here."""
     text = piece * (100_000 // len(piece))
     for answers in (["tokyo"], ["7"], ["the third"]):
-        assert is_given(asked(*answers), text) is False
+        assert is_given(qa(*answers), text) is False
 
 
 @pytest.mark.parametrize(
-    ("answer", "response", "given_"),
+    ("answer", "response", "right"),
     [
         ("B", "B", True),
         ("B", "B.", True),
@@ -324,9 +321,9 @@ def test_a_long_response_of_anything_is_read_in_linear_time(piece: str) -> None:
     ],
 )
 def test_the_rules_know_options_by_letter_and_by_text(
-    answer: str, response: str, given_: bool
+    answer: str, response: str, right: bool
 ) -> None:
-    assert is_given(asked(answer, options=["fog", "mutiny", "illness", "ice"]), response) is given_
+    assert is_given(qa(answer, options=["fog", "mutiny", "illness", "ice"]), response) is right
 
 
 def test_options_are_found_wherever_a_benchmark_has_them() -> None:
@@ -336,13 +333,13 @@ def test_options_are_found_wherever_a_benchmark_has_them() -> None:
         {"choices": expected},
         {"choice_A": "x", "choice_B": "y"},
     ):
-        assert options(asked("A", **metadata)) == expected
-    assert options(asked("A")) == {}
-    assert options(asked("A", options="none")) == {}
+        assert options(qa("A", **metadata)) == expected
+    assert options(qa("A")) == {}
+    assert options(qa("A", options="none")) == {}
 
 
 @pytest.mark.parametrize(
-    ("response", "given_"),
+    ("response", "right"),
     [
         ("3, 15, 7", True),
         ("Start 9: 3 15 7.", True),
@@ -352,18 +349,18 @@ def test_options_are_found_wherever_a_benchmark_has_them() -> None:
         ("3 1 5 7", False),
     ],
 )
-def test_a_list_of_numbers_is_one_answer(response: str, given_: bool) -> None:
-    assert is_given(asked("3", "15", "7", label=[3, 15, 7]), response) is given_
+def test_a_list_of_numbers_is_one_answer(response: str, right: bool) -> None:
+    assert is_given(qa("3", "15", "7", label=[3, 15, 7]), response) is right
 
 
 def test_some_tasks_ask_for_every_answer() -> None:
-    for sample in (asked("11", "22", task="vt"), asked("11", "22", answers="all")):
+    for sample in (qa("11", "22", task="vt"), qa("11", "22", answers="all")):
         assert reference(sample).kind == "all"
         assert is_given(sample, "22 and 11")
         assert not is_given(sample, "11")
-    assert reference(asked("11", task="vt")).kind == "any"
-    assert reference(asked("a", "b", label=["a", "b"])).kind == "any"
-    assert reference(asked("a", label=[True])).kind == "any"
+    assert reference(qa("11", task="vt")).kind == "any"
+    assert reference(qa("a", "b", label=["a", "b"])).kind == "any"
+    assert reference(qa("a", label=[True])).kind == "any"
 
 
 NUMBERS = st.integers(min_value=0, max_value=10**12)
@@ -376,16 +373,16 @@ CHINESE = st.text(alphabet="天地玄黄宇宙洪荒", min_size=1, max_size=6)
 @given(NUMBERS, WORDS, WORDS)
 def test_a_number_is_found_in_any_sentence(number: int, before: str, after: str) -> None:
     for written in (str(number), f"{number:,}"):
-        assert is_given(asked(str(number)), f"{before} {written}, {after}.")
-        assert is_given(asked(str(number)), f"天地{written}玄黄")
+        assert is_given(qa(str(number)), f"{before} {written}, {after}.")
+        assert is_given(qa(str(number)), f"天地{written}玄黄")
 
 
 @given(NUMBERS, st.integers(min_value=0, max_value=9))
 def test_a_number_with_a_digit_more_is_another(number: int, digit: int) -> None:
     for other in (f"{number}{digit}", f"{digit}{number}"):
-        assert not is_given(asked(str(number)), f"It is {other}.")
-        assert not is_given(asked(str(number)), f"是{other}个")
-        assert not is_given(asked(str(number)), f"{other}.25")
+        assert not is_given(qa(str(number)), f"It is {other}.")
+        assert not is_given(qa(str(number)), f"是{other}个")
+        assert not is_given(qa(str(number)), f"{other}.25")
 
 
 @given(
@@ -396,23 +393,23 @@ def test_a_number_with_a_digit_more_is_another(number: int, digit: int) -> None:
 def test_words_are_found_whatever_the_case_and_what_stands_around(
     answer: list[str], around: list[str], case: str
 ) -> None:
-    said = getattr(" ".join(answer), case)()
-    assert is_given(asked(" ".join(answer)), f"{' '.join(around)} **{said}**! {' '.join(around)}")
-    glued = f"z{said}z"
-    assert not is_given(asked(" ".join(answer)), glued)
+    cased = getattr(" ".join(answer), case)()
+    assert is_given(qa(" ".join(answer)), f"{' '.join(around)} **{cased}**! {' '.join(around)}")
+    glued = f"z{cased}z"
+    assert not is_given(qa(" ".join(answer)), glued)
 
 
 @given(CHINESE, CHINESE, CHINESE)
 def test_chinese_is_found_by_characters(answer: str, before: str, after: str) -> None:
-    assert is_given(asked(answer), f"{before}{answer}{after}。")
-    assert is_given(asked(answer), before) == (answer in before)
+    assert is_given(qa(answer), f"{before}{answer}{after}。")
+    assert is_given(qa(answer), before) == (answer in before)
 
 
 @given(st.text(max_size=80), st.text(max_size=30))
 def test_no_text_breaks_the_rules_and_an_answer_gives_itself(response: str, answer: str) -> None:
-    is_given(asked(answer or "x"), response)
+    is_given(qa(answer or "x"), response)
     if tokens(answer) and not (len(answer.strip()) == 1 and answer.strip() in "ABCDEFGHIJ"):
-        assert is_given(asked(answer), answer)
+        assert is_given(qa(answer), answer)
 
 
 @pytest.mark.parametrize(
@@ -420,5 +417,5 @@ def test_no_text_breaks_the_rules_and_an_answer_gives_itself(response: str, answ
     [(" paris\n", 1.0), ("PARIS", 1.0), ("Lutetia", 1.0), ("It is Paris", 0.0), ("Paris.", 0.0)],
 )
 def test_the_fallback_of_seed_001_compares_to_the_letter(text: str, value: float) -> None:
-    judgment = string_match(asked("Paris", "Lutetia"), Response(text=text))
-    assert METRIC.measure(judgment, asked("Paris"), Response(text=text)).value == value
+    judgment = string_match(qa("Paris", "Lutetia"), Response(text=text))
+    assert METRIC.measure(judgment, qa("Paris"), Response(text=text)).value == value

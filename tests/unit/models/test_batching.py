@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from memray_eval.models.batching import Batcher
+from memray_eval.execution.services import Batcher
 
 
 def test_what_comes_while_a_batch_is_on_its_way_is_the_next() -> None:

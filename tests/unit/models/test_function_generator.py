@@ -15,7 +15,7 @@ PROMPT = Prompt(messages=(Message(role="user", content="q"),))
 
 
 @pytest.mark.parametrize(
-    ("said", "cause"),
+    ("returned", "cause"),
     [
         ("Bergen", None),
         (" ", "empty"),
@@ -24,10 +24,10 @@ PROMPT = Prompt(messages=(Message(role="user", content="q"),))
         (Response(text="", refusal="I cannot."), "refusal"),
     ],
 )
-def test_why_a_function_gave_no_answer(said: Any, cause: str | None) -> None:
+def test_why_a_function_gave_no_answer(returned: Any, cause: str | None) -> None:
     class Code:
         def load(self) -> Any:
-            return lambda messages: said
+            return lambda messages: returned
 
     candidate = Candidate(name="c", model="mine/f", backend="code")
 

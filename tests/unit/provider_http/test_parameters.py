@@ -42,8 +42,8 @@ SENT = {
 }
 
 
-def refusal(said: Any, status: int = 400) -> JudgeError:
-    return Edge("https://api.test/v1").refusal(status, None, json.dumps(said).encode())
+def refusal(body: Any, status: int = 400) -> JudgeError:
+    return Edge("https://api.test/v1").refusal(status, None, json.dumps(body).encode())
 
 
 def openai(message: str, param: str | None = None, code: str | None = None) -> JudgeError:
@@ -303,12 +303,12 @@ def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
         server, book = Server(refused, form, seed), LocalParameters()
         workers = [ParameterNegotiator("m at host", book) for _ in range(3)]
 
-        async def one(worker: ParameterNegotiator) -> dict[str, Any]:
+        async def call(worker: ParameterNegotiator) -> dict[str, Any]:
             return await worker.ask(
                 ASKED, signature_of(ASKED), lambda attempt: server.ask(ASKED, attempt)
             )
 
-        answers = await asyncio.gather(*(one(worker) for worker in workers for _ in range(8)))
+        answers = await asyncio.gather(*(call(worker) for worker in workers for _ in range(8)))
         kept = {name: ASKED[name] for name in NAMES if name not in refused}
         if "max_tokens" in refused:
             kept["max_completion_tokens"] = ASKED["max_tokens"]
@@ -343,38 +343,38 @@ def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
 
 
 def test_a_run_says_once_what_it_leaves_out_and_keeps_it_for_the_next_session() -> None:
-    said: list[str] = []
-    book = ParameterBook(said.append)
-    asked = signature_of(ASKED)
-    assert book.take(Step("m at host", asked, "a", "asks")).finds_out
-    assert not book.take(Step("m at host", asked, "b", "asks")).may_go
-    book.take(Step("m at host", asked, "a", "refused", {"temperature": ""}))
+    messages: list[str] = []
+    book = ParameterBook(messages.append)
+    usual = signature_of(ASKED)
+    assert book.take(Step("m at host", usual, "a", "asks")).finds_out
+    assert not book.take(Step("m at host", usual, "b", "asks")).may_go
+    book.take(Step("m at host", usual, "a", "refused", {"temperature": ""}))
     assert not book.take(
-        Step("m at host", asked, "b", "asks")
+        Step("m at host", usual, "b", "asks")
     ).may_go  # the finder goes on by itself
-    book.take(Step("m at host", asked, "a", "refused", {"temperature": ""}))
-    book.take(Step("m at host", asked, "a", "taken"))
-    known = book.take(Step("m at host", asked, "b", "asks"))
-    assert (known.changes, known.may_go, known.finds_out) == ({"temperature": ""}, True, False)
-    assert len(said) == 1
-    assert "temperature" in said[0]
-    again = ParameterBook(said.append)
+    book.take(Step("m at host", usual, "a", "refused", {"temperature": ""}))
+    book.take(Step("m at host", usual, "a", "taken"))
+    step = book.take(Step("m at host", usual, "b", "asks"))
+    assert (step.changes, step.may_go, step.finds_out) == ({"temperature": ""}, True, False)
+    assert len(messages) == 1
+    assert "temperature" in messages[0]
+    again = ParameterBook(messages.append)
     again.restore(book.known())
-    assert again.take(Step("m at host", asked, "c", "asks")).changes == {"temperature": ""}
-    assert len(said) == 1
+    assert again.take(Step("m at host", usual, "c", "asks")).changes == {"temperature": ""}
+    assert len(messages) == 1
 
 
 def test_nobody_waits_for_a_first_answer_that_does_not_come() -> None:
     now = [0.0]
     book = ParameterBook(lambda line: None, lambda: now[0])
-    asked = signature_of(ASKED)
-    assert book.take(Step("m", asked, "a", "asks")).finds_out
+    usual = signature_of(ASKED)
+    assert book.take(Step("m", usual, "a", "asks")).finds_out
     now[0] = HOLD_S - 1
-    assert not book.take(Step("m", asked, "b", "asks")).may_go
+    assert not book.take(Step("m", usual, "b", "asks")).may_go
     now[0] = HOLD_S + 1
-    assert book.take(Step("m", asked, "b", "asks")).may_go
-    book.take(Step("m", asked, "a", "failed"))  # it failed in another way: the next one finds out
-    assert book.take(Step("m", asked, "c", "asks")).finds_out
+    assert book.take(Step("m", usual, "b", "asks")).may_go
+    book.take(Step("m", usual, "a", "failed"))  # it failed in another way: the next one finds out
+    assert book.take(Step("m", usual, "c", "asks")).finds_out
 
 
 def test_calls_with_fewer_parameters_need_no_proof_of_their_own() -> None:
@@ -383,8 +383,8 @@ def test_calls_with_fewer_parameters_need_no_proof_of_their_own() -> None:
     fewer = {name: value for name, value in ASKED.items() if name != "stop"}
     longer = {**ASKED, "max_tokens": 4096}
     warmer = {**ASKED, "temperature": 1.0}
-    found = [
-        book.take(Step("m", signature_of(one), "a", "asks")).finds_out
-        for one in (fewer, longer, warmer)
+    needed = [
+        book.take(Step("m", signature_of(parameters), "a", "asks")).finds_out
+        for parameters in (fewer, longer, warmer)
     ]
-    assert found == [False, False, True]
+    assert needed == [False, False, True]

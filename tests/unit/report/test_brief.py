@@ -22,12 +22,7 @@ from memray_eval.metrics import all_metrics
 from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.brief import render_brief
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import (
-    Cause,
-    Record,
-    Score,
-    Summary,
-)
+from memray_eval.types import Cause, Record, Score, Summary
 from tests.build import build_record, build_sample, build_score
 from tests.runs import candidates, full_summary, write_summarised
 
@@ -55,8 +50,7 @@ def records(n: int, n_claims: int | None = None) -> Iterator[Record]:
                 scored("memory_utilization", f1, tp=tp, fp=fp, fn=fn),
                 scored("groundedness", grounded / claims if claims else 1.0, "rules", **counts),
                 scored(
-                    "coherence",
-                    chance.randint(3, 5) if name == "better" else chance.randint(1, 3),
+                    "coherence", chance.randint(3, 5) if name == "better" else chance.randint(1, 3)
                 ),
             )
             yield build_record(sample, "Sleep.", *scores, candidate=name)

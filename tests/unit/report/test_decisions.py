@@ -116,7 +116,7 @@ def test_quality_levels(score: float, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict", "reason"),
+    ("scenario", "verdict", "reason"),
     [
         (means(0.7), "deploy", "average 0.7000 is 0.7 or more"),
         (means(0.6999999999), "deploy", "average 0.7000 is 0.7 or more"),  # float error
@@ -136,11 +136,11 @@ def test_quality_levels(score: float, name: str) -> None:
         (means(0.3, appropriateness=None), "needs_revision", "average 0.3000 is below 0.6"),
     ],
 )
-def test_the_guideline_in_one_scenario(found: ScenarioMeans, verdict: str, reason: str) -> None:
-    one, *_, every = decide(with_all(found))
-    assert (one.scenario, every.scenario) == ("basic", "")
-    assert one.verdict == every.verdict == verdict
-    assert any(each.startswith(reason) for each in one.reasons)
+def test_the_guideline_in_one_scenario(scenario: ScenarioMeans, verdict: str, reason: str) -> None:
+    first, *_, every = decide(with_all(scenario))
+    assert (first.scenario, every.scenario) == ("basic", "")
+    assert first.verdict == every.verdict == verdict
+    assert any(line.startswith(reason) for line in first.reasons)
 
 
 def test_deploying_takes_every_scenario() -> None:
@@ -159,9 +159,9 @@ def test_over_all_scenarios_a_metric_counts_by_its_mean_and_a_gap_leaves_it_open
     assert decide(with_all(means(None, "basic"), high))[-1].verdict == "undecided"
 
 
-@pytest.mark.parametrize("one", [means(0.9), means(0.3), means(None)])
-def test_there_is_no_verdict_over_scenarios_that_were_not_run(one: ScenarioMeans) -> None:
-    *_, every = decide([one, means(0.9, "(no scenario)"), means(0.9, "small_talk")])
+@pytest.mark.parametrize("scenario", [means(0.9), means(0.3), means(None)])
+def test_there_is_no_verdict_over_scenarios_that_were_not_run(scenario: ScenarioMeans) -> None:
+    *_, every = decide([scenario, means(0.9, "(no scenario)"), means(0.9, "small_talk")])
     assert (every.verdict, every.n_scenarios) == ("undecided", 2)
     assert every.reasons == (
         "2 of 6 scenarios were run: no verdict over all; not run: emotional_support, "

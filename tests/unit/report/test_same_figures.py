@@ -20,12 +20,7 @@ from memray_eval.report.exports import export_evaluation
 from memray_eval.report.html.page import render_html
 from memray_eval.report.long_table import write_csv, write_parquet
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import (
-    Record,
-    Response,
-    Score,
-    Summary,
-)
+from memray_eval.types import Record, Response, Score, Summary
 from tests.build import build_record, build_sample
 from tests.unit.report.page import Page
 from tests.unit.report.test_brief import finished, scored

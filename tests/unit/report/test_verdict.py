@@ -91,8 +91,8 @@ def test_units_are_split_by_any_key_of_the_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "said"), [("row", "200 groups, more than the 50"), ("colour", "no unit names it")]
+    ("by", "message"), [("row", "200 groups, more than the 50"), ("colour", "no unit names it")]
 )
-def test_a_split_that_is_none_is_told(tmp_path: Path, by: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_split_that_is_none_is_told(tmp_path: Path, by: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         compared(tmp_path, planted, by)

@@ -27,8 +27,7 @@ from memray_eval.report.view.parquet_parts import list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_list import OpenedRuns, UnknownRun
 from memray_eval.report.view.run_rows import RunReader, RunRow
-from memray_eval.results.holder_watch import HolderWatch
-from memray_eval.results.latest import holds_runs
+from memray_eval.results.lookup import HolderWatch, holds_runs
 from memray_eval.results.run_folder import SPENDING, RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import candidates, hostile_records, plain_records, record, write_run
@@ -308,12 +307,12 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("told", DAMAGED)
-def test_a_damaged_run_is_a_row_that_says_what_is_wrong(tmp_path: Path, told: str) -> None:
+@pytest.mark.parametrize("message", DAMAGED)
+def test_a_damaged_run_is_a_row_that_says_what_is_wrong(tmp_path: Path, message: str) -> None:
     folder = write_run(tmp_path / "runs" / "bad", plain_records(3), 3)
     folder.write_manifest(manifest("finished"))
     write_run(tmp_path / "runs" / "good", plain_records(3), 3)
-    for name, content in DAMAGED[told].items():
+    for name, content in DAMAGED[message].items():
         path = tmp_path / "runs" / "bad" / name
         if content is None:
             path.unlink()
@@ -321,7 +320,7 @@ def test_a_damaged_run_is_a_row_that_says_what_is_wrong(tmp_path: Path, told: st
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
     rows = RunList(str(tmp_path / "runs")).rows()
     assert rows["good"].status == "finished"
-    assert (rows["bad"].status, told in rows["bad"].note) == ("damaged", True), rows["bad"].note
+    assert (rows["bad"].status, message in rows["bad"].note) == ("damaged", True), rows["bad"].note
     assert str(tmp_path) not in rows["bad"].note
 
 
@@ -337,8 +336,8 @@ def test_any_manifest_makes_a_row(tmp_path: Path) -> None:
 
     @settings(max_examples=80)
     @given(st.dictionaries(st.sampled_from(fields), whole))
-    def makes_a_row(found: dict[str, Any]) -> None:
-        folder.write_manifest(found)
+    def makes_a_row(manifest: dict[str, Any]) -> None:
+        folder.write_manifest(manifest)
         assert RunReader(folder.path).read() is not None
 
     makes_a_row()

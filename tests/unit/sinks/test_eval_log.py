@@ -24,26 +24,26 @@ def read(path: Path) -> dict[str, Any]:
         return {name: json.loads(log.read(name)) for name in log.namelist()}
 
 
-def logs_of(folder: RunFolder, place: Path) -> list[Path]:
-    InspectSink(str(place)).send(folder)
-    return sorted(place.glob("*.eval"))
+def logs_of(folder: RunFolder, target: Path) -> list[Path]:
+    InspectSink(str(target)).send(folder)
+    return sorted(target.glob("*.eval"))
 
 
 def test_every_unit_is_a_sample_of_its_candidate_s_log(tmp_path: Path) -> None:
     records = list(plain_records(12))
     folder = write_run(tmp_path / "run", records, 12)
     logs = logs_of(folder, tmp_path / "logs")
-    names = {one.candidate.name for one in records}
+    names = {record.candidate.name for record in records}
     assert len(logs) == len(names)
     seen = []
     for log in map(read, logs):
         header, summaries = log.pop("header.json"), log.pop("summaries.json")
         samples = list(log.values())
         assert header["eval"]["metadata"]["candidate"] in names
-        assert [one["uuid"] for one in summaries] == [one["uuid"] for one in samples]
-        assert set(log) == {f"samples/{one['id']}_epoch_1.json" for one in samples}
-        seen += [one["uuid"] for one in samples]
-    assert sorted(seen) == sorted(one.unit_id for one in records)
+        assert [summary["uuid"] for summary in summaries] == [sample["uuid"] for sample in samples]
+        assert set(log) == {f"samples/{sample['id']}_epoch_1.json" for sample in samples}
+        seen += [sample["uuid"] for sample in samples]
+    assert sorted(seen) == sorted(record.unit_id for record in records)
 
 
 def test_each_of_several_answers_is_an_epoch_of_its_sample(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_hostile_texts_are_only_texts(tmp_path: Path) -> None:
         for name, sample in read(log).items()
         if name.startswith("samples/")
     ]
-    told = {one["output"]["completion"] for one in samples}
-    assert told == {one.response.text for one in hostile_records() if one.response}
+    texts = {sample["output"]["completion"] for sample in samples}
+    assert texts == {record.response.text for record in hostile_records() if record.response}
 
 
 def test_a_log_is_replaced_whole_or_not_at_all(
@@ -102,30 +102,30 @@ def test_a_sample_has_the_conversation_the_answer_and_its_scores(record: Record)
         Score(metric="safety", status="abstained", judge="openai/j"),
         Score(metric="relevance", status="not_applicable"),
     )
-    made = make_sample(
+    logged = make_sample(
         to_row(record.model_copy(update={"sample": sample, "response": response, "scores": scores}))
     )
-    assert [one["role"] for one in made["messages"]] == ["user", "user", "assistant"]
-    assert made["target"] == ["yes", "sure"]
-    assert made["output"]["choices"][0]["stop_reason"] == "max_tokens"
-    assert made["output"]["choices"][0]["message"]["content"][0]["reasoning"] == "Hm."
-    assert made["model_usage"]["small-model"]["total_tokens"] == 9
-    assert set(made["scores"]) == {"empathy", "safety"}
-    assert made["scores"]["empathy"]["metadata"]["is_estimate"] is True
-    assert math.isnan(made["scores"]["safety"]["value"])
-    assert made["scores"]["safety"]["reason"] == "abstained"
-    assert "error" not in made
+    assert [message["role"] for message in logged["messages"]] == ["user", "user", "assistant"]
+    assert logged["target"] == ["yes", "sure"]
+    assert logged["output"]["choices"][0]["stop_reason"] == "max_tokens"
+    assert logged["output"]["choices"][0]["message"]["content"][0]["reasoning"] == "Hm."
+    assert logged["model_usage"]["small-model"]["total_tokens"] == 9
+    assert set(logged["scores"]) == {"empathy", "safety"}
+    assert logged["scores"]["empathy"]["metadata"]["is_estimate"] is True
+    assert math.isnan(logged["scores"]["safety"]["value"])
+    assert logged["scores"]["safety"]["reason"] == "abstained"
+    assert "error" not in logged
 
 
 def test_a_unit_s_error_is_the_sample_s(record: Record) -> None:
     unanswered = record.model_copy(update={"response": Response(error="ServerGone: it is gone")})
-    made = make_sample(to_row(unanswered))
-    assert made["error"]["message"] == "ServerGone: it is gone"
-    assert (made["messages"][-1]["role"], made["output"]["choices"]) == ("user", [])
+    logged = make_sample(to_row(unanswered))
+    assert logged["error"]["message"] == "ServerGone: it is gone"
+    assert (logged["messages"][-1]["role"], logged["output"]["choices"]) == ("user", [])
     failed = Score(metric="empathy", status="error", error="Throttled: no")
-    made = make_sample(to_row(record.model_copy(update={"scores": (failed,)})))
-    assert made["error"]["message"] == "empathy: Throttled: no"
-    assert made["scores"]["empathy"]["explanation"] == "Throttled: no"
+    logged = make_sample(to_row(record.model_copy(update={"scores": (failed,)})))
+    assert logged["error"]["message"] == "empathy: Throttled: no"
+    assert logged["scores"]["empathy"]["explanation"] == "Throttled: no"
 
 
 def test_a_judgment_that_is_no_json_stays_a_text(record: Record) -> None:
@@ -138,12 +138,12 @@ def test_a_judgment_that_is_no_json_stays_a_text(record: Record) -> None:
 def test_a_candidate_s_name_is_no_path(tmp_path: Path, name: str) -> None:
     folder = write_run(tmp_path / "run", plain_records(1), 1)
     summary, manifest = folder.read_summary(), folder.read_manifest()
-    made = file_name(summary, manifest, name)
-    assert made.startswith("2026-11-22T00-00-00Z_memory_")
-    assert made.count("_") == 3
-    assert Path(made).name == made
-    assert len(made) < 255
-    assert made != file_name(summary, manifest, f"{name}.")
+    written_name = file_name(summary, manifest, name)
+    assert written_name.startswith("2026-11-22T00-00-00Z_memory_")
+    assert written_name.count("_") == 3
+    assert Path(written_name).name == written_name
+    assert len(written_name) < 255
+    assert written_name != file_name(summary, manifest, f"{name}.")
 
 
 @pytest.mark.heavy
@@ -162,8 +162,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
 def test_half_a_character_in_a_judgment_is_written(tmp_path: Path, record: Record) -> None:
     judgment = r'{"explanation": "half \ud83d", "score": 1}'
     score = Score(metric="m", status="scored", value=1.0, judge="j", judgment=judgment)
-    told = record.model_copy(update={"scores": (score,)})
-    folder = write_run(tmp_path / "run", [told], 1)
+    broken = record.model_copy(update={"scores": (score,)})
+    folder = write_run(tmp_path / "run", [broken], 1)
     (log,) = logs_of(folder, tmp_path / "logs")
     sample = read(log)["samples/T001_epoch_1.json"]
     assert sample["scores"]["m"]["metadata"]["judgment"]["explanation"] == "half \ud83d"

@@ -15,12 +15,12 @@ KEY = re.compile(r"[/\w.\- :]*")  # of MLflow's own validation
 
 def test_each_metric_has_its_figure_its_interval_and_its_n() -> None:
     summary = full_summary(12, candidates(1))
-    found = figures(summary, by_candidate=False)
+    logged = figures(summary, by_candidate=False)
     for metric in summary.metrics:
-        assert found[metric.metric] == metric.figure.value
-        assert found[f"{metric.metric}.n"] == metric.n_scored
-        assert found.get(f"{metric.metric}.low") == metric.figure.low
-    assert found["run.n_units"] == 12.0
+        assert logged[metric.metric] == metric.figure.value
+        assert logged[f"{metric.metric}.n"] == metric.n_scored
+        assert logged.get(f"{metric.metric}.low") == metric.figure.low
+    assert logged["run.n_units"] == 12.0
 
 
 def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none() -> None:
@@ -30,9 +30,9 @@ def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none() 
     )
     nothing = odd.figure.model_copy(update={"value": None, "low": None, "high": None})
     odd = odd.model_copy(update={"figure": nothing, "n_scored": 0, "n_estimated": 0})
-    found = figures(summary.model_copy(update={"metrics": (odd,)}), by_candidate=True)
-    assert [key for key in found if odd.metric in key] == [f"{odd.metric}/org_model_é_1.n"]
-    assert all(KEY.fullmatch(key) for key in found)
+    logged = figures(summary.model_copy(update={"metrics": (odd,)}), by_candidate=True)
+    assert [key for key in logged if odd.metric in key] == [f"{odd.metric}/org_model_é_1.n"]
+    assert all(KEY.fullmatch(key) for key in logged)
 
 
 @pytest.mark.parametrize("key", ["../../etc", "a//b", "a/../b", "/a", "x" * 1000])

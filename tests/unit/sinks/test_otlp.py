@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from memray_eval.errors import ConfigError
-from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp import make_events, make_request, make_resource
 from memray_eval.sinks.otlp_address import find_address
+from memray_eval.sinks.sending import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.types import Record, Score
 from tests.unit.sinks.rows import to_row
 
@@ -56,7 +56,7 @@ def test_what_has_no_value_says_why(record: Record) -> None:
     assert "error.type" not in first
     assert (second["error.type"], second["error.message"]) == ("Throttled", failed.error)
     assert third["error.type"] == "_OTHER"
-    assert not any("gen_ai.evaluation.score.value" in one for one in (first, second, third))
+    assert not any("gen_ai.evaluation.score.value" in event for event in (first, second, third))
 
 
 def test_a_score_after_an_error_has_another_id_than_the_error(record: Record) -> None:
@@ -80,7 +80,7 @@ def test_a_request_holds_the_types_of_values(record: Record) -> None:
     resource = make_resource("run-1", {})
     request = make_request(list(make_events(row, "run-1")), resource)
     (log,) = request.resource_logs[0].scope_logs[0].log_records
-    held = {one.key: one.value for one in log.attributes}
+    held = {attribute.key: attribute.value for attribute in log.attributes}
     assert log.event_name == "gen_ai.evaluation.result"
     assert held["gen_ai.evaluation.score.value"].double_value == math.pi
     assert held["memray_eval.is_estimate"].bool_value is True
@@ -92,7 +92,7 @@ def test_the_environment_names_the_service() -> None:
         "OTEL_SERVICE_NAME": "nightly",
         "OTEL_RESOURCE_ATTRIBUTES": "team=memory%20team, service.name=other,",
     }
-    held = {one.key: one.value.string_value for one in make_resource("r", environ).attributes}
+    held = {item.key: item.value.string_value for item in make_resource("r", environ).attributes}
     assert (held["service.name"], held["team"]) == ("nightly", "memory team")
     assert held["memray_eval.run_id"] == "r"
 
@@ -154,7 +154,7 @@ def test_headers_come_from_the_environment_and_are_shown_nowhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "environ", "told"),
+    ("endpoint", "environ", "message"),
     [
         ("localhost:4318", {}, "needs an HTTP address"),
         ("http://[half", {}, "needs an HTTP address"),
@@ -165,7 +165,7 @@ def test_headers_come_from_the_environment_and_are_shown_nowhere() -> None:
     ],
 )
 def test_what_is_no_address_is_told(
-    endpoint: str | None, environ: dict[str, str], told: str
+    endpoint: str | None, environ: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         find_address(endpoint, environ)

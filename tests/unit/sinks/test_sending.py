@@ -51,15 +51,15 @@ def test_a_sink_that_fails_is_a_note_and_the_others_send(
     before = folder.read_summary().notes
     failed, sent = send(monkeypatch, folder, otlp=SinkError("nobody\nanswers."), inspect=None)
     assert (failed.error, sent.error, sent.n_sent) == ("nobody answers", None, 3)
-    told = (
+    note = (
         "the sink otlp (http://localhost:4318/v1/logs) has not got all of this run: nobody "
         f"answers. `memray-eval send {folder.path}` tries again."
     )
-    assert folder.read_summary().notes == (*before, told)
-    assert told[:60] in folder.read_log("summary.txt").decode()
+    assert folder.read_summary().notes == (*before, note)
+    assert note[:60] in folder.read_log("summary.txt").decode()
     assert failed.line is None
     assert sent.line == f"Sent to inspect ({folder.path}/inspect): 3 scores in its logs."
-    (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    (warning,) = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
     assert "sink otlp" in warning.getMessage()
     assert warning.exc_info is not None
 

@@ -33,10 +33,10 @@ class FakeJudge:
 
     def __init__(self, outcome: BaseModel | Exception, name: str = "fake/judge") -> None:
         self.outcome, self.name = outcome, name
-        self.asked: list[Sequence[Message]] = []
+        self.seen: list[Sequence[Message]] = []
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.asked.append(messages)
+        self.seen.append(messages)
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return Verdict(judgment=self.outcome, judge=self.name, cost_usd=0.5)
@@ -68,9 +68,9 @@ def test_a_task_may_have_a_judge_of_its_own_or_none() -> None:
         "semantic_correctness/passkey": [own],
         "semantic_correctness/vt": [],
     }
-    told = [score(judges, task=task).judge for task in ("", "hotpotqa", "passkey", "vt")]
-    assert told == ["fake/judge", "fake/judge", "own/judge", "rules"]
-    assert (len(usual.asked), len(own.asked)) == (2, 1)
+    names = [score(judges, task=task).judge for task in ("", "hotpotqa", "passkey", "vt")]
+    assert names == ["fake/judge", "fake/judge", "own/judge", "rules"]
+    assert (len(usual.seen), len(own.seen)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_without_a_judge_and_an_estimate_a_metric_is_not_applicable(
     sample: Sample, response: str | None, status: str
 ) -> None:
     answer = Response(error="gone") if response is None else response
-    (found,) = judge_metrics(build_record(sample, answer), pick(["empathy"]), {}).scores
-    assert (found.status, found.value, found.judge) == (status, None, "")
-    assert found.error == ("generation failed: gone" if response is None else NEEDS_JUDGE)
+    (scored,) = judge_metrics(build_record(sample, answer), pick(["empathy"]), {}).scores
+    assert (scored.status, scored.value, scored.judge) == (status, None, "")
+    assert scored.error == ("generation failed: gone" if response is None else NEEDS_JUDGE)
 
 
 def test_an_empty_response_is_no_estimate_where_a_judge_would_have_judged() -> None:
-    asked = score({"semantic_correctness": [FakeJudge(RIGHT)]}, text=" ")
-    assert (asked.judge, asked.value, asked.is_estimate) == ("rules (empty response)", 0.0, False)
+    empty = score({"semantic_correctness": [FakeJudge(RIGHT)]}, text=" ")
+    assert (empty.judge, empty.value, empty.is_estimate) == ("rules (empty response)", 0.0, False)
     assert score({}, text=" ").is_estimate
 
 
@@ -110,7 +110,7 @@ def test_a_task_may_have_a_rubric_of_its_own() -> None:
     }
     for task in ("hotpotqa", "passkey"):
         score({"semantic_correctness": [judge]}, task=task, rubrics=rubrics)
-    usual, own = (messages[0].content for messages in judge.asked)
+    usual, own = (messages[0].content for messages in judge.seen)
     assert usual.endswith("Mind the units.")
     assert own.endswith("Mind the digits.")
 
@@ -130,10 +130,10 @@ ERRORS = [Unavailable("down"), Malformed("no JSON"), Refused("I will not"), Judg
 def test_what_stands_in_for_a_verdict_names_itself_and_keeps_the_failure(
     error: JudgeError, way: Any, text: str, value: float
 ) -> None:
-    found = score({"semantic_correctness": [FakeJudge(failing(error))]}, text, on_failure=way)
-    assert (found.status, found.value, found.judge) == ("scored", value, way)
-    assert found.error == f"{type(error).__name__}: {error}"
-    assert (found.usage.input_tokens, found.cost_usd) == (7, 0.25)
+    scored = score({"semantic_correctness": [FakeJudge(failing(error))]}, text, on_failure=way)
+    assert (scored.status, scored.value, scored.judge) == ("scored", value, way)
+    assert scored.error == f"{type(error).__name__}: {error}"
+    assert (scored.usage.input_tokens, scored.cost_usd) == (7, 0.25)
 
 
 def test_one_juror_who_was_heard_is_enough() -> None:
@@ -142,11 +142,11 @@ def test_one_juror_who_was_heard_is_enough() -> None:
         FakeJudge(RIGHT),
         FakeJudge(failing(Refused("no"))),
     ]
-    found = score({"semantic_correctness": jury}, "wrong", on_failure="zero")
-    assert (found.value, found.judge, found.cost_usd) == (1.0, "fake/judge", 1.0)
+    scored = score({"semantic_correctness": jury}, "wrong", on_failure="zero")
+    assert (scored.value, scored.judge, scored.cost_usd) == (1.0, "fake/judge", 1.0)
     silent = [FakeJudge(failing(Unavailable("down"))), FakeJudge(failing(Refused("no")))]
-    found = score({"semantic_correctness": silent}, on_failure="zero")
-    assert (found.value, found.judge, found.cost_usd) == (0.0, "zero", 0.5)
+    scored = score({"semantic_correctness": silent}, on_failure="zero")
+    assert (scored.value, scored.judge, scored.cost_usd) == (0.0, "zero", 0.5)
 
 
 @pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough")])
@@ -157,10 +157,10 @@ def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
 
 def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
     judges = {"empathy": [FakeJudge(failing(Unavailable("down")))]}
-    (found,) = asyncio.run(
+    (scored,) = asyncio.run(
         judge_record(record, pick(["empathy"]), judges, JudgingOptions(on_failure="zero"))
     ).scores
-    assert (found.status, found.value) == ("error", None)
+    assert (scored.status, scored.value) == ("error", None)
 
 
 def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
@@ -173,11 +173,11 @@ def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
         response=Response(text="half", error="cut"),
     )
     judges = {"semantic_correctness": [judge]}
-    (found,) = asyncio.run(
+    (scored,) = asyncio.run(
         judge_record(failed, METRICS, judges, JudgingOptions(on_failure="zero"))
     ).scores
-    assert (found.status, found.error) == ("error", "generation failed: cut")
-    assert not judge.asked
+    assert (scored.status, scored.error) == ("error", "generation failed: cut")
+    assert not judge.seen
 
 
 def test_it_is_scored_in_the_judge_stage_with_or_without_a_judge() -> None:
@@ -198,10 +198,10 @@ def readers_of(
     )
     jury = [FakeJudge(RIGHT) for _ in range(n_jurors)]
     options = JudgingOptions(siblings={"c": siblings})
-    asked = prompts_of_record(record, pick(names), {name: jury for name in names}, options)
+    prompts = prompts_of_record(record, pick(names), {name: jury for name in names}, options)
     return {
-        name: {prompt.readers for _, prompts in each for prompt in prompts}  # type: ignore[union-attr, attr-defined]
-        for name, each in asked.items()
+        name: {prompt.readers for _, prompts in prompt for prompt in prompts}  # type: ignore[union-attr, attr-defined]
+        for name, prompt in prompts.items()
     }
 
 
@@ -234,5 +234,5 @@ def test_a_prompt_is_the_same_whatever_is_scored_already() -> None:
             scores=scores,
         )
         asyncio.run(judge_record(record, pick(names), {name: [judge] for name in names}))
-    assert len(judge.asked) == 3
-    assert {prompt.readers for prompt in judge.asked} == {2}  # type: ignore[attr-defined]
+    assert len(judge.seen) == 3
+    assert {prompt.readers for prompt in judge.seen} == {2}  # type: ignore[attr-defined]

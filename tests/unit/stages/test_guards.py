@@ -137,7 +137,7 @@ def test_texts_of_an_embedded_metric_and_of_an_estimate(record: Record, texts: A
 def test_a_text_that_breaks_the_embedder_costs_its_record_alone(record: Record) -> None:
     odd = record.model_copy(update={"response": Response(text="an odd answer")})
     out = asyncio.run(embed_records([record, odd, record], [RELEVANCE], Embedder()))
-    assert [one.scores[0].status for one in out] == ["scored", "error", "scored"]
+    assert [record.scores[0].status for record in out] == ["scored", "error", "scored"]
     assert out[1].scores[0].error == "ValueError: a text that no tokenizer takes"
 
 

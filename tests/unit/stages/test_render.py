@@ -31,7 +31,7 @@ class Letters:
         return [token for message in messages for token in (1, *map(ord, message.content), 2)] + [1]
 
 
-def asked(*contents: str, is_chat: bool = True, is_cut: bool = True) -> Prompt:
+def prompt_of(*contents: str, is_chat: bool = True, is_cut: bool = True) -> Prompt:
     return Prompt(
         messages=tuple(Message(role="user", content=text) for text in contents),
         is_chat=is_chat,
@@ -40,7 +40,7 @@ def asked(*contents: str, is_chat: bool = True, is_cut: bool = True) -> Prompt:
 
 
 def test_a_prompt_that_fits_is_as_it_was() -> None:
-    rendered = render(asked("be brief", "hello"), Letters(), 100)
+    rendered = render(prompt_of("be brief", "hello"), Letters(), 100)
     assert (Letters().decode(rendered.tokens), rendered.truncated_tokens, rendered.form) == (
         "be briefhello",
         0,
@@ -49,16 +49,16 @@ def test_a_prompt_that_fits_is_as_it_was() -> None:
 
 
 def test_a_chat_template_is_told_what_the_candidate_says() -> None:
-    rendered = render(asked("hi"), Letters(), 100, {"enable_thinking": False})
+    rendered = render(prompt_of("hi"), Letters(), 100, {"enable_thinking": False})
     assert Letters().decode(rendered.tokens) == "hi{'enable_thinking': False}"
-    assert rendered.messages == asked("hi").messages
-    plain = render(asked("hi", is_chat=False), Letters(), 100, {"enable_thinking": False})
+    assert rendered.messages == prompt_of("hi").messages
+    plain = render(prompt_of("hi", is_chat=False), Letters(), 100, {"enable_thinking": False})
     assert Letters().decode(plain.tokens) == "hi"
 
 
 def test_a_long_prompt_loses_its_middle_and_keeps_both_ends() -> None:
     text = "BEGIN" + "x" * 500 + "END"
-    rendered = render(asked("be brief", text), Letters(), 100)
+    rendered = render(prompt_of("be brief", text), Letters(), 100)
     assert len(rendered.tokens) <= 100
     assert rendered.truncated_tokens == 8 + len(text) + 5 - len(rendered.tokens)
     assert rendered.messages[0].content == "be brief"
@@ -68,20 +68,20 @@ def test_a_long_prompt_loses_its_middle_and_keeps_both_ends() -> None:
 
 def test_plain_text_where_the_task_or_the_model_has_no_chat() -> None:
     for rendered in (
-        render(asked("ab", "cd", is_chat=False), Letters(), 9),
-        render(asked("ab", "cd"), Letters(False), 9),
+        render(prompt_of("ab", "cd", is_chat=False), Letters(), 9),
+        render(prompt_of("ab", "cd"), Letters(False), 9),
     ):
         assert (rendered.tokens, rendered.form) == ([0, *map(ord, "abcd")], "plain")
 
 
 def test_what_may_not_be_cut_or_cannot_be_is_left_to_the_engine_to_refuse() -> None:
-    assert render(asked("x" * 50, is_cut=False), Letters(), 20).truncated_tokens == 0
-    assert len(render(asked("x" * 50, "y" * 40), Letters(), 20).tokens) == 95
+    assert render(prompt_of("x" * 50, is_cut=False), Letters(), 20).truncated_tokens == 0
+    assert len(render(prompt_of("x" * 50, "y" * 40), Letters(), 20).tokens) == 95
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(12, 200), st.booleans())
 def test_never_longer_than_the_room(first: int, second: int, room: int, is_chat: bool) -> None:
-    rendered = render(asked("a" * first, "b" * second, is_chat=is_chat), Letters(), room)
+    rendered = render(prompt_of("a" * first, "b" * second, is_chat=is_chat), Letters(), room)
     whole = first + second + (5 if is_chat else 1)
     assert len(rendered.tokens) + rendered.truncated_tokens == whole
     assert len(rendered.tokens) <= room or rendered.truncated_tokens == 0

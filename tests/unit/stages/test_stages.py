@@ -51,10 +51,10 @@ class FakeJudge:
 
     def __init__(self, outcome: BaseModel | JudgeError) -> None:
         self.outcome = outcome
-        self.asked: list[Sequence[Message]] = []
+        self.seen: list[Sequence[Message]] = []
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.asked.append(messages)
+        self.seen.append(messages)
         if isinstance(self.outcome, JudgeError):
             raise self.outcome
         return Verdict(
@@ -95,7 +95,7 @@ def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     }
     assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
     assert record.response is not None
-    assert record.response.text in judge.asked[0][1].content
+    assert record.response.text in judge.seen[0][1].content
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_jury_settles_on_a_verdict_that_was_given(
     kept = json.loads(score.judgment)
     assert kept["a"] == 1
     assert [juror["value"] for juror in kept["jury"]] == values
-    assert score.judge == " + ".join(f"j{i}" for i, each in enumerate(values) if each is not None)
+    assert score.judge == " + ".join(f"j{i}" for i, value in enumerate(values) if value is not None)
 
 
 def test_a_jury_without_a_verdict_is_its_first_failure() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memray_eval.storage.parallel import map_ahead
+from memray_eval.storage.paths import map_ahead
 
 
 def test_results_come_in_the_order_of_the_items_however_long_each_takes() -> None:

@@ -316,18 +316,18 @@ class FakeCluster:
         self._streams, self._states, self._log = iter(streams), iter(states), log
 
     def state(self, name: str) -> JobState:
-        return self._given(next(self._states))
+        return self._return_or_raise(next(self._states))
 
     def log(self, name: str) -> str:
-        return self._given(self._log)
+        return self._return_or_raise(self._log)
 
     async def tail(self, job_id: str) -> AsyncIterator[str]:
         for part in next(self._streams):
             if part == "silence":
                 await asyncio.sleep(30)
-            yield self._given(part)
+            yield self._return_or_raise(part)
 
-    def _given(self, value: Any) -> Any:
+    def _return_or_raise(self, value: Any) -> Any:
         if isinstance(value, Exception):
             raise value
         return value

@@ -36,7 +36,7 @@ def order(text: str) -> list[str]:
 def common(left: str, right: str) -> str:
     """What two texts begin with alike."""
     pairs = enumerate(zip(left, right, strict=False))
-    end = next((place for place, (a, b) in pairs if a != b), min(len(left), len(right)))
+    end = next((position for position, (a, b) in pairs if a != b), min(len(left), len(right)))
     return left[:end]
 
 
@@ -69,12 +69,12 @@ def test_metrics_candidates_and_queries_begin_alike(sample: Sample) -> None:
         assert isinstance(prompt, JudgePrompt)
         return prompt.shared_first(secret).messages[1].content
 
-    one = laid(grounded, "Rest.")
-    assert "<RESPONSE" in common(one, laid(grounded, "Run."))
+    first = laid(grounded, "Rest.")
+    assert "<RESPONSE" in common(first, laid(grounded, "Run."))
     for other in (laid(grounded, "Run."), laid(used, "Rest."), laid(used, "Run.")):
-        assert "</QUERY" in common(one, other)
-    assert "</HISTORY" in common(one, laid(grounded, "Rest.", "When?"))
-    assert "</MEMORY" not in common(one, laid(grounded, "Rest.", secret=OTHER))
+        assert "</QUERY" in common(first, other)
+    assert "</HISTORY" in common(first, laid(grounded, "Rest.", "When?"))
+    assert "</MEMORY" not in common(first, laid(grounded, "Rest.", secret=OTHER))
 
 
 def test_the_nonce_needs_the_secret_and_the_same_question_is_the_same_call() -> None:

@@ -38,7 +38,7 @@ def test_the_console_shows_escapes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_summary_and_a_csv_show_escapes(record: Record, tmp_path: Path) -> None:
-    named = tuple(one.model_copy(update={"name": f"m{TITLE[:-1]}"}) for one in candidates(1))
+    named = tuple(row.model_copy(update={"name": f"m{TITLE[:-1]}"}) for row in candidates(1))
     text = render(full_summary(4, named))
     assert r"m\u001b]0;owned\u0007" in text
     assert "\x1b" not in text

@@ -25,7 +25,7 @@ def test_memory_is_written_in_one_order_whatever_stages_ran(candidate: Candidate
         stored = reordered(sample)
         assert memory_lines(stored) == memory_lines(sample)
         assert prompt(stored, candidate) == prompt(sample, candidate)
-        shown = [memory_utilization.prompt(one, Response(text="a")) for one in (stored, sample)]
+        shown = [memory_utilization.prompt(item, Response(text="a")) for item in (stored, sample)]
         assert shown[0] == shown[1]
 
 
@@ -33,11 +33,11 @@ def test_the_order_is_the_samples_own() -> None:
     samples = shipped_samples()
     orders = {tuple(draw_order(sample, "abcdefgh")) for sample in samples}
     assert len(orders) > len(samples) - 5
-    one = samples[0]
-    assert dict(memory_entries(one)).keys() == one.memory.keys()
-    other = one.model_copy(update={"query": "else", "required_keys": ()})
-    assert draw_order(other, one.memory) == draw_order(one, one.memory)
-    assert draw_order(one.model_copy(update={"id": "\ud800"}), one.memory)
+    sample = samples[0]
+    assert dict(memory_entries(sample)).keys() == sample.memory.keys()
+    other = sample.model_copy(update={"query": "else", "required_keys": ()})
+    assert draw_order(other, sample.memory) == draw_order(sample, sample.memory)
+    assert draw_order(sample.model_copy(update={"id": "\ud800"}), sample.memory)
 
 
 def test_a_place_in_memory_gives_no_role_away() -> None:

@@ -39,22 +39,22 @@ def test_no_other_parameters_are_likelier(x: np.ndarray | None) -> None:
     random = np.random.default_rng(1)
     matches = THREE._replace(x=x)
     counts = [random.integers(1, 30, (1, 3)).astype(float) for _ in range(3)]
-    found = fit_strengths(matches, 3, *counts)
-    best = np.array([*found.of[0], found.ties[0], found.weight[0]])
-    reached = log_posterior(best, matches, *(one[0] for one in counts))
+    fitted = fit_strengths(matches, 3, *counts)
+    best = np.array([*fitted.of[0], fitted.ties[0], fitted.weight[0]])
+    reached = log_posterior(best, matches, *(count[0] for count in counts))
     for _ in range(200):
         other = best + random.normal(0, 0.05, best.size)
         if x is None:
             other[-1] = 0.0
-        assert log_posterior(other, matches, *(one[0] for one in counts)) <= reached + 1e-9
-    assert found.of[0].sum() == pytest.approx(0, abs=1e-8)
+        assert log_posterior(other, matches, *(count[0] for count in counts)) <= reached + 1e-9
+    assert fitted.of[0].sum() == pytest.approx(0, abs=1e-8)
 
 
 def test_of_two_the_strengths_are_the_odds() -> None:
     two = Matches(np.array([0]), np.array([1]))
-    found = fit_strengths(two, 2, np.array([[300.0]]), np.array([[0.0]]), np.array([[100.0]]))
-    assert found.of[0, 0] - found.of[0, 1] == pytest.approx(np.log(3), abs=0.01)
-    assert found.win_rate(0, 1)[0] == pytest.approx(0.75, abs=0.01)
+    fitted = fit_strengths(two, 2, np.array([[300.0]]), np.array([[0.0]]), np.array([[100.0]]))
+    assert fitted.of[0, 0] - fitted.of[0, 1] == pytest.approx(np.log(3), abs=0.01)
+    assert fitted.win_rate(0, 1)[0] == pytest.approx(0.75, abs=0.01)
     level = fit_strengths(two, 2, np.array([[20.0]]), np.array([[60.0]]), np.array([[20.0]]))
     assert level.win_rate(0, 1)[0] == pytest.approx(0.5)
     assert np.exp(level.ties[0]) / (2 + np.exp(level.ties[0])) == pytest.approx(0.6, abs=0.01)
@@ -63,9 +63,9 @@ def test_of_two_the_strengths_are_the_odds() -> None:
 def test_who_wins_every_match_has_a_finite_strength() -> None:
     wins = np.array([[50.0, 50.0, 50.0]])
     nothing = np.zeros((1, 3))
-    found = fit_strengths(THREE, 3, wins, nothing, nothing)
-    assert np.isfinite(found.of).all()
-    assert list(ranks_of(found.of)[0]) == [1, 2, 3]
+    fitted = fit_strengths(THREE, 3, wins, nothing, nothing)
+    assert np.isfinite(fitted.of).all()
+    assert list(ranks_of(fitted.of)[0]) == [1, 2, 3]
 
 
 def test_sets_are_fitted_apart() -> None:
@@ -73,5 +73,5 @@ def test_sets_are_fitted_apart() -> None:
     counts = [random.integers(0, 20, (5, 3)).astype(float) for _ in range(3)]
     together = fit_strengths(THREE, 3, *counts)
     for row in range(5):
-        alone: Strengths = fit_strengths(THREE, 3, *(one[row : row + 1] for one in counts))
+        alone: Strengths = fit_strengths(THREE, 3, *(count[row : row + 1] for count in counts))
         assert together.of[row] == pytest.approx(alone.of[0], abs=1e-6)

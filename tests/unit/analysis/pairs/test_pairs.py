@@ -21,7 +21,7 @@ def row(
     number: int,
     first: str,
     second: str,
-    said: str | None,
+    verdict: str | None,
     unanswered: tuple[Unanswered, ...] = (),
     lengths: tuple[int, int] = (10, 10),
 ) -> Record:
@@ -36,12 +36,12 @@ def row(
     )
     if unanswered:
         score = Score(metric="preference", status="not_applicable", error="no answer to compare")
-    elif said is None:
+    elif verdict is None:
         score = Score(metric="preference", status="error", error="Unavailable")
     else:
-        parts = {part: float(part == said) for part in VALUES}
+        parts = {part: float(part == verdict) for part in VALUES}
         score = Score(
-            metric="preference", status="scored", value=VALUES[said], parts=parts, judge="j/m"
+            metric="preference", status="scored", value=VALUES[verdict], parts=parts, judge="j/m"
         )
     return Record(
         unit_id=f"{number}{first}{second}",
@@ -60,8 +60,8 @@ def both(number: int, a_first: str | None, b_first: str | None, **about: object)
 
 def measured(records: Iterator[Record] | list[Record], *names: str) -> Criterion:
     sides = names or (A, B)
-    (found,) = read_verdicts(records, sides)
-    return measure_pairs(found, sides)
+    (verdicts,) = read_verdicts(records, sides)
+    return measure_pairs(verdicts, sides)
 
 
 def test_a_win_takes_both_orders_and_a_disagreement_is_a_tie() -> None:
@@ -73,23 +73,23 @@ def test_a_win_takes_both_orders_and_a_disagreement_is_a_tie() -> None:
         *both(5, "first", "tie"),
         *both(6, "tie", "tie"),
     ]
-    found = measured(records)
-    ada = next(one for one in found.standings if one.candidate == A)
+    ranking = measured(records)
+    ada = next(record for record in ranking.standings if record.candidate == A)
     assert (ada.wins, ada.ties, ada.losses) == (2, 3, 1)
     assert ada.rate.value == pytest.approx(3.5 / 6)
-    assert found.flips.value == pytest.approx(2 / 6)
-    assert (found.n_pairs, found.n_questions, found.n_incomplete) == (6, 6, 0)
-    assert found.duels[0].rate.value == ada.rate.value
-    assert found.judges == ("j/m",)
+    assert ranking.flips.value == pytest.approx(2 / 6)
+    assert (ranking.n_pairs, ranking.n_questions, ranking.n_incomplete) == (6, 6, 0)
+    assert ranking.duels[0].rate.value == ada.rate.value
+    assert ranking.judges == ("j/m",)
 
 
 def test_a_judge_that_takes_the_first_makes_nobody_win() -> None:
-    found = measured([one for number in range(40) for one in both(number, "first", "first")])
-    assert [one.rate.value for one in found.standings] == [0.5, 0.5]
-    assert found.first_share.value == 1.0
-    assert found.flips.value == 1.0
-    assert {(one.rank_low, one.rank_high) for one in found.standings} == {(1, 1), (2, 2)} or all(
-        one.strength == pytest.approx(0) for one in found.standings
+    pairs = measured([row for number in range(40) for row in both(number, "first", "first")])
+    assert [row.rate.value for row in pairs.standings] == [0.5, 0.5]
+    assert pairs.first_share.value == 1.0
+    assert pairs.flips.value == 1.0
+    assert {(row.rank_low, row.rank_high) for row in pairs.standings} == {(1, 1), (2, 2)} or all(
+        row.strength == pytest.approx(0) for row in pairs.standings
     )
 
 
@@ -101,24 +101,24 @@ def test_an_answer_that_is_missing_is_no_loss() -> None:
         *both(2, None, None, unanswered=empty),
         *both(3, None, None, unanswered=failed),
     ]
-    found = measured(records)
-    bo = next(one for one in found.standings if one.candidate == B)
+    ranking = measured(records)
+    bo = next(row for row in ranking.standings if row.candidate == B)
     assert (bo.n_empty, bo.n_failed, bo.losses) == (1, 1, 1)
-    assert (found.n_pairs, found.n_unanswered, found.n_incomplete) == (1, 2, 0)
+    assert (ranking.n_pairs, ranking.n_unanswered, ranking.n_incomplete) == (1, 2, 0)
     report = render_pairs(
         PairwiseReport(
             runs=("r",), sides=(PairSide(name=A, run="r", candidate=A),), level=0.95, cluster=None,
-            is_whole=True, n_rounds=1, criteria=(found,),
+            is_whole=True, n_rounds=1, criteria=(ranking,),
         )
     )  # fmt: skip
-    told = " ".join(report.split())
-    assert "no answer: bo on 2 questions (1 empty, 1 failed)" in told
+    output = " ".join(report.split())
+    assert "no answer: bo on 2 questions (1 empty, 1 failed)" in output
 
 
 def test_a_pair_with_one_verdict_is_left_out_and_counted() -> None:
-    found = measured([*both(1, "first", "second"), *both(2, "first", None)])
-    assert (found.n_pairs, found.n_incomplete) == (1, 1)
-    assert found.statuses == {"scored": 3, "error": 1}
+    ranking = measured([*both(1, "first", "second"), *both(2, "first", None)])
+    assert (ranking.n_pairs, ranking.n_incomplete) == (1, 1)
+    assert ranking.statuses == {"scored": 3, "error": 1}
 
 
 def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length() -> None:
@@ -133,40 +133,40 @@ def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length()
             row(number, A, B, "first" if ada else "second", lengths=sizes),
             row(number, B, A, "second" if ada else "first", lengths=sizes[::-1]),
         ]
-    found = measured(records)
-    ada = next(one for one in found.standings if one.candidate == A)
+    ranking = measured(records)
+    ada = next(row for row in ranking.standings if row.candidate == A)
     assert (ada.rate.value or 0) > 0.6
-    assert found.duels[0].at_equal_length == pytest.approx(0.5, abs=0.06)
-    assert found.longer_share.value == pytest.approx(0.8, abs=0.05)
-    odds = found.odds_of_double_length
+    assert ranking.duels[0].at_equal_length == pytest.approx(0.5, abs=0.06)
+    assert ranking.longer_share.value == pytest.approx(0.8, abs=0.05)
+    odds = ranking.odds_of_double_length
     assert (odds.low or 0) < 4 < (odds.high or 0)  # 0.8 to 0.2, for twice as long
 
 
 def test_what_the_data_do_not_bound_is_no_figure() -> None:
     records = [
-        one
+        record
         for number in range(20)
-        for one in (
+        for record in (
             row(number, A, B, "first", lengths=(90 + number, 10)),
             row(number, B, A, "second", lengths=(10, 90 + number)),
         )
     ]
-    found = measured(records)
-    assert [format_strength(one) for one in found.standings] == ["all won", "all lost"]
-    assert all(one.strength_interval is None for one in found.standings)
-    assert found.odds_of_double_length.value is None
-    assert found.duels[0].at_equal_length is None
-    assert found.longer_share.value == 1.0
+    ranking = measured(records)
+    assert [format_strength(row) for row in ranking.standings] == ["all won", "all lost"]
+    assert all(row.strength_interval is None for row in ranking.standings)
+    assert ranking.odds_of_double_length.value is None
+    assert ranking.duels[0].at_equal_length is None
+    assert ranking.longer_share.value == 1.0
 
 
 def test_pairs_of_one_user_count_together() -> None:
     records = []
     for number in range(30):
-        for one in both(number, *(("first", "second") if number % 3 else ("second", "first"))):
-            sample = one.sample.model_copy(
-                update={"metadata": {**one.sample.metadata, "user": f"u{number // 10}"}}
+        for record in both(number, *(("first", "second") if number % 3 else ("second", "first"))):
+            sample = record.sample.model_copy(
+                update={"metadata": {**record.sample.metadata, "user": f"u{number // 10}"}}
             )
-            records.append(one.model_copy(update={"sample": sample}))
+            records.append(record.model_copy(update={"sample": sample}))
     (alone,) = read_verdicts(records, (A, B))
     (together,) = read_verdicts(records, (A, B), "user")
     assert np.unique(alone.cluster).size == 30
@@ -188,6 +188,6 @@ def test_rows_that_are_no_pairs_are_left_out() -> None:
 
 
 def test_nothing_judged_says_so() -> None:
-    found = measured(both(1, None, None))
-    assert (found.n_pairs, found.n_incomplete) == (0, 1)
-    assert all(one.rate.value is None and one.rank is None for one in found.standings)
+    ranking = measured(both(1, None, None))
+    assert (ranking.n_pairs, ranking.n_incomplete) == (0, 1)
+    assert all(row.rate.value is None and row.rank is None for row in ranking.standings)

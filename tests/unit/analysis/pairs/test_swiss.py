@@ -15,11 +15,11 @@ def play(n: int, questions: int = 6) -> list[list[tuple[int, int]]]:
     pairs: list[list[tuple[int, int]]] = [[] for _ in range(questions)]
     for number in range(1, rounds_for(n) + 1):
         drawn = None if number == 1 else strengths
-        for place, two in enumerate(pair_round([range(n)] * questions, met, drawn, number)):
-            pairs[place] += two
+        for question, two in enumerate(pair_round([range(n)] * questions, met, drawn, number)):
+            pairs[question] += two
             for i, j in two:
-                met[place][i] = met[place].get(i, frozenset()) | {j}
-                met[place][j] = met[place].get(j, frozenset()) | {i}
+                met[question][i] = met[question].get(i, frozenset()) | {j}
+                met[question][j] = met[question].get(j, frozenset()) | {i}
     return pairs
 
 
@@ -29,7 +29,7 @@ def test_at_most_half_of_all_pairs_are_played_and_none_twice(n: int) -> None:
         assert len(pairs) == len(set(pairs)) == rounds_for(n) * (n // 2)
         assert 2 * len(pairs) <= n * (n - 1) // 2
         assert all(i < j for i, j in pairs)
-        counts = [sum(one in two for two in pairs) for one in range(n)]
+        counts = [sum(side in two for two in pairs) for side in range(n)]
         assert max(counts) - min(counts) <= 1
 
 

@@ -27,7 +27,7 @@ GIVES = re.compile(r"(\w+) (?:gave|passed) the (\w+) to (\w+)\.")
 LIES = re.compile(r"The (\w+) is (\w+) of the (\w+)\.")
 
 
-made = partial(generated, BABILONG, n=12)
+sampled = partial(generated, BABILONG, n=12)
 
 
 def holders(facts: list[str]) -> dict[str, str]:
@@ -76,15 +76,15 @@ def solve(task: str, facts: list[str], question: str) -> str:
     if task == "qa4":
         lies = [result.groups() for fact in facts if (result := LIES.fullmatch(fact))]
         if names[-1] == "of":  # What is the garden north of?
-            return next(other for one, way, other in lies if (one, way) == (names[3], names[4]))
-        return next(one for one, way, other in lies if (way, other) == (names[2], names[-1]))
+            return next(other for liar, way, other in lies if (liar, way) == (names[3], names[4]))
+        return next(liar for liar, way, other in lies if (way, other) == (names[2], names[-1]))
     if task == "qa5":
         gifts = [result.groups() for fact in facts if (result := GIVES.fullmatch(fact))]
         named = set(names)
         answers = {
-            (set(one) - named).pop()
-            for one in gifts
-            if len(set(one) & named) == 2 and _fits(question, one)
+            (set(gift) - named).pop()
+            for gift in gifts
+            if len(set(gift) & named) == 2 and _fits(question, gift)
         }
         assert len(answers) == 1
         return answers.pop()
@@ -100,8 +100,8 @@ def solve(task: str, facts: list[str], question: str) -> str:
     return ",".join(own) or "nothing"
 
 
-def _fits(question: str, given: tuple[str, ...]) -> bool:
-    who, thing, other = given
+def _fits(question: str, gift: tuple[str, ...]) -> bool:
+    who, thing, other = gift
     if question.startswith("What"):
         return question == f"What did {who} give to {other}?"
     if question.startswith("Who did"):
@@ -113,7 +113,7 @@ def test_every_answer_is_found_again_and_every_length_is_exact(
     resources: Resources, pieces: Tokenizer
 ) -> None:
     answers: dict[str, Counter[str]] = {}
-    for sample in made(resources, 4096, 5003):
+    for sample in sampled(resources, 4096, 5003):
         facts = FACT.findall(sample.context or "")
         assert facts == sample.metadata["facts"], sample.id
         answer = solve(sample.task, facts, sample.query)
@@ -127,13 +127,13 @@ def test_every_answer_is_found_again_and_every_length_is_exact(
 
 
 def test_the_rule_can_score_every_answer(resources: Resources) -> None:
-    for sample in made(resources, 3000, n=30):
+    for sample in sampled(resources, 3000, n=30):
         answer = sample.answers[0]
         assert only_label(f"{answer}.", answer, sample.query, LABELS[sample.task]) == 1.0, sample
 
 
 def test_the_facts_stand_in_their_order_all_over_the_text(resources: Resources) -> None:
-    for sample in made(resources, 16_000, n=3):
+    for sample in sampled(resources, 16_000, n=3):
         context = sample.context or ""
         places = [context.index(fact) for fact in dict.fromkeys(sample.metadata["facts"])]
         if sample.task == "qa4":

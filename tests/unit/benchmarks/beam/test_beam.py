@@ -46,8 +46,8 @@ def chat(tmp_path: Path, questions: Any, batches: Any = None) -> Path:
     folder.mkdir(parents=True)
     message = {"role": "user", "id": 0, "content": "I ran twice. ->-> 1,1"}
     turns = [[message, {"role": "assistant", "id": 1, "content": "Well done."}]]
-    one = [{"batch_number": 1, "time_anchor": "March-15-2024", "turns": turns}]
-    (folder / "chat.json").write_text(json.dumps(one if batches is None else batches))
+    batch = [{"batch_number": 1, "time_anchor": "March-15-2024", "turns": turns}]
+    (folder / "chat.json").write_text(json.dumps(batch if batches is None else batches))
     (folder / "probing_questions.json").write_text(json.dumps(questions))
     return tmp_path
 
@@ -64,8 +64,8 @@ def question(**changes: Any) -> dict[str, Any]:
 def test_a_chat_of_all_ten_abilities_is_read() -> None:
     samples = read(EXAMPLES)
     assert len(samples) == 20
-    assert {one.task for one in samples} == set(SUITE.tasks)
-    assert [one.id for one in samples][:2] == [
+    assert {sample.task for sample in samples} == set(SUITE.tasks)
+    assert [sample.id for sample in samples][:2] == [
         "100K/1:abstention:0", "100K/1:contradiction_resolution:0",
     ]  # fmt: skip
     first = samples[1]
@@ -106,7 +106,7 @@ def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(questions: Any, message: str, tmp_path: Path) -> None:
-    problems = [str(one) for one in read(chat(tmp_path, questions)) if isinstance(one, Problem)]
+    problems = [str(item) for item in read(chat(tmp_path, questions)) if isinstance(item, Problem)]
     assert len(problems) == 1
     assert "probing_questions.json" in problems[0]
     assert message in problems[0]
@@ -127,8 +127,7 @@ def test_both_readings_of_the_same_verdicts_differ_where_they_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "y"),
-    [([1, 2, 3], [1, 3, 2]), ([1, 2, 2, 4], [1, 1, 3, 2]), ([1, 2, 6, 6], [2, 1, 3, 6])],
+    ("x", "y"), [([1, 2, 3], [1, 3, 2]), ([1, 2, 2, 4], [1, 1, 3, 2]), ([1, 2, 6, 6], [2, 1, 3, 6])]
 )
 def test_tau_b_is_scipys(x: list[float], y: list[float]) -> None:
     assert kendall_tau_b(x, y) == pytest.approx(kendalltau(x, y, variant="b").statistic)
@@ -176,11 +175,11 @@ class Judge:
     name = "fake/judge"
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.seen: list[str] = []
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         text = messages[-1].content
-        self.asked.append(text)
+        self.seen.append(text)
         if "FAILS" in text:
             error = Malformed("no JSON")
             error.calls = 1
@@ -208,10 +207,10 @@ def judged(rubric: list[str], task: str = "summarization") -> tuple[Judge, Any]:
 
 def test_each_item_is_one_call_and_all_are_one_score() -> None:
     judge, score = judged(["full item", "half item", "none"])
-    assert len(judge.asked) == 3
+    assert len(judge.seen) == 3
     assert (score.value, score.parts["as_code"]) == (0.5, pytest.approx(1 / 3))
     assert (score.calls, score.cost_usd, score.usage.input_tokens) == (3, 0.75, 30)
-    assert [one["score"] for one in json.loads(score.judgment)["items"]] == [1.0, 0.5, 0.0]
+    assert [item["score"] for item in json.loads(score.judgment)["items"]] == [1.0, 0.5, 0.0]
 
 
 def test_event_ordering_keeps_its_halves() -> None:
@@ -235,17 +234,17 @@ def test_an_order_is_asked_of_event_ordering_alone() -> None:
 
 
 def test_overall_figures_count_each_ability_once_in_both_readings() -> None:
-    def one(task: str, value: float, code: float, tau: float | None = None) -> Answered:
+    def answered_of(task: str, value: float, code: float, tau: float | None = None) -> Answered:
         order = {} if tau is None else {"beam_event_order": tau}
         return Answered(
             task, False, {"beam_rubric": value, **order}, {"beam_rubric": {"as_code": code}}
         )
 
     answered = [
-        one("summarization", 0.5, 0.0),
-        one("summarization", 1.0, 1.0),
-        one("temporal_reasoning", 0.5, 0.5),
-        one("event_ordering", 0.0, 0.0, tau=0.8),
+        answered_of("summarization", 0.5, 0.0),
+        answered_of("summarization", 1.0, 1.0),
+        answered_of("temporal_reasoning", 0.5, 0.5),
+        answered_of("event_ordering", 0.0, 0.0, tau=0.8),
     ]
     paper, code = (0.75 + 0.5 + 0.8) / 3, (0.5 + 0.5 + 0.8) / 3
     figures = {"as the paper says": paper, "as the code has it": code}

@@ -34,7 +34,7 @@ TALK = (
 
 def ids(how: Retrieval, query: str = "What did she say of whales?") -> list[list[str]]:
     result = retrieve(to_context(TALK), query, how)
-    return [[one.id, *(turn.id for turn in one.turns)] for one in result]
+    return [[session.id, *(turn.id for turn in session.turns)] for session in result]
 
 
 def test_a_conversation_is_the_same_after_it_was_a_context() -> None:

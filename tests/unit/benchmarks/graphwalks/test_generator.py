@@ -19,7 +19,7 @@ from tests.unit.benchmarks.builders import generated
 EDGE = re.compile(r"^([0-9a-f]{10}) -> ([0-9a-f]{10})$", re.MULTILINE)
 
 
-made = partial(generated, GRAPHWALKS, n=20)
+sampled = partial(generated, GRAPHWALKS, n=20)
 
 
 def solve(sample: Sample) -> set[str]:
@@ -45,7 +45,7 @@ def solve(sample: Sample) -> set[str]:
 def test_every_answer_is_found_again_and_every_length_is_exact(
     resources: Resources, pieces: Tokenizer
 ) -> None:
-    result = made(resources, 2048, 4001)
+    result = sampled(resources, 2048, 4001)
     for sample in result:
         assert set(sample.answers) == solve(sample), sample.id
         assert len(set(sample.answers)) == len(sample.answers)
@@ -63,7 +63,7 @@ def test_every_answer_is_found_again_and_every_length_is_exact(
 def test_a_long_graph_has_many_nodes_and_no_edge_twice(
     resources: Resources, pieces: Tokenizer
 ) -> None:
-    for sample in made(resources, 65_536, n=1):
+    for sample in sampled(resources, 65_536, n=1):
         edges = EDGE.findall(sample.context or "")
         assert len(edges) == len(set(edges)) == sample.metadata["edges"] > 2000
         assert all(source != target for source, target in edges)
@@ -73,7 +73,7 @@ def test_a_long_graph_has_many_nodes_and_no_edge_twice(
 
 @pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=pytest.mark.night)])
 def test_the_longest_graphs_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
-    for sample in made(Resources(pieces, 0), length, n=2):
+    for sample in sampled(Resources(pieces, 0), length, n=2):
         assert pieces.count(plain_prompt(sample.context or "", sample.query)) == length
         assert set(sample.answers) == solve(sample)
 
@@ -81,9 +81,9 @@ def test_the_longest_graphs_are_exact_and_solved(pieces: Tokenizer, length: int)
 def test_what_is_asked_is_what_was_counted_and_too_short_a_length_is_said(
     resources: Resources,
 ) -> None:
-    sample = made(resources, 2048, n=1)[0]
+    sample = sampled(resources, 2048, n=1)[0]
     prompted = prompt(sample, Candidate(name="a", model="m"))
     assert prompted.messages[0].content == plain_prompt(sample.context or "", sample.query)
     with pytest.raises(ConfigError, match=r"--lengths 300: parents \(en\) takes at least [0-9]+"):
-        made(resources, 300)
+        sampled(resources, 300)
     assert tuple(GRAPHWALKS.tasks) == TASKS

@@ -56,13 +56,13 @@ def read(tmp_path: Path, *conversations: dict[str, Any], **how: Any) -> tuple[Sc
     path, problems = tmp_path / "locomo.json", list[Problem]()
     path.write_text(json.dumps(conversations))
     result = scan(str(path), READER, on_problem=problems.append, **how)
-    samples = [one for shard in result.shards for one in read_samples(shard, READER)]
+    samples = [sample for shard in result.shards for sample in read_samples(shard, READER)]
     return result, problems or samples
 
 
 def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
     _, samples = read(tmp_path, conversation(), conversation("conv-2"))
-    assert [one.id for one in samples][:4] == [
+    assert [sample.id for sample in samples][:4] == [
         "conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0",
     ]  # fmt: skip
     first, second, third = samples[:3]
@@ -78,43 +78,43 @@ def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
 def test_a_limit_takes_categories_alike_and_keeps_conversations_together(tmp_path: Path) -> None:
     result, samples = read(tmp_path, conversation(), conversation("conv-2"), limit=4)
     assert result.n_samples == 4
-    assert [one.id for one in samples] == ["conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0"]
+    assert [item.id for item in samples] == ["conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0"]
     again = read(tmp_path, conversation(), conversation("conv-2"), limit=2, order="first")
-    assert [one.id for one in again[1]] == ["conv-1:qa0", "conv-1:qa1"]
+    assert [sample.id for sample in again[1]] == ["conv-1:qa0", "conv-1:qa1"]
 
 
-def one(**of_candidate: Any) -> Candidate:
+def model(**of_candidate: Any) -> Candidate:
     return Candidate(name="a", model="m", **of_candidate)
 
 
-def asked(sample: Sample, candidate: Candidate) -> str:
+def sent(sample: Sample, candidate: Candidate) -> str:
     return prompt(sample, candidate).messages[0].content
 
 
 def test_a_prompt_shows_the_conversation_then_the_question(tmp_path: Path) -> None:
     _, samples = read(tmp_path, conversation())
-    text = asked(samples[0], one())
+    text = sent(samples[0], model())
     assert text.index("[1:56 pm on 8 May, 2023]\nAnn: I adopted") < text.index("Ben: I moved")
     assert "Ben: Look! [shares a picture: a photo of a red kite]" in text
     assert text.endswith("Answer:")
     shared = text.index("Question:")
-    assert asked(samples[1], one())[:shared] == text[:shared]  # what the prefix cache serves
+    assert sent(samples[1], model())[:shared] == text[:shared]  # what the prefix cache serves
 
 
 def test_each_arm_shows_its_part_and_says_what_it_shows(tmp_path: Path) -> None:
     _, samples = read(tmp_path, conversation())
     moved = samples[1]
-    oracle, none = one(context="oracle"), one(context="none")
-    assert "Porto" not in asked(samples[0], oracle)
-    assert "cat yesterday" in asked(samples[0], oracle)
-    assert "Porto" not in asked(moved, none)
-    assert "No earlier conversation is shown" in asked(moved, none)
-    best = one(context="retrieved", retrieved=Retrieval(k=1))
+    oracle, none = model(context="oracle"), model(context="none")
+    assert "Porto" not in sent(samples[0], oracle)
+    assert "cat yesterday" in sent(samples[0], oracle)
+    assert "Porto" not in sent(moved, none)
+    assert "No earlier conversation is shown" in sent(moved, none)
+    best = model(context="retrieved", retrieved=Retrieval(k=1))
     result = prompt(moved, best)
     assert result.about["retrieved"] == ["D2:1"]
     assert "I moved to Porto" in result.messages[0].content
     assert "cat yesterday" not in result.messages[0].content
-    session = one(context="retrieved", retrieved=Retrieval(k=1, unit="session"))
+    session = model(context="retrieved", retrieved=Retrieval(k=1, unit="session"))
     assert prompt(moved, session).about["retrieved"] == ["D2"]
 
 
@@ -123,14 +123,14 @@ def test_a_row_may_bring_what_a_memory_system_returned(tmp_path: Path) -> None:
     raw["qa"][0]["retrieved"] = [{"text": "Ann has a cat", "id": "D1:1"}, "D2:1"]
     raw["qa"][1]["retrieved"] = ["Ben lives in Porto now"]
     _, samples = read(tmp_path, raw)
-    result = prompt(samples[0], one(context="retrieved"))
+    result = prompt(samples[0], model(context="retrieved"))
     assert result.about["retrieved"] == ["D1:1", "D2:1"]
     assert "Ann has a cat\n" in result.messages[0].content
     assert "Ben: I moved to Porto." in result.messages[0].content
-    assert prompt(samples[1], one(context="retrieved")).about["retrieved"] == [""]
+    assert prompt(samples[1], model(context="retrieved")).about["retrieved"] == [""]
     wrong = samples[0].model_copy(update={"metadata": {"retrieved": ["D9:9"]}})
     with pytest.raises(ValueError, match="no turn is called 'D9:9'"):
-        prompt(wrong, one(context="retrieved"))
+        prompt(wrong, model(context="retrieved"))
 
 
 def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
     assert len(samples) == 3
     for sample in samples:
         for arm in ("full", "oracle", "none", "retrieved"):
-            text = asked(sample, one(context=arm))
+            text = sent(sample, model(context=arm))
             assert "GOLD" not in text
             assert not any(task in text for task in SUITE.tasks)
             assert "evidence" not in text
@@ -180,6 +180,6 @@ def test_what_is_wrong_is_named_with_file_record_and_field(
 
 def test_the_other_questions_can_be_read_all_the_same(tmp_path: Path) -> None:
     result, _ = read(tmp_path, broken(evidence=["D7:1"]), conversation("conv-2"))
-    samples = [one for shard in result.shards for one in read_samples(shard, READER)]
+    samples = [sample for shard in result.shards for sample in read_samples(shard, READER)]
     assert (result.n_samples, result.n_invalid) == (5, 1)
-    assert "conv-1:qa0" not in {one.id for one in samples}
+    assert "conv-1:qa0" not in {sample.id for sample in samples}

@@ -177,10 +177,10 @@ def test_the_label_is_whether_the_reply_holds_yes(reply: str, value: float) -> N
 
 
 def test_overall_figures_are_those_of_the_benchmark() -> None:
-    def one(task: str, value: float, unanswerable: bool = False) -> Answered:
+    def answer(task: str, value: float, unanswerable: bool = False) -> Answered:
         return Answered(task, unanswerable, {"longmemeval_judge": value}, {})
 
-    answered = [one("a", 1.0), one("a", 0.0), one("a", 0.0, True), one("b", 1.0)]
+    answered = [answer("a", 1.0), answer("a", 0.0), answer("a", 0.0, True), answer("b", 1.0)]
     figures = {"task-averaged accuracy": (1 / 3 + 1) / 2, "overall accuracy": 0.5}
     assert overall(answered) == pytest.approx(figures | {"abstention accuracy": 0.0})
     assert overall([])["overall accuracy"] is None
@@ -199,7 +199,7 @@ def test_all_500_questions_load_against_haystacks_of_their_format(tmp_path: Path
         })  # fmt: skip
     samples = read(tmp_path, *rows)
     assert len(samples) == 500
-    assert all(isinstance(one, Sample) for one in samples)
-    unanswerable = {one.id for one in samples if one.metadata["unanswerable"]}
+    assert all(isinstance(sample, Sample) for sample in samples)
+    unanswerable = {sample.id for sample in samples if sample.metadata["unanswerable"]}
     assert unanswerable == {row["question_id"] for row in rows if "_abs" in row["question_id"]}
     assert len(unanswerable) == 30

@@ -47,14 +47,14 @@ def of(task: str, kind: str = "") -> list[Sample]:
     ]
 
 
-def conduct(name: str, asked: list[Sample]) -> float:
+def conduct(name: str, samples: list[Sample]) -> float:
     """The share of samples in which a baseline does what is expected."""
 
     def answer(sample: Sample) -> Response:
         messages = [message.model_dump() for message in SUITE.prompt(sample, CANDIDATE).messages]
         return Response(text=getattr(baselines, name)(messages))
 
-    return fmean(measure(sample, answer(sample)).value for sample in asked)
+    return fmean(measure(sample, answer(sample)).value for sample in samples)
 
 
 def test_every_split_has_sixty_samples_that_are_valid() -> None:

@@ -20,7 +20,7 @@ ASKED = re.compile(
 )
 
 
-made = partial(generated, MRCR, n=8)
+sampled = partial(generated, MRCR, n=8)
 
 
 def messages_of(sample: Sample) -> tuple[Message, ...]:
@@ -51,7 +51,7 @@ def solve(sample: Sample) -> tuple[str, int, int]:
 def test_every_answer_is_found_again_and_every_length_is_exact(
     resources: Resources, pieces: Tokenizer
 ) -> None:
-    for sample in made(resources, 4096, 9001):
+    for sample in sampled(resources, 4096, 9001):
         answer, n, position = solve(sample)
         assert sample.answers == (answer,), sample.id
         assert (sample.task, sample.metadata["n_needles"]) == (f"{n}needle", n)
@@ -67,7 +67,7 @@ def test_every_answer_is_found_again_and_every_length_is_exact(
 def test_each_needle_is_asked_for_and_no_two_are_the_same(resources: Resources) -> None:
     for task in ("2needle", "4needle", "8needle"):
         n = int(task[0])
-        result = [sample for sample in made(resources, 8192) if sample.task == task]
+        result = [sample for sample in sampled(resources, 8192) if sample.task == task]
         ordinals = {ASKED.search(sample.query)[4] for sample in result}  # type: ignore[index]
         assert ordinals == set(ORDINALS[:n])
         for sample in result:
@@ -81,13 +81,13 @@ def test_each_needle_is_asked_for_and_no_two_are_the_same(resources: Resources) 
             }
             assert len(needles) == n
             prefix = sample.metadata["random_string_to_prepend"]
-            worth = [prefix_ratio(prefix + one, sample.answers[0], prefix) for one in needles]
+            worth = [prefix_ratio(prefix + needle, sample.answers[0], prefix) for needle in needles]
             assert sorted(worth)[-1] == 1.0 > sorted(worth)[-2]  # another needle is not as good
 
 
 @pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=pytest.mark.night)])
 def test_the_longest_conversations_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
-    for sample in made(Resources(pieces, 0), length, n=2):
+    for sample in sampled(Resources(pieces, 0), length, n=2):
         assert tokens_of(pieces, sample) == length
         assert sample.answers == (solve(sample)[0],)
 
@@ -95,6 +95,6 @@ def test_the_longest_conversations_are_exact_and_solved(pieces: Tokenizer, lengt
 def test_a_tokenizer_whose_counts_do_not_add_up_gets_no_sample_that_is_too_long(
     triples: Tokenizer,
 ) -> None:
-    for sample in made(Resources(triples, 0), 4096, n=2):
+    for sample in sampled(Resources(triples, 0), 4096, n=2):
         assert 4080 <= tokens_of(triples, sample) == sample.metadata["tokens"] <= 4096
         assert sample.answers == (solve(sample)[0],)

@@ -48,14 +48,16 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def made(copy: Path, tokenizer: Tokenizer, *lengths: int, depths: tuple[int, ...] = (0, 50, 100)):  # type: ignore[no-untyped-def]
+def sampled(
+    copy: Path, tokenizer: Tokenizer, *lengths: int, depths: tuple[int, ...] = (0, 50, 100)
+):  # type: ignore[no-untyped-def]
     questions, books = (read_needle_set(str(copy / "set.json")), read_books(str(copy / "books")))
     return list(samples(questions, books, lengths, depths, TokenCounter(tokenizer), 0))
 
 
 def test_a_needle_set_is_read_as_its_harness_reads_it(copy: Path) -> None:
     questions = read_needle_set(str(copy / "set.json"))
-    assert [one.id for one in questions] == [
+    assert [question.id for question in questions] == [
         "0401_T1_C01_onehop",
         "0401_T1_C02_onehop",
         "0401_T1_C01_twohop",
@@ -70,7 +72,7 @@ def test_a_needle_set_is_read_as_its_harness_reads_it(copy: Path) -> None:
 
 
 def test_samples_are_within_a_word_of_their_length(copy: Path, pieces: Tokenizer) -> None:
-    result = made(copy, pieces, 1000, 2500)
+    result = sampled(copy, pieces, 1000, 2500)
     assert len(result) == 2 * 5 * 2 * 3
     assert len({sample.id for sample in result}) == len(result)
     for sample in result:
@@ -80,7 +82,7 @@ def test_samples_are_within_a_word_of_their_length(copy: Path, pieces: Tokenizer
 
 
 def test_the_needle_is_at_its_depth_and_names_the_answer(copy: Path, pieces: Tokenizer) -> None:
-    for sample in made(copy, pieces, 2500):
+    for sample in sampled(copy, pieces, 2500):
         context, needle = sample.context, sample.metadata["needle"]
         assert context.count(f"{needle}\n") == 1
         share = pieces.count(context[: context.index(needle)]) / pieces.count(context)
@@ -92,16 +94,16 @@ def test_the_needle_is_at_its_depth_and_names_the_answer(copy: Path, pieces: Tok
 
 
 def test_a_sample_is_the_same_whatever_is_made_with_it(copy: Path, pieces: Tokenizer) -> None:
-    alone = made(copy, pieces, 1000, depths=(50,))
-    among = {sample.id: sample for sample in made(copy, pieces, 1000, 2000)}
+    alone = sampled(copy, pieces, 1000, depths=(50,))
+    among = {sample.id: sample for sample in sampled(copy, pieces, 1000, 2000)}
     assert [among[sample.id] for sample in alone] == alone
 
 
 def test_a_book_or_a_length_that_is_too_short_is_said(copy: Path, pieces: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"--lengths 1M: the book rand_book_1 has [0-9,]+ tokens"):
-        made(copy, pieces, 2**20)
+        sampled(copy, pieces, 2**20)
     with pytest.raises(ConfigError, match=r"--lengths 5: 0401_.* takes more tokens than that"):
-        made(copy, pieces, 5)
+        sampled(copy, pieces, 5)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class Engine:
 
     def __init__(self, poison: Iterable[int], accident: Callable[[], bool] = lambda: False) -> None:
         self.poison, self.accident = frozenset(poison), accident
-        self.turns, self.asked = Turns(), list[tuple[int, ...]]()
+        self.turns, self.seen = Turns(), list[tuple[int, ...]]()
         self.deaths = 0
         self._death = asyncio.Event()
 
@@ -56,7 +56,7 @@ class Engine:
         if not is_alone:
             await self.turns.wait_for_others()
         async with self.turns.take(ticket):
-            self.asked.append(numbers)
+            self.seen.append(numbers)
             death = self._death
             await asyncio.sleep(0)
             if not death.is_set() and (self.poison & {*numbers} or self.accident()):
@@ -101,10 +101,10 @@ def test_one_row_costs_few_starts_of_engines() -> None:
     answer_all(engine, [range(16), range(16, 32)])
     # Twice beside others, alone with its table, with a quarter of it, and then by itself
     assert engine.deaths == LOST_BESIDE + 2 + MOST_DEATHS
-    by_itself = [rows for rows in engine.asked if rows == (21,)]
+    by_itself = [rows for rows in engine.seen if rows == (21,)]
     assert len(by_itself) == MOST_DEATHS
     # What was asked beside it was asked again once for each time that it was lost
-    assert sum(0 in rows for rows in engine.asked) == LOST_BESIDE + 1
+    assert sum(0 in rows for rows in engine.seen) == LOST_BESIDE + 1
 
 
 def test_engines_that_die_of_something_else_are_held_against_no_row() -> None:

@@ -90,13 +90,7 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: An
     responses = [value.response for value in from_table(collect_engine_answers(table, context))]
     assert [
         value and (value.text, value.no_answer, value.raised_max_tokens) for value in responses
-    ] == [
-        ("Paris.", None, None),
-        ("Lyon.", None, 64),
-        None,
-        ("", "limit", 64),
-        ("", "empty", None),
-    ]
+    ] == [("Paris.", None, None), ("Lyon.", None, 64), None, ("", "limit", 64), ("", "empty", None)]
     assert responses[1] is not None
     assert (responses[1].prompt_tokens, responses[1].output_tokens, responses[1].duration_s) == (
         20,

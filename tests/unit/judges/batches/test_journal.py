@@ -46,11 +46,11 @@ def test_a_run_without_batches_has_an_empty_journal(journal: BatchJournal) -> No
 
 def test_what_was_written_is_read_in_order_of_time(journal: BatchJournal) -> None:
     late, early = entry("b", 2.0), entry("a", 1.0)
-    for one in (late, early):
-        journal.begin(one, calls_as_lines(CALLS))
+    for batch in (late, early):
+        journal.begin(batch, calls_as_lines(CALLS))
     journal.write(late.model_copy(update={"state": "submitted", "batch_id": "batch_1"}))
-    found = journal.load()
-    assert [(one.tag, one.state, one.batch_id) for one in found] == [
+    batches = journal.load()
+    assert [(batch.tag, batch.state, batch.batch_id) for batch in batches] == [
         ("a", "intent", ""),
         ("b", "submitted", "batch_1"),
     ]

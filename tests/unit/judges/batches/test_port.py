@@ -29,10 +29,10 @@ def test_an_error_says_never_or_later(status: int | None, refuses: bool, passes:
 
 
 def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
-    said = [{"text": "a\u2028b\x85c\x0bd"}, {"text": "e"}]
+    lines = [{"text": "a\u2028b\x85c\x0bd"}, {"text": "e"}]
     path = tmp_path / "results"
-    path.write_bytes(b"".join(map(to_line, said)) + b"{broken\n[1]\n\n")
-    assert list(read_objects(path)) == said
+    path.write_bytes(b"".join(map(to_line, lines)) + b"{broken\n[1]\n\n")
+    assert list(read_objects(path)) == lines
 
 
 def test_an_error_in_the_body_is_one_whatever_the_status_says() -> None:

@@ -50,7 +50,7 @@ from tests.unit.judges.limits.test_rate_limiter import (
     Slot,
     clock,
     most,
-    one,
+    one_request,
     run,
 )
 
@@ -76,7 +76,7 @@ class Scripted:
 
     def __init__(self, *answers: Grant | Exception | Callable[[], Awaitable[Grant]]) -> None:
         self.answers = deque(answers)
-        self.asked, self.reports = list[Reservation](), list[Reservation]()
+        self.seen, self.reports = list[Reservation](), list[Reservation]()
         self.throttles = list[tuple[str, float, float | None, int]]()
         self.learnt = list[RateLimits]()
         self.is_down, self.pauses = False, asyncio.Queue[float]()
@@ -87,7 +87,7 @@ class Scripted:
         if not wanted.costs:
             self.reports.append(wanted)
             return Grant()
-        self.asked.append(wanted)
+        self.seen.append(wanted)
         answer = self.answers.popleft() if self.answers else Grant((clock(),) * len(wanted.costs))
         if isinstance(answer, Exception):
             raise answer
@@ -104,7 +104,7 @@ class Scripted:
         self._reach()
         self.learnt.append(limits)
 
-    async def pause(self, judge: str, known: float, member: str = "") -> float:
+    async def pause(self, judge: str, known_s: float, member: str = "") -> float:
         self._reach()
         return await self.pauses.get()
 
@@ -196,11 +196,11 @@ def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
         call, limiter = Calls(), Scripted(Grant(tuple(times[:20])), Grant(tuple(times[20:])))
         gate = gate_to(limiter)
         await settled(start(40, lambda: call(gate, takes_s=0)))
-        return call.sent, [len(wanted.costs) for wanted in limiter.asked]
+        return call.sent, [len(wanted.costs) for wanted in limiter.seen]
 
-    sent, asked = run(main())
+    sent, reserved = run(main())
     assert sent == pytest.approx([0.1 * slot for slot in range(40)], abs=TICK)
-    assert asked == [40, 20], "half of the first were left"
+    assert reserved == [40, 20], "half of the first were left"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
 
         call, limiter = Calls(), Scripted(slow, Grant((EPOCH + 100,)))
         await call(gate_to(limiter))
-        return len(limiter.asked), call.sent
+        return len(limiter.seen), call.sent
 
     assert run(main()) == (times_asked, [pytest.approx(late_s if times_asked == 1 else 100)])
 
@@ -289,7 +289,7 @@ def test_calls_that_have_ended_or_outlived_it_are_counted_with_a_429_and_only_on
         await settled(calls)
         assert [done for *_, done in limiter.throttles] == [3 + 2 + 2, -1, -1]
         await asyncio.sleep(2 * REPORT_S)
-        everything = [wanted.done for wanted in [*limiter.asked, *limiter.reports]]
+        everything = [wanted.done for wanted in [*limiter.seen, *limiter.reports]]
         assert sum(everything) == 1 + 1, "the one that was sent later"
 
     run(main())
@@ -373,7 +373,7 @@ def test_calls_that_are_cancelled_anywhere_free_their_places(
             await asyncio.sleep(at_s)
             await asyncio.wait_for(call(gate, takes_s=0.7), cancel_after_s)
 
-        ends = await settled([asyncio.ensure_future(begin(*each)) for each in calls])
+        ends = await settled([asyncio.ensure_future(begin(*call)) for call in calls])
         assert all(end is None or isinstance(end, TimeoutError) for end in ends)
         assert call.peak <= max_in_flight
         assert call.now == 0
@@ -416,7 +416,7 @@ def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
         for cancelled in calls[1:8]:
             cancelled.cancel()
         await settled(calls)
-        assert [len(wanted.costs) for wanted in limiter.asked] == [10, 2]
+        assert [len(wanted.costs) for wanted in limiter.seen] == [10, 2]
         assert len(call.sent) == 3
 
     run(main())
@@ -446,7 +446,7 @@ def test_a_judge_that_stays_down_makes_calls_fail() -> None:
         gate = gate_to(limiter, config, max_in_flight=2)
         ends = await settled(start(20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503"))))
         assert clock() - EPOCH < 60
-        assert sum(len(wanted.costs) for wanted in limiter.asked) < 20 * 10, (
+        assert sum(len(wanted.costs) for wanted in limiter.seen) < 20 * 10, (
             "they wait without asking for slots all the time"
         )
         return ends
@@ -549,7 +549,7 @@ def test_estimates_follow_what_calls_take() -> None:
         gate = gate_to(limiter)
         for used in (CallCost(2000, 50), CallCost(4000, 150), CallCost(), USED):
             await call(gate, used=used)
-        return [wanted.costs[0] for wanted in limiter.asked]
+        return [wanted.costs[0] for wanted in limiter.seen]
 
     first, second, third, fourth = run(main())
     assert first == CallCost(1000, FIRST_OUTPUT_TOKENS)
@@ -604,7 +604,7 @@ def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
         assert [report.done for report in limiter.reports] == [1, 2], "later ones together"
         await settled(calls)
         await asyncio.sleep(REPORT_S)
-        everything = [*limiter.asked, *limiter.reports]
+        everything = [*limiter.seen, *limiter.reports]
         assert sum(wanted.done for wanted in everything) == 4
         assert sum(sum(wanted.correction) for wanted in everything) == pytest.approx(0), (
             "1000 and 300, as was estimated"
@@ -681,11 +681,11 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
 
     async def main() -> RateLimits:
         limiter, call = Scripted(), Calls()
-        known = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
-        gate = gate_to(limiter, limits=known, is_firm=is_firm)
+        limits = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
+        gate = gate_to(limiter, limits=limits, is_firm=is_firm)
         await gate.observe_headers(OPENAI)
         await call(gate)
-        restarted, wanted = Limiter(clock=clock), limiter.asked[0]
+        restarted, wanted = Limiter(clock=clock), limiter.seen[0]
         await restarted.reserve(wanted._replace(costs=()))
         return restarted.limits_by_judge()["judge"]
 
@@ -722,10 +722,7 @@ def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_was_us
         await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
         return budget.events
 
-    assert run(main()) == [
-        ("reserve", 0.0, 1700),
-        ("settle", pytest.approx(3.0), 910),
-    ]
+    assert run(main()) == [("reserve", 0.0, 1700), ("settle", pytest.approx(3.0), 910)]
 
 
 @pytest.mark.parametrize("cancel_after_s", [1.0, 2.5])
@@ -752,7 +749,7 @@ def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_plac
                 await call(gate)
         budget.refuses = False
         await call(gate)
-        assert len(limiter.asked) == 1
+        assert len(limiter.seen) == 1
 
     run(main())
 
@@ -902,14 +899,14 @@ def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
     assert provider.refused == []
     assert len(provider.answered) >= 0.98 * 5 * 600 - len(kills_s) * 10 * (2 * HORIZON_S + 1)
     after = [Slot(at) for at in provider.answered if at > EPOCH + 70]
-    assert most(after, one, span_s=1.0) <= 12, "no burst"
+    assert most(after, one_request, span_s=1.0) <= 12, "no burst"
 
 
 def test_a_found_limit_outlives_the_limiter() -> None:
     provider, kill_s = Provider(600), 200.0
     at_work(Restarting, provider, limits=RateLimits(), is_firm=False, kills_s=[kill_s])
     after = [Slot(at) for at in provider.answered + provider.refused if at > EPOCH + kill_s]
-    assert most(after, one, span_s=1.0) <= 15, "no burst"
+    assert most(after, one_request, span_s=1.0) <= 15, "no burst"
     assert len(after) >= 0.6 * 600 * 100 / 60
 
 

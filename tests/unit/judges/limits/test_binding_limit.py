@@ -27,12 +27,12 @@ def binding(after_s: float, headers: dict[str, str] | None = None, **options: An
             await gate.observe_headers(headers)
         calls = start(40, lambda: call(gate))
         await asyncio.sleep(after_s)
-        found = gate.binding_limit()
-        for one in calls:
-            one.cancel()
+        binding = gate.binding_limit()
+        for task in calls:
+            task.cancel()
         await settled(calls)
         await gate.aclose()
-        return found
+        return binding
 
     return run(main())
 

@@ -40,8 +40,8 @@ class Scene:
     """A breaker with the clock that it reads and the lines that it said."""
 
     def __init__(self, config: BreakerConfig | None = None) -> None:
-        self.clock, self.said = Clock(), list[str]()
-        self.breaker = Breaker(NAME, config or BreakerConfig(), self.said.append, self.clock)
+        self.clock, self.lines = Clock(), list[str]()
+        self.breaker = Breaker(NAME, config or BreakerConfig(), self.lines.append, self.clock)
 
     def call(self, *errors: JudgeError | None) -> None:
         """One call after the other, each let go at once."""
@@ -58,7 +58,7 @@ class Scene:
     @property
     def is_open(self) -> bool:
         """By what was said: openings and closings alternate."""
-        return len(self.said) % 2 == 1
+        return len(self.lines) % 2 == 1
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_it_says_when_it_opens_and_when_it_closes_and_nothing_between() -> None:
     for pause_s in (5, 10, 20):
         scene.clock.now_s += pause_s
         scene.call(DOWN if pause_s < 20 else None)
-    assert scene.said == [
+    assert scene.lines == [
         "openai/gpt-4o: 20 calls in a row failed (the provider answered 503); pausing, next try "
         "in 5 s",
         "openai/gpt-4o: answers again after 35 s",
     ]
     scene.call(*[DOWN] * 19)
-    assert len(scene.said) == 2, "the row starts anew after closing"
+    assert len(scene.lines) == 2, "the row starts anew after closing"
     scene.call(DOWN)
     assert scene.breaker.admit() == 5, "and so do the pauses"
 
@@ -163,7 +163,7 @@ def test_failures_of_calls_from_before_the_opening_change_nothing() -> None:
     for _ in range(64):
         scene.breaker.record_failure(DOWN)
     assert scene.breaker.admit() == 5
-    assert len(scene.said) == 1
+    assert len(scene.lines) == 1
 
 
 def test_stale_failures_lengthen_a_probes_pause_once_and_let_no_second_probe_out() -> None:
@@ -210,7 +210,7 @@ def test_a_long_outage_fails_calls_at_once_but_goes_on_probing() -> None:
     with pytest.raises(Unavailable):
         scene.breaker.admit()
     scene.breaker.record_success()
-    assert scene.said[-1] == "openai/gpt-4o: answers again after 5 min"
+    assert scene.lines[-1] == "openai/gpt-4o: answers again after 5 min"
     scene.start(2)
 
 
@@ -218,7 +218,7 @@ def test_a_long_outage_fails_calls_at_once_but_goes_on_probing() -> None:
 def test_a_refused_key_fails_calls_at_once_with_its_own_error(error: JudgeError) -> None:
     scene = Scene()
     scene.call(*[error] * 3)
-    assert scene.said == [
+    assert scene.lines == [
         f"openai/gpt-4o: 3 calls in a row failed ({error}); calls fail at once, next try in 60 s"
     ]
     for _ in range(3):
@@ -249,13 +249,13 @@ def test_probes_that_find_the_key_refused_make_calls_fail_at_once() -> None:
         scene.call(DENIED)
     with pytest.raises(Unauthorised):
         scene.breaker.admit()
-    assert [line.partition(" failed ")[0] for line in scene.said] == [
+    assert [line.partition(" failed ")[0] for line in scene.lines] == [
         f"{NAME}: 20 calls in a row",
         f"{NAME}: 3 calls in a row",
     ]
     scene.clock.now_s += 60
     scene.call(None)
-    assert scene.said[-1] == f"{NAME}: answers again after 95 s", "since it was first down"
+    assert scene.lines[-1] == f"{NAME}: answers again after 95 s", "since it was first down"
 
 
 def test_a_probe_that_ends_in_an_unknown_error_has_failed() -> None:
@@ -325,9 +325,9 @@ class Breaking(RuleBasedStateMachine):
 
     @rule()
     def ask(self) -> None:
-        self._asked()
+        self._wait_s()
 
-    def _asked(self) -> float | None:
+    def _wait_s(self) -> float | None:
         """How long to wait, as the breaker says; None where it raises."""
         now_s, breaker = self.scene.clock.now_s, self.scene.breaker
         try:
@@ -356,10 +356,10 @@ class Breaking(RuleBasedStateMachine):
 
     @rule(early_s=st.sampled_from([0.0, 0.125]))
     def come_back_as_told(self, early_s: float) -> None:
-        wait_s = self._asked()
+        wait_s = self._wait_s()
         if wait_s is not None and wait_s > early_s:
             self.scene.clock.now_s += wait_s - early_s
-            then_s, others = self._asked(), bool(self.out)
+            then_s, others = self._wait_s(), bool(self.out)
             assert then_s != 0.0 if early_s else then_s == 0.0 or others
 
     @precondition(lambda self: self.opened_s is None)
@@ -409,7 +409,7 @@ class Breaking(RuleBasedStateMachine):
 
     @invariant()
     def open_and_close_are_said(self) -> None:
-        assert ("answers again" in (self.scene.said or ["answers again"])[-1]) == (
+        assert ("answers again" in (self.scene.lines or ["answers again"])[-1]) == (
             self.opened_s is None
         )
 

@@ -28,7 +28,7 @@ from tests.unit.judges.limits.test_rate_limiter import (
     clock,
     most,
     of_any_size,
-    one,
+    one_request,
     run,
     saturate,
 )
@@ -44,7 +44,7 @@ def test_groups_pass_no_limit_in_any_stretch_and_use_it(largest: float) -> None:
     pace = RatePacer(LARGE, is_firm=True)
     slots = saturate(pace, of_any_size(largest, 1), EPOCH + SECONDS, chunk=300)
     calls, tokens = LARGE.requests_per_min or 0, LARGE.tokens_per_min or 0
-    assert most(slots, one) <= calls
+    assert most(slots, one_request) <= calls
     assert most(slots, lambda cost: cost.tokens) <= tokens
     minutes = SECONDS / 60
     by_calls = len(slots) / (calls * minutes)
@@ -52,7 +52,7 @@ def test_groups_pass_no_limit_in_any_stretch_and_use_it(largest: float) -> None:
     assert max(by_calls, by_tokens) >= 0.98
     gaps = [after.at - before.at for before, after in pairwise(slots)]
     assert min(gaps) >= 0.0, "in order"
-    assert most(slots, one, span_s=1.0) <= 1.2 * calls / 60, "evenly, but for a group"
+    assert most(slots, one_request, span_s=1.0) <= 1.2 * calls / 60, "evenly, but for a group"
     assert GROUP_S <= LATE_S / 10
 
 
@@ -96,7 +96,7 @@ class Gathering(Scripted):
     async def reserve(self, wanted: Reservation) -> Grant:
         if not wanted.costs:
             return await super().reserve(wanted)
-        self.asked.append(wanted)
+        self.seen.append(wanted)
         self.asked_at.append(clock() - EPOCH)
         times = (clock() + self._lead_s,) * len(wanted.costs)
         return Grant(times, gather_s=self._gather_s)
@@ -119,10 +119,10 @@ def test_calls_gather_between_two_requests_which_ask_for_no_more_than_wait(lead_
         limiter = Gathering(gather_s=0.5, lead_s=lead_s)
         call = await call_steadily(limiter, per_s=40, seconds=10)
         assert len(call.sent) == 400
-        assert len(limiter.asked) <= 10 / 0.5 + 3
+        assert len(limiter.seen) <= 10 / 0.5 + 3
         gaps = [after - before for before, after in pairwise(limiter.asked_at)]
         assert min(gaps[1:]) >= 0.5 - 1e-6
-        assert sum(len(wanted.costs) for wanted in limiter.asked) == 400
+        assert sum(len(wanted.costs) for wanted in limiter.seen) == 400
 
     run(main())
 
@@ -133,11 +133,11 @@ def test_a_large_limit_is_used_evenly_with_few_messages(story: Story) -> None:
     """The figures of 100,000 requests/min over 64 actors are in tests/bench."""
     limits = RateLimits(requests_per_min=12_000, tokens_per_min=24e6)
     setting = Setting(story, members=32, limits=limits, latency_s=1.0, seconds=50.0, seed=1)
-    found = simulate(setting, settled_s=20.0)
-    assert found.refused == 0
-    assert found.use_requests >= 0.98
-    assert found.jain >= 0.99
-    assert found.messages_per_s <= 1.5 * MESSAGES_PER_S, "200 calls a second"
+    result = simulate(setting, settled_s=20.0)
+    assert result.refused == 0
+    assert result.use_requests >= 0.98
+    assert result.jain >= 0.99
+    assert result.messages_per_s <= 1.5 * MESSAGES_PER_S, "200 calls a second"
 
 
 def test_slots_of_a_group_keep_their_order_for_the_window() -> None:
@@ -147,4 +147,4 @@ def test_slots_of_a_group_keep_their_order_for_the_window() -> None:
     while now < EPOCH + 70:
         slots += [Slot(at) for at in pace.reserve([CallCost()] * 500, now)]
         now += 0.05
-    assert most(slots, one) <= 6000
+    assert most(slots, one_request) <= 6000

@@ -21,16 +21,16 @@ pytestmark = pytest.mark.heavy
 def test_many_members_keep_the_limits_use_them_and_get_as_much_as_each_other(
     mean_tokens: float, binding: str
 ) -> None:
-    told = simulated(MEMBERS, MINUTES, LIMITS, mean_tokens=mean_tokens)
-    _assert_within_limits(told.sent, told.granted)
+    simulation = simulated(MEMBERS, MINUTES, LIMITS, mean_tokens=mean_tokens)
+    _assert_within_limits(simulation.sent, simulation.granted)
     # Both are close: a large call must not hold up requests that others still have room for
     if binding == "requests":
-        assert use(told, MINUTES, PER_MIN) >= 0.95
+        assert use(simulation, MINUTES, PER_MIN) >= 0.95
     else:
-        assert use(told, MINUTES, TOKENS_PER_MIN, tokens=True) >= 0.93
-    assert len(told.steady) == MEMBERS
-    assert jain(shares(told, MINUTES)) >= 0.99
-    assert min(shares(told, MINUTES)) > 0
+        assert use(simulation, MINUTES, TOKENS_PER_MIN, tokens=True) >= 0.93
+    assert len(simulation.steady) == MEMBERS
+    assert jain(shares(simulation, MINUTES)) >= 0.99
+    assert min(shares(simulation, MINUTES)) > 0
 
 
 @pytest.mark.parametrize(("mean_tokens", "least_use"), [(500.0, 0.93), (1000.0, 0.8)])
@@ -39,14 +39,14 @@ def test_a_tenth_that_dies_and_a_limiter_that_restarts_cost_a_few_seconds(
 ) -> None:
     """Where both limits are close, more: for a minute a limiter that has forgotten what was sent
     lets nobody catch up."""
-    told = simulated(
+    simulation = simulated(
         MEMBERS, MINUTES, LIMITS, mean_tokens=mean_tokens, dying=MEMBERS // 10, restarts=True
     )
-    _assert_within_limits(told.sent, told.granted)
-    assert use(told, MINUTES, PER_MIN) >= least_use
-    assert len(told.steady) == 0.9 * MEMBERS
-    assert jain(shares(told, MINUTES)) >= 0.99
-    lost = len(told.granted) - len(told.sent)
+    _assert_within_limits(simulation.sent, simulation.granted)
+    assert use(simulation, MINUTES, PER_MIN) >= least_use
+    assert len(simulation.steady) == 0.9 * MEMBERS
+    assert jain(shares(simulation, MINUTES)) >= 0.99
+    lost = len(simulation.granted) - len(simulation.sent)
     assert lost <= 2 * HORIZON_S * PER_MIN / 60, (
         "what the dead had in hand, and what was ahead at the end"
     )
@@ -55,17 +55,17 @@ def test_a_tenth_that_dies_and_a_limiter_that_restarts_cost_a_few_seconds(
 def test_members_that_ask_now_and_then_wait_no_longer_than_a_round() -> None:
     """Not for a chunk of each of the others: they get 25 slots at a time where nobody else
     waits."""
-    told = simulated(MEMBERS, MINUTES, LIMITS, light=6, light_every_s=15.0)
-    _assert_within_limits(told.sent, told.granted)
-    assert len(told.waits) >= 20
-    assert max(told.waits) <= ROUND_S + HORIZON_S + 2.0
-    assert jain(shares(told, MINUTES)) >= 0.99
+    simulation = simulated(MEMBERS, MINUTES, LIMITS, light=6, light_every_s=15.0)
+    _assert_within_limits(simulation.sent, simulation.granted)
+    assert len(simulation.waits) >= 20
+    assert max(simulation.waits) <= ROUND_S + HORIZON_S + 2.0
+    assert jain(shares(simulation, MINUTES)) >= 0.99
 
 
 def test_one_of_few_members_still_gets_many_slots_at_once() -> None:
     """With a turn for each call there would be a message to the limiter for each."""
-    told = simulated(8, 1.0, RateLimits(requests_per_min=1200))
-    assert len(told.granted) >= 3 * told.reservations
+    simulation = simulated(8, 1.0, RateLimits(requests_per_min=1200))
+    assert len(simulation.granted) >= 3 * simulation.reservations
 
 
 def test_the_same_seed_is_the_same_story() -> None:

@@ -14,10 +14,7 @@ import pytest
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Stopped, Throttled, Unauthorised, Unavailable
-from memray_eval.judges.limits.admission import (
-    CallPermit,
-    RunHooks,
-)
+from memray_eval.judges.limits.admission import CallPermit, RunHooks
 from memray_eval.judges.limits.pool import KEPT_CALLS, MemberPool, PoolPatience
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http.retry import RetryPolicy
@@ -39,9 +36,9 @@ class Pool:
         is_stopping: Callable[[], bool] = lambda: False,
         **options: Any,
     ) -> None:
-        self.said, self.asked = list[str](), list[tuple[float, str]]()
+        self.lines, self.seen = list[str](), list[tuple[float, str]]()
         self.answered, self._behave, self._latency_s = Counter[str](), behave, latency_s
-        hooks = RunHooks(say=self.said.append, clock=clock, is_stopping=is_stopping)
+        hooks = RunHooks(say=self.lines.append, clock=clock, is_stopping=is_stopping)
         limiter, limits = Limiter(clock=clock), limits or {}
         breaker = BreakerConfig(failures=3, fatal=1, probe_s=5, longest_probe_s=60)
         self.gates = {
@@ -72,7 +69,7 @@ class Pool:
                 yield permit
 
         async def call(permit: CallPermit) -> str:
-            self.asked.append((clock() - EPOCH, at[0]))
+            self.seen.append((clock() - EPOCH, at[0]))
             if (error := self._behave[at[0]](clock() - EPOCH)) is not None:
                 raise error
             await asyncio.sleep(self._latency_s)
@@ -141,19 +138,19 @@ def test_one_dies_in_mid_run_and_its_calls_go_on_elsewhere(error: Callable[[], J
         ends = await pool.ask_many(1000, per_s=5)
         assert Counter(map(type, ends)) == {str: 1000}
         before, during = (
-            Counter(name for at, name in pool.asked if start <= at < end)
+            Counter(name for at, name in pool.seen if start <= at < end)
             for start, end in ((0, 20), (21, 140))
         )
         assert 40 <= before["a"] <= 60
         assert during["a"] <= 12, "a probe now and then"
-        after = Counter(name for at, name in pool.asked if at >= 190)
+        after = Counter(name for at, name in pool.seen if at >= 190)
         assert after["a"] >= 17, "it is asked as before"
         lost = 5 + 3  # under way when it died, and in a row until it rests
-        assert len(pool.asked) <= 1000 + during["a"] + lost, "nothing else is asked twice"
-        assert len(pool.said) == 2
-        assert str(error()) in pool.said[0]
-        assert "the others of p are asked, next try in" in pool.said[0]
-        assert pool.said[1].startswith("a: answers again after ")
+        assert len(pool.seen) <= 1000 + during["a"] + lost, "nothing else is asked twice"
+        assert len(pool.lines) == 2
+        assert str(error()) in pool.lines[0]
+        assert "the others of p are asked, next try in" in pool.lines[0]
+        assert pool.lines[1].startswith("a: answers again after ")
 
     run(main())
 
@@ -190,10 +187,10 @@ def test_429s_of_one_send_the_calls_to_the_other_at_once() -> None:
             await asyncio.sleep(0.2)
         await asyncio.gather(*tasks)
         assert max(took) <= 2.0, "a second each, and the other one had room"
-        refused = [at for at, name in pool.asked if name == "a" and 10 <= at < 40]
+        refused = [at for at, name in pool.seen if name == "a" and 10 <= at < 40]
         assert len(refused) <= 20, "one in two would be 75"
         assert not [at for at in refused if at > 20]
-        assert [at for at, name in pool.asked if name == "a" and at > 50], "it is back"
+        assert [at for at, name in pool.seen if name == "a" and at > 50], "it is back"
 
     run(main())
 
@@ -203,7 +200,7 @@ def test_all_keys_wrong_is_an_error_that_names_each() -> None:
         pool = Pool({"a": down(0, 1e9, UNAUTHORISED), "b": down(0, 1e9, UNAUTHORISED)})
         ends = await pool.ask_many(20)
         assert {type(end) for end in ends} == {Unauthorised}
-        assert len(pool.asked) <= 4, "nobody is asked on"
+        assert len(pool.seen) <= 4, "nobody is asked on"
         assert any(
             str(end)
             == "all of the pool p rest (a: 401: the key is wrong; b: 401: the key is wrong)"
@@ -232,9 +229,9 @@ def test_an_outage_without_end_fails_the_calls_after_outage_s() -> None:
         ends = await pool.ask_many(30)
         assert {type(end) for end in ends} == {Unavailable}
         assert 290 <= clock() - EPOCH <= 420
-        told = [str(end) for end in ends if "rest" in str(end)]
-        assert told
-        assert all("a: connection refused; b: connection refused" in text for text in told)
+        messages = [str(end) for end in ends if "rest" in str(end)]
+        assert messages
+        assert all("a: connection refused; b: connection refused" in text for text in messages)
         assert not any(end.is_stalled for end in ends)
 
     run(main())
@@ -276,7 +273,7 @@ def test_calls_with_one_start_stay_at_one_member_while_it_has_room() -> None:
             key = f"start {number}"
             homes[key] = {await pool.ask(key) for _ in range(3)}
         assert all(len(home) == 1 for home in homes.values())
-        at_each = Counter(home for found in homes.values() for home in found)
+        at_each = Counter(home for names in homes.values() for home in names)
         assert min(at_each[name] for name in names) >= 10
         other = Pool(dict.fromkeys(names, fine), latency_s=0.1)
         assert {key: {await other.ask(key)} for key in homes} == homes, "in any actor"

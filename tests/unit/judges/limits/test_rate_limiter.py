@@ -98,7 +98,7 @@ def most(
     return largest
 
 
-def one(_: CallCost) -> float:
+def one_request(_: CallCost) -> float:
     return 1.0
 
 
@@ -332,8 +332,8 @@ def test_a_row_of_cuts_is_forgotten_within_a_minute() -> None:
 )
 def test_headers_never_change_a_firm_limit(limit: int, heard: list[int]) -> None:
     pace = RatePacer(RateLimits(requests_per_min=limit), is_firm=True)
-    for said in heard:
-        pace.learn(RateLimits(requests_per_min=said, tokens_per_min=said), EPOCH)
+    for per_min in heard:
+        pace.learn(RateLimits(requests_per_min=per_min, tokens_per_min=per_min), EPOCH)
     assert pace.limits() == RateLimits(requests_per_min=limit, tokens_per_min=heard[-1])
 
 
@@ -355,7 +355,7 @@ def test_a_limit_that_is_learnt_holds_for_what_was_planned_before() -> None:
         slots = saturate(pace, repeat(CALL), EPOCH + 30)
         pace.learn(RateLimits(requests_per_min=after), EPOCH + 30)
         later = saturate(pace, repeat(CALL), EPOCH + 300, now=EPOCH + 30)
-        assert most(later, one) <= after
+        assert most(later, one_request) <= after
         if after < before:
             assert later[0].at >= slots[-1].at + 50, "the minute is full already"
         else:
@@ -381,10 +381,10 @@ def test_slots_of_a_limiter_that_was_killed_and_of_the_next_stay_within_the_limi
     )
     assert after == [] or after[0].at >= restart + HORIZON_S
     one_call = 1 if tokens else 0  # how large the last call before the kill was is not known
-    assert most(chain(before, after), one) <= per_min + one_call
+    assert most(chain(before, after), one_request) <= per_min + one_call
 
 
-def asked(
+def reservation(
     *,
     calls: int = 25,
     member: str = "a",
@@ -407,13 +407,13 @@ async def within(seconds: float, waiting: Coroutine[Any, Any, T]) -> T | None:
 def test_while_nothing_is_known_one_call_goes_first() -> None:
     async def main() -> None:
         limiter = Limiter(clock=clock)
-        first = await limiter.reserve(asked(member="a"))
+        first = await limiter.reserve(reservation(member="a"))
         assert first == Grant((clock(),))
-        second = asyncio.create_task(limiter.reserve(asked(member="b")))
+        second = asyncio.create_task(limiter.reserve(reservation(member="b")))
         assert await within(CANARY_S / 2, asyncio.shield(second)) is None, (
             "the first has not come back"
         )
-        await limiter.reserve(asked(member="a", calls=0, done=1, answered=1))
+        await limiter.reserve(reservation(member="a", calls=0, done=1, answered=1))
         assert await within(TICK, second) == Grant(free_until=clock() + FREE_S)
 
     run(main())
@@ -425,14 +425,14 @@ def test_a_call_that_failed_proves_nothing() -> None:
 
     async def main() -> None:
         limiter = Limiter(clock=clock)
-        await limiter.reserve(asked(member="a"))
-        await limiter.reserve(asked(member="a", calls=0, done=1))
-        second = await within(TICK, limiter.reserve(asked(member="b")))
+        await limiter.reserve(reservation(member="a"))
+        await limiter.reserve(reservation(member="a", calls=0, done=1))
+        second = await within(TICK, limiter.reserve(reservation(member="b")))
         assert second is not None
         assert len(second.times) == 1
-        assert await within(CANARY_S / 2, limiter.reserve(asked(member="c"))) is None
-        await limiter.reserve(asked(member="b", calls=0, done=1, answered=1))
-        assert await limiter.reserve(asked(member="b")) == Grant(free_until=clock() + FREE_S)
+        assert await within(CANARY_S / 2, limiter.reserve(reservation(member="c"))) is None
+        await limiter.reserve(reservation(member="b", calls=0, done=1, answered=1))
+        assert await limiter.reserve(reservation(member="b")) == Grant(free_until=clock() + FREE_S)
 
     run(main())
 
@@ -441,9 +441,9 @@ def test_a_judge_that_only_fails_is_not_asked_one_call_at_a_time_for_ever() -> N
     async def main() -> None:
         limiter = Limiter(clock=clock)
         for _ in range(FAILED_CANARIES):
-            assert len((await limiter.reserve(asked(member="a"))).times) == 1
-            await limiter.reserve(asked(member="a", calls=0, done=1))
-        assert await limiter.reserve(asked(member="b")) == Grant(free_until=clock() + FREE_S)
+            assert len((await limiter.reserve(reservation(member="a"))).times) == 1
+            await limiter.reserve(reservation(member="a", calls=0, done=1))
+        assert await limiter.reserve(reservation(member="b")) == Grant(free_until=clock() + FREE_S)
 
     run(main())
 
@@ -452,8 +452,8 @@ def test_a_judge_that_only_fails_is_not_asked_one_call_at_a_time_for_ever() -> N
 def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
     async def main() -> None:
         limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=60)
-        assert len((await limiter.reserve(asked(limits=limits))).times) == 1
-        second = asyncio.create_task(limiter.reserve(asked(limits=limits)))
+        assert len((await limiter.reserve(reservation(limits=limits))).times) == 1
+        second = asyncio.create_task(limiter.reserve(reservation(limits=limits)))
         await asyncio.sleep(2)
         assert not second.done()
         if is_throttled:
@@ -465,7 +465,7 @@ def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
         times = (await second).times
         assert len(times) >= (1 if is_throttled else 25)
         assert times[0] >= EPOCH + 2
-        firm = await Limiter(clock=clock).reserve(asked(limits=limits, firm=True))
+        firm = await Limiter(clock=clock).reserve(reservation(limits=limits, firm=True))
         assert len(firm.times) > 1, "what the user says needs no proof"
 
     run(main())
@@ -474,7 +474,7 @@ def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
 def test_a_first_call_that_hangs_is_followed_by_another() -> None:
     async def main() -> list[float]:
         limiter = Limiter(clock=clock)
-        grants = [await limiter.reserve(asked()) for _ in range(4)]
+        grants = [await limiter.reserve(reservation()) for _ in range(4)]
         assert {len(grant.times) for grant in grants} == {1}
         return [grant.times[0] - EPOCH for grant in grants]
 
@@ -485,24 +485,24 @@ def test_the_first_call_keeps_the_limits_that_are_assumed() -> None:
     async def main() -> list[float]:
         limiter = Limiter(clock=clock)
         return [
-            (await limiter.reserve(asked(limits=RateLimits(requests_per_min=1)))).times[0]
+            (await limiter.reserve(reservation(limits=RateLimits(requests_per_min=1)))).times[0]
             for _ in range(3)
         ]
 
     times = run(main())
-    assert most(map(Slot, times), one) == 1
+    assert most(map(Slot, times), one_request) == 1
 
 
 async def share_of(
     limiter: Limiter, member: str, limits: RateLimits, judge: str = "judge", members: int = 1
 ) -> int | None:
-    wanted = asked(member=member, calls=0, limits=limits, members=members)
+    wanted = reservation(member=member, calls=0, limits=limits, members=members)
     return (await limiter.reserve(wanted._replace(judge=judge))).share
 
 
-@given(concurrency=st.integers(1, 300), members=st.integers(1, 300), said=st.booleans())
+@given(concurrency=st.integers(1, 300), members=st.integers(1, 300), is_told=st.booleans())
 def test_shares_of_the_calls_in_flight_add_up_to_what_is_allowed(
-    concurrency: int, members: int, said: bool
+    concurrency: int, members: int, is_told: bool
 ) -> None:
     """Said is how many there are; else the second round knows. More members than places take one
     each."""
@@ -511,7 +511,7 @@ def test_shares_of_the_calls_in_flight_add_up_to_what_is_allowed(
         limiter, limits = Limiter(clock=clock), RateLimits(concurrency=concurrency)
         for _ in range(2):
             shares = [
-                await share_of(limiter, str(number), limits, members=members if said else 1)
+                await share_of(limiter, str(number), limits, members=members if is_told else 1)
                 for number in range(members)
             ]
         assert await share_of(limiter, "0", NO_LIMITS, judge="other") is None
@@ -539,7 +539,7 @@ def test_after_a_restart_nothing_is_granted_for_a_while_and_limits_come_with_the
 ) -> None:
     async def main() -> list[float]:
         limiter = Limiter(hold_s, clock)
-        wanted = asked(limits=RateLimits(requests_per_min=60), firm=firm, done=1, answered=1)
+        wanted = reservation(limits=RateLimits(requests_per_min=60), firm=firm, done=1, answered=1)
         times = [at for _ in range(20) for at in (await limiter.reserve(wanted)).times]
         assert limiter.limits_by_judge() == {"judge": RateLimits(requests_per_min=60)}
         return times
@@ -553,7 +553,7 @@ def test_after_a_restart_nothing_is_granted_for_a_while_and_limits_come_with_the
 def test_a_pause_is_heard_by_all_who_wait_for_one() -> None:
     async def main() -> None:
         limiter = Limiter(clock=clock)
-        await limiter.reserve(asked(done=1, answered=1))
+        await limiter.reserve(reservation(done=1, answered=1))
         waiting = [asyncio.create_task(limiter.pause("judge", 0.0)) for _ in range(3)]
         await asyncio.sleep(5)
         assert await limiter.throttled("judge", clock() - 1, 7.0, done=0) <= clock()
@@ -576,7 +576,7 @@ def test_a_pause_is_heard_by_all_who_wait_for_one() -> None:
 def test_judges_do_not_wait_for_each_other() -> None:
     async def main() -> None:
         limiter = Limiter(clock=clock)
-        slow = asked(limits=RateLimits(requests_per_min=1), firm=True)
+        slow = reservation(limits=RateLimits(requests_per_min=1), firm=True)
         await limiter.reserve(slow)
         waiting = asyncio.create_task(limiter.reserve(slow))
         other = slow._replace(judge="other", limits=RateLimits(requests_per_min=600))
@@ -615,7 +615,7 @@ async def member_at_work(
 ) -> None:
     """What a gate does, in short: slots in chunks, late and paused ones dropped, reports with the
     next reservation."""
-    paused_until, done, found = 0.0, 0, None
+    paused_until, done, found_per_min = 0.0, 0, None
     places = asyncio.Semaphore(in_flight)
 
     async def call(at: float) -> None:
@@ -644,16 +644,16 @@ async def member_at_work(
         group.create_task(watch())
         while True:
             reported, done = done, 0
-            wanted = asked(
+            wanted = reservation(
                 calls=10,
                 member=name,
                 limits=limits,
                 done=reported,
                 answered=reported,
-                found_per_min=found,
+                found_per_min=found_per_min,
             )
             grant = await limiter.reserve(wanted)
-            found = grant.found_per_min
+            found_per_min = grant.found_per_min
             for at in grant.times or [clock()] * in_flight:
                 group.create_task(call(at))
             await asyncio.sleep(max(0.2, max(grant.times, default=0.0) - clock() - 1.0))
@@ -824,21 +824,22 @@ def test_a_limiter_that_is_restarted_takes_over_what_was_found() -> None:
 
     async def main() -> None:
         before = Limiter(clock=clock)
-        await before.reserve(asked(done=1, answered=1))
-        await before.reserve(asked(calls=0, done=240))
+        await before.reserve(reservation(done=1, answered=1))
+        await before.reserve(reservation(calls=0, done=240))
         await asyncio.sleep(2)
         for _ in range(20):
             await before.throttled("judge", clock(), 1.0, done=0)
-        found = (await before.reserve(asked())).found_per_min
-        assert found == 241
+        limit = (await before.reserve(reservation())).found_per_min
+        assert limit == 241
         after = Limiter(HORIZON_S, clock)
-        fresh = asyncio.create_task(after.reserve(asked(member="new")))
+        fresh = asyncio.create_task(after.reserve(reservation(member="new")))
         grants = [
-            await after.reserve(asked(done=1, answered=1, found_per_min=found)) for _ in range(4)
+            await after.reserve(reservation(done=1, answered=1, found_per_min=limit))
+            for _ in range(4)
         ]
         slots = [Slot(at) for grant in [*grants, await fresh] for at in grant.times]
-        assert after.limits_by_judge()["judge"].requests_per_min == found
-        assert most(slots, one, span_s=1.0) <= 241 / 60 + 1
+        assert after.limits_by_judge()["judge"].requests_per_min == limit
+        assert most(slots, one_request, span_s=1.0) <= 241 / 60 + 1
 
     run(main())
 
@@ -862,7 +863,7 @@ async def slots_of(limiter: Limiter, wanted: Reservation, for_s: float) -> list[
 
 def limited(per_min: float, member: str, run: str = "", **more: Any) -> Reservation:
     limits = RateLimits(requests_per_min=per_min, **more)
-    return asked(member=member, limits=limits, firm=True, run=run or f"run of {member}")
+    return reservation(member=member, limits=limits, firm=True, run=run or f"run of {member}")
 
 
 @pytest.mark.parametrize("says_goodbye", [True, False])
@@ -888,7 +889,7 @@ def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
     # What the run before has sent counts in the first minute of a lower limit
     waits_s = WINDOW_S + HORIZON_S if second < first and says_goodbye else 0.0
     assert 0.97 * second * (300 - waits_s) / 60 <= len(after) <= 5.1 * second
-    assert most(after, one) <= second
+    assert most(after, one_request) <= second
 
 
 def test_runs_at_the_same_time_share_the_lower_of_their_limits() -> None:
@@ -905,7 +906,7 @@ def test_runs_at_the_same_time_share_the_lower_of_their_limits() -> None:
         return [*together, alone]
 
     low, high, alone = run(main())
-    assert most([*low, *high], one) <= 120
+    assert most([*low, *high], one_request) <= 120
     assert len(low) + len(high) >= 0.97 * 5 * 120
     assert 0.8 <= len(low) / len(high) <= 1.25, "neither starves"
     assert len(alone) >= 0.97 * (2 * 600 - 120), "those of the minute before count"
@@ -922,7 +923,7 @@ def test_a_member_that_waits_longer_than_a_minute_is_heard_of_by_its_watch_for_p
         )
 
     low, high = run(main())
-    assert most([*low, *high], one, span_s=240.0) <= 2
+    assert most([*low, *high], one_request, span_s=240.0) <= 2
     assert min(len(low), len(high)) >= 6
 
 
@@ -946,18 +947,18 @@ def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> None:
     table = RateLimits(requests_per_min=50, tokens_per_min=30_000)
 
     async def main() -> list[RateLimits]:
-        limiter, known = Limiter(clock=clock), list[RateLimits]()
-        await limiter.reserve(asked(member="a", limits=table, run="first"))
+        limiter, limits = Limiter(clock=clock), list[RateLimits]()
+        await limiter.reserve(reservation(member="a", limits=table, run="first"))
         await limiter.learn("judge", RateLimits(requests_per_min=500))
-        known.append(limiter.limits_by_judge()["judge"])
+        limits.append(limiter.limits_by_judge()["judge"])
         await limiter.leave("first")
         await limiter.reserve(limited(100, "b"))
         await limiter.learn("judge", RateLimits(output_tokens_per_min=8000))
-        known.append(limiter.limits_by_judge()["judge"])
+        limits.append(limiter.limits_by_judge()["judge"])
         await limiter.leave("run of b")
-        await limiter.reserve(asked(member="c", limits=table, run="third"))
-        known.append(limiter.limits_by_judge()["judge"])
-        return known
+        await limiter.reserve(reservation(member="c", limits=table, run="third"))
+        limits.append(limiter.limits_by_judge()["judge"])
+        return limits
 
     assert run(main()) == [
         RateLimits(requests_per_min=500, tokens_per_min=30_000),

@@ -39,7 +39,7 @@ class Judge:
         members: int = 1,
         limiter: Limiter | None = None,
     ) -> None:
-        self.said: list[tuple[float, str]] = []
+        self.lines: list[tuple[float, str]] = []
         self.is_stopping, self.n_sent = False, 0
         self.limiter = limiter or Limiter(clock=clock)
         hooks = RunHooks(say=self._say, is_stopping=lambda: self.is_stopping, clock=clock)
@@ -57,7 +57,7 @@ class Judge:
         ]
 
     def _say(self, line: str) -> None:
-        self.said.append((clock() - EPOCH, line))
+        self.lines.append((clock() - EPOCH, line))
 
     async def ask(self, reply: Callable[[], Awaitable[None]], member: int = 0) -> None:
         gate = self.gates[member]
@@ -112,15 +112,15 @@ def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ceiling(
         assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, (
             "and not for as long as the provider says"
         )
-        lines = [(at, line) for at, line in judge.said if "no call has been let through" in line]
+        lines = [(at, line) for at, line in judge.lines if "no call has been let through" in line]
         assert lines[0][0] <= 20
         assert len({line for _, line in lines}) == 1, "the run's console shows it once"
         assert (
             "the others wait. After 120 s without one (judging.ceiling_s) the run "
             "stops, to be resumed" in lines[0][1]
         )
-        told = [line for _, line in judge.said if "is not plausible and is ignored" in line]
-        assert bool(told) == (retry_after_s is not None and retry_after_s > 86_400)
+        warnings = [line for _, line in judge.lines if "is not plausible and is ignored" in line]
+        assert bool(warnings) == (retry_after_s is not None and retry_after_s > 86_400)
 
     run(main())
 
@@ -153,7 +153,7 @@ def test_a_judge_that_answers_now_and_then_is_no_stalled_one() -> None:
 
         ends = await judge.ask_many(40, every_other)
         assert not any(getattr(end, "is_stalled", False) for end in ends)
-        assert not [line for _, line in judge.said if "run stops" in line]
+        assert not [line for _, line in judge.lines if "run stops" in line]
 
     run(main())
 
@@ -197,7 +197,7 @@ def test_a_slow_judge_is_no_refusing_one_after_a_single_429() -> None:
 
         ends = await judge.ask_many(30, slowly)
         assert ends == [None] * 30
-        assert not [line for _, line in judge.said if "no call has been let through" in line]
+        assert not [line for _, line in judge.lines if "no call has been let through" in line]
 
     run(main())
 
@@ -212,7 +212,7 @@ def test_a_judge_that_comes_back_before_the_ceiling_goes_on() -> None:
 
         ends = await judge.ask_many(30, down_for_a_minute)
         assert ends == [None] * 30
-        assert any("no call has been let through" in line for _, line in judge.said)
+        assert any("no call has been let through" in line for _, line in judge.lines)
 
     run(main())
 
@@ -242,13 +242,13 @@ def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(hel
 
         ends = await judge.ask_many(20, reply)
         assert ends == [None] * 20
-        return [line for at, line in judge.said if at < 10]
+        return [line for at, line in judge.lines if at < 10]
 
-    said = run(main())
+    messages = run(main())
     if held != "assumed":
-        assert said == []
+        assert messages == []
         return
-    assert said == [
+    assert messages == [
         "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge "
         "table's, of a beginner's account): the provider has not told its own. If yours allows "
         "more, raise it: --set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with "
@@ -260,7 +260,7 @@ def test_a_few_calls_that_an_assumed_limit_hardly_delays_are_not_worth_a_line() 
     async def main() -> list[tuple[float, str]]:
         judge = Judge(RateLimits(requests_per_min=500))
         await judge.ask_many(20, answer)
-        return judge.said
+        return judge.lines
 
     assert run(main()) == []
 
@@ -275,7 +275,7 @@ def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
 
         assert await judge.ask_many(30, reply) == [None] * 30
         assert clock() - EPOCH < 10
-        assert [line for _, line in judge.said] == [
+        assert [line for _, line in judge.lines] == [
             f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit and "
             "is ignored"
         ]
@@ -292,7 +292,7 @@ def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said
 
         assert await judge.ask_many(30, reply) == [None] * 30
         assert clock() - EPOCH < 10
-        assert [line for _, line in judge.said] == [
+        assert [line for _, line in judge.lines] == [
             "openai/m: its headers tell of a limit of 1 requests/min, less than judging.limits "
             "(600), which is kept"
         ]
@@ -352,7 +352,7 @@ def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> No
         assert any(
             "calls wait for a limit of 7 tokens/min, which the provider told, by headers "
             "or by its 429s" in line
-            for _, line in judge.said
+            for _, line in judge.lines
         )
 
     run(main())
@@ -366,7 +366,7 @@ def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> None:
         assert ends[-1].is_stalled
         assert not ends[0].is_stalled, "one may be a mistake"
         assert clock() - EPOCH < 5
-        assert judge.said[0][1].startswith(
+        assert judge.lines[0][1].startswith(
             "openai/m: 3 calls in a row failed (429 insufficient_quota: used up); calls fail at "
             "once"
         )

@@ -16,7 +16,7 @@ TEXT = (
 
 
 @pytest.mark.parametrize(
-    ("quote", "found"),
+    ("quote", "is_quoted"),
     [
         ("you only SLEEP 5.5 hours", True),
         # with a part left out
@@ -36,8 +36,8 @@ TEXT = (
         ("you ... ferritin was 9", True),
     ],
 )
-def test_a_quote_is_found_word_for_word_or_by_its_words(quote: str, found: bool) -> None:
-    assert QuotedText(TEXT).holds(quote) is found
+def test_a_quote_is_found_word_for_word_or_by_its_words(quote: str, is_quoted: bool) -> None:
+    assert QuotedText(TEXT).holds(quote) is is_quoted
 
 
 def test_words_must_stand_together() -> None:

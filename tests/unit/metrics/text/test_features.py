@@ -39,12 +39,12 @@ def sample(query: str = "Why exercise?", **metadata: object) -> Sample:
     return Sample(id="1", query=query, metadata=metadata)
 
 
-def scored(metric: str, text: str, asked: Sample | None = None) -> Score:
-    return score_text(metric, asked or sample(), text)
+def scored(metric: str, text: str, question: Sample | None = None) -> Score:
+    return score_text(metric, question or sample(), text)
 
 
-def value(metric: str, text: str, asked: Sample | None = None) -> float:
-    score = scored(metric, text, asked)
+def value(metric: str, text: str, question: Sample | None = None) -> float:
+    score = scored(metric, text, question)
     assert score.value is not None, score.error
     return score.value
 
@@ -304,10 +304,10 @@ LINES = st.text(st.sampled_from("Aa.:#-*•12 \t\n"), max_size=30)
 @given(LINES)
 def test_lists_and_headers_are_what_the_seeds_patterns_find(text: str) -> None:
     text = text.strip()
-    found = read(text)
-    if found.words:
-        assert found.has_list == bool(re.search(r"^\s*\d+\.|^\s*[-*•]", text, re.MULTILINE))
-        assert found.has_headers == bool(
+    features = read(text)
+    if features.words:
+        assert features.has_list == bool(re.search(r"^\s*\d+\.|^\s*[-*•]", text, re.MULTILINE))
+        assert features.has_headers == bool(
             re.search(r"^#+\s+.+$|^[A-Z][^.!?]*:$", text, re.MULTILINE)
         )
 
@@ -366,7 +366,7 @@ def test_length_appropriateness(words: int, score: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "target"),
+    ("question", "target"),
     [
         (sample(), (75, 300)),
         (sample("In exactly 50 words: why?"), (75, 300)),  # not asked to look
@@ -386,23 +386,23 @@ def test_length_appropriateness(words: int, score: float) -> None:
         (sample(target_words=[10, 10]), (10, 10)),
     ],
 )
-def test_targets_of_a_sample(asked: Sample, target: tuple[int, int]) -> None:
-    assert length_target(asked) == target
+def test_targets_of_a_sample(question: Sample, target: tuple[int, int]) -> None:
+    assert length_target(question) == target
 
 
 def test_targets_change_length_and_overall_score_only() -> None:
-    asked = sample("Say it in exactly 10 words.", length_from_prompt=True)
+    exact = sample("Say it in exactly 10 words.", length_from_prompt=True)
     text = sentence(10)
-    changed = {name for name in FAMILY if value(name, text) != value(name, text, asked)}
+    changed = {name for name in FAMILY if value(name, text) != value(name, text, exact)}
     assert changed == {"length_appropriateness", "overall_score"}
-    assert value("length_appropriateness", text, asked) == 1.0
+    assert value("length_appropriateness", text, exact) == 1.0
     # As 67.5 of 75
-    assert value("length_appropriateness", sentence(9), asked) == pytest.approx(
+    assert value("length_appropriateness", sentence(9), exact) == pytest.approx(
         0.7 + 17.5 / 25 * 0.3
     )
     # As 330 of 300
-    assert value("length_appropriateness", sentence(11), asked) == pytest.approx(1 - 30 / 200 * 0.3)
-    assert value("length_appropriateness", sentence(60), asked) == 0.2
+    assert value("length_appropriateness", sentence(11), exact) == pytest.approx(1 - 30 / 200 * 0.3)
+    assert value("length_appropriateness", sentence(60), exact) == 0.2
 
 
 @pytest.mark.parametrize(
@@ -590,9 +590,9 @@ homeostatic improvements.""",  # noqa: E501
 def test_the_seeds_examples_in_their_bands(
     metric: str, example: str, stated: float, exact: float
 ) -> None:
-    found = value(metric, EXERCISE[example])
-    assert found == pytest.approx(exact)
-    assert abs(found - stated) <= TOLERANCE
+    figure = value(metric, EXERCISE[example])
+    assert figure == pytest.approx(exact)
+    assert abs(figure - stated) <= TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -626,6 +626,6 @@ def test_the_seeds_examples_in_their_bands(
 def test_the_seeds_examples_that_miss_their_bands_by_its_own_formulas(
     metric: str, example: str, stated: float, exact: float
 ) -> None:
-    found = value(metric, EXERCISE[example])
-    assert found == pytest.approx(exact)
-    assert abs(found - stated) > TOLERANCE
+    figure = value(metric, EXERCISE[example])
+    assert figure == pytest.approx(exact)
+    assert abs(figure - stated) > TOLERANCE

@@ -278,11 +278,11 @@ def test_what_makes_a_verdict_uncertain(score: dict[str, object], doubt: float) 
 
 
 def test_each_scale_has_its_keys() -> None:
-    def told(*args: object) -> dict[str, float]:
+    def keys_of(*args: object) -> dict[str, float]:
         return {choice.key: choice.value for choice in choices_for(*args)}  # type: ignore[arg-type]
 
-    assert told((1, 5), True, {3.0}) == {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
-    assert told((0, 1), False, {0.0, 1.0}) == {"0": 0, "1": 1}
-    assert told((0, 1), False, {0.3}) == {"1": 0, "2": 0.25, "3": 0.5, "4": 0.75, "5": 1}
-    assert told((0, 100), False, {7.0}) == {"1": 0, "2": 25, "3": 50, "4": 75, "5": 100}
-    assert told((0, 1), False, {1.0}, {"first", "tie"}) == {"1": 1, "2": 0.5, "3": 0}
+    assert keys_of((1, 5), True, {3.0}) == {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
+    assert keys_of((0, 1), False, {0.0, 1.0}) == {"0": 0, "1": 1}
+    assert keys_of((0, 1), False, {0.3}) == {"1": 0, "2": 0.25, "3": 0.5, "4": 0.75, "5": 1}
+    assert keys_of((0, 100), False, {7.0}) == {"1": 0, "2": 25, "3": 50, "4": 75, "5": 100}
+    assert keys_of((0, 1), False, {1.0}, {"first", "tie"}) == {"1": 1, "2": 0.5, "3": 0}

@@ -7,12 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal, NamedTuple
 
-from memray_eval.benchmarks.generator.pools import (
-    TextUnit,
-    UnitPool,
-    insert_sentence,
-    scatter,
-)
+from memray_eval.benchmarks.generator.pools import TextUnit, UnitPool, insert_sentence, scatter
 from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec

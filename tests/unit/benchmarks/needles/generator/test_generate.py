@@ -147,20 +147,20 @@ def gold_start(sample: Sample) -> int:
 def test_too_short_a_length_names_one_that_will_do(
     resources: Resources, task: str, language: str
 ) -> None:
-    one = plan(tasks=(task,), languages=(language,), depths=(0, 100), samples=10)
+    settings = plan(tasks=(task,), languages=(language,), depths=(0, 100), samples=10)
     with pytest.raises(
         ConfigError, match=rf"--lengths 10: {task} \({language}\) takes at least [0-9]+ tokens"
     ) as refused:
-        samples(one.model_copy(update={"lengths": (10, 4096)}), resources)
+        samples(settings.model_copy(update={"lengths": (10, 4096)}), resources)
     named = re.search(r"at least ([0-9]+)", str(refused.value))
     assert named
     smallest = int(named[1])
     assert all(
         sample.metadata["tokens"] <= smallest
-        for sample in samples(one.model_copy(update={"lengths": (smallest,)}), resources)
+        for sample in samples(settings.model_copy(update={"lengths": (smallest,)}), resources)
     )
     with pytest.raises(ConfigError, match="takes at least"):
-        samples(one.model_copy(update={"lengths": (smallest * 2 // 3,)}), resources)
+        samples(settings.model_copy(update={"lengths": (smallest * 2 // 3,)}), resources)
 
 
 def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:

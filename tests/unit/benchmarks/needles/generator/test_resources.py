@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.benchmarks.generator.pools import insert_sentence
-from memray_eval.benchmarks.generator.resources import (
-    LONGEST_LINE,
-    read_haystack,
-    read_questions,
-)
+from memray_eval.benchmarks.generator.resources import LONGEST_LINE, read_haystack, read_questions
 from memray_eval.errors import DataError
 
 

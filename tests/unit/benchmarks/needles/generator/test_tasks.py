@@ -27,7 +27,7 @@ FACT = {
 }
 
 
-def made(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
+def sampled(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
     return generated(NEEDLES, resources, length, n=n, tasks=tasks, depths=(30,))
 
 
@@ -37,11 +37,11 @@ def text_of(sample: Sample) -> str:
 
 
 def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None:
-    for sample in made(resources, "passkey", "number_string"):
+    for sample in sampled(resources, "passkey", "number_string"):
         digits = 5 if sample.task == "passkey" else 10
         assert re.findall(r"[0-9]+", text_of(sample)) == [sample.answers[0]] * 2
         assert len(sample.answers[0]) == digits
-    runs = [sample.answers[0] for sample in made(resources, "number_string", n=30)]
+    runs = [sample.answers[0] for sample in sampled(resources, "number_string", n=30)]
     assert all(re.search(r"(.)\1", number) for number in runs)
 
 
@@ -58,7 +58,7 @@ def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -
 
 
 def test_math_find(resources: Resources) -> None:
-    for sample in made(resources, "math_find", n=14):
+    for sample in sampled(resources, "math_find", n=14):
         numbers = json.loads("[" + re.findall(r"[0-9]+(?:, [0-9]+)+", text_of(sample))[0] + "]")
         distinct = sorted(set(numbers))
         kind = int(sample.id.rpartition("-")[2]) % 7
@@ -73,7 +73,7 @@ def test_math_find(resources: Resources) -> None:
 
 
 def test_math_calc(resources: Resources) -> None:
-    for sample in made(resources, "math_calc"):
+    for sample in sampled(resources, "math_calc"):
         expression = re.findall(r"[0-9]+(?: [+-] [0-9]+)+", text_of(sample))[0]
         value, *steps = (int(number) for number in re.sub(r"([+-]) ", r"\1", expression).split())
         values = []
@@ -87,7 +87,7 @@ def test_math_calc(resources: Resources) -> None:
 
 
 def test_code_run(resources: Resources) -> None:
-    for sample in made(resources, "code_run", n=10):
+    for sample in sampled(resources, "code_run", n=10):
         code = "\n".join(
             line
             for line in text_of(sample).splitlines()
@@ -122,7 +122,7 @@ def test_code_run(resources: Resources) -> None:
     ],
 )
 def test_niah(resources: Resources, task: str, facts: int | None) -> None:
-    for sample in made(resources, task):
+    for sample in sampled(resources, task):
         result = FACT[sample.language].findall(text_of(sample))
         wanted = [value for key, value in result if key in sample.query]
         assert sorted(wanted) == sorted(sample.answers)
@@ -136,7 +136,7 @@ def test_niah(resources: Resources, task: str, facts: int | None) -> None:
 
 
 def test_vt(resources: Resources) -> None:
-    for sample in made(resources, "vt"):
+    for sample in sampled(resources, "vt"):
         values: dict[str, str] = {}
         for name, source in re.findall(
             r"^VAR ([A-Z]+) = (?:VAR )?([A-Z]+|[0-9]+)$", text_of(sample), re.MULTILINE
@@ -155,7 +155,7 @@ def test_vt(resources: Resources) -> None:
 
 
 def test_cwe(resources: Resources) -> None:
-    for sample in (*made(resources, "cwe"), *made(resources, "cwe", length=3000)):
+    for sample in (*sampled(resources, "cwe"), *sampled(resources, "cwe", length=3000)):
         often, seldom = (30, 3) if sample.metadata["length"] >= 4096 else (6, 1)
         listed = re.findall(r"^([0-9]+)\. (\S+)$", text_of(sample), re.MULTILINE)
         start = [position for position, (number, _) in enumerate(listed) if number == "1"][-1]
@@ -168,18 +168,18 @@ def test_cwe(resources: Resources) -> None:
 
 
 def test_fwe(resources: Resources) -> None:
-    for sample in (*made(resources, "fwe"), *made(resources, "fwe", length=400)):
+    for sample in (*sampled(resources, "fwe"), *sampled(resources, "fwe", length=400)):
         line = next(line for line in text_of(sample).splitlines() if line.startswith("... "))
         ranked = Counter(line.split()).most_common()
-        (dots, _), (one, first), (two, second), (three, third), (_, fourth), *_ = ranked
+        (dots, _), (first_word, first), (two, second), (three, third), (_, fourth), *_ = ranked
         assert dots == "..."
-        assert (one, two, three) == sample.answers
+        assert (first_word, two, three) == sample.answers
         assert first > second > third > fourth
 
 
 def test_cwe_is_shuffled_anew_for_each_sample(resources: Resources) -> None:
     orders = set()
-    for sample in made(resources, "cwe", n=10):
+    for sample in sampled(resources, "cwe", n=10):
         words = re.findall(r"^[0-9]+\. (\S+)$", text_of(sample), re.MULTILINE)
         orders.add(tuple(position for position, word in enumerate(words) if word in sample.answers))
     assert len(orders) == 20
@@ -187,7 +187,7 @@ def test_cwe_is_shuffled_anew_for_each_sample(resources: Resources) -> None:
 
 def test_qa_has_one_document_with_the_answer(resources: Resources) -> None:
     questions = set()
-    for sample in made(resources, "qa", n=25):
+    for sample in sampled(resources, "qa", n=25):
         documents = [
             line
             for line in text_of(sample).splitlines()

@@ -1,1 +1,0 @@
-"""Chats of one's own."""

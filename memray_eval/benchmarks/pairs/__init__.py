@@ -1,1 +1,0 @@
-"""Pairs of answers to the same question."""

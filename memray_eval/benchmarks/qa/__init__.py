@@ -1,1 +1,0 @@
-"""Questions of one's own, with answers."""
