@@ -100,6 +100,10 @@ class JobOptions(Options):
     dataset: str | None = option(
         "Use this dataset instead: a folder, or a .csv, .json, .jsonl or .parquet file.", WHAT
     )
+    encoding: str | None = option(
+        "Encoding of the dataset's text, such as cp1252 (default: UTF-8, or UTF-16 by its mark).",
+        WHAT,
+    )
     mapped: list[str] | None = option(
         "Read a field from a column of your data: --map query=question --map answers=reference.",
         WHAT,
@@ -184,6 +188,7 @@ class JobOptions(Options):
             "suite": self.suite,
             "limit": self.limit,
             "dataset": self.dataset,
+            "encoding": self.encoding,
             "skip_invalid": self.skip_invalid or None,
             "affect.enabled": None if self.affect is None else self.affect == "on",
             "affect.tts": "off" if self.disable_openai_tts else None,

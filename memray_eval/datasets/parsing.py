@@ -84,13 +84,13 @@ def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample
 
 def parse_json(data: bytes) -> Any:
     """Parses one JSON text. Raises InvalidSample if it is not UTF-8 or not JSON (with line and
-    column), repeats a key in one object, holds NaN or a number that is too large, or nests deeper
-    than MAX_NESTING."""
+    column), repeats a key in one object, holds a number that is too large, or nests deeper than
+    MAX_NESTING. NaN is null."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = f"byte {error.start}: 0x{data[error.start]:02x}"
-        raise invalid(f"not UTF-8 ({byte}); save it as UTF-8") from None
+        raise invalid(f"not UTF-8 ({byte}); save it so, or say which --encoding") from None
     check_nesting(data)
     try:
         return _DECODER.decode(text)
@@ -116,6 +116,11 @@ class Nesting:
     def __init__(self) -> None:
         self.depth = self.deepest = 0
         self._in_text, self._escape = False, b""
+
+    @property
+    def open_text(self) -> bytes:
+        """What a text that is not closed yet began with."""
+        return (b'"' if self._in_text else b"") + self._escape
 
     def feed(self, data: bytes) -> None:
         """Takes the next piece. Raises InvalidSample if a number outside strings has more than
@@ -293,13 +298,16 @@ def _parse_finite_float(text: str) -> float:
     return number
 
 
-def _refuse_constant(name: str) -> float:
+def _read_constant(name: str) -> None:
+    """Null for NaN, as tables write what is missing."""
+    if name == "NaN":
+        return None
     raise invalid(f"broken JSON: {name} is not a JSON number")
 
 
 # `json.loads` makes a decoder at each call
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique_keys,
-    parse_constant=_refuse_constant,
+    parse_constant=_read_constant,
     parse_float=_parse_finite_float,
 )

@@ -15,7 +15,7 @@ from memray_eval.datasets.answers import (
     read_gold,
     rename_aliases,
 )
-from memray_eval.datasets.columns import ColumnMap
+from memray_eval.datasets.columns import ColumnMap, as_row
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
 from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error
@@ -45,8 +45,8 @@ class SampleReader:
     `adapt` maps a record of a benchmark's published format to a sample's fields. `tasks` are those
     wanted (empty: all), `known_tasks` all that the suite names. With `has_responses`, an entry is a
     response to judge. With `by_context`, entries that share a context are read together. `columns`
-    says what the columns of one's own data are, and `files` how the benchmark's questions stand in
-    its published files."""
+    says what the columns of one's own data are, `encoding` how its text is written, and `files` how
+    the benchmark's questions stand in its published files."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -55,6 +55,7 @@ class SampleReader:
     has_responses: bool = False
     by_context: bool = False
     columns: ColumnMap | None = None
+    encoding: str = ""
     files: PublishedFiles | None = None
 
     def record(self, entry: Entry) -> Record | None:
@@ -97,9 +98,10 @@ class SampleReader:
     def _adapt_entry(self, entry: Entry) -> Any:
         if isinstance(entry.raw, InvalidSample):
             raise entry.raw
-        if not isinstance(entry.raw, dict):
-            return entry.raw
-        own = entry.raw if self.columns is None else self.columns.apply(entry.raw)
+        row = entry.raw if self.columns is None else as_row(entry.raw)
+        if not isinstance(row, dict):
+            return row
+        own = row if self.columns is None else self.columns.apply(row)
         raw = rename_aliases(own) if self.has_responses else own
         if isinstance(raw.get("answers"), Mapping) and self.adapt is no_adaptation:
             raw = {**raw, "answers": read_gold(raw["answers"], "answers")}

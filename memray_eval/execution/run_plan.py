@@ -30,7 +30,8 @@ from memray_eval.config.sections import (
     ServerConfig,
     SinkConfig,
 )
-from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.columns import ColumnMap, find_columns
+from memray_eval.datasets.joining import Samples, join_responses
 from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
@@ -82,7 +83,8 @@ class ReadSpec:
     """The samples of the dataset that a run reads, how many rows travel together, and how many
     engines of one model answer side by side at most. `columns` are those that the job names; the
     reader has them, and those that were guessed, once the dataset was looked at
-    (`with_columns`). `scores_at_once`: responses are scored where they are read."""
+    (`with_columns`). `scores_at_once`: responses are scored where they are read. `samples` are
+    those that the responses of `dataset` answer, by their ids; they are joined below `out`."""
 
     dataset: str
     reader: SampleReader
@@ -94,19 +96,38 @@ class ReadSpec:
     skip_invalid: bool = False
     engines: float = 1
     scores_at_once: bool = False
+    samples: ReadSpec | None = None
+    out: str = ""
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
         guesses. Raises DataError if a column is missing."""
         reader = self.reader
+        if self.samples is not None:
+            return self._joined(self.samples.with_columns(say), say)
         if any(source.published for source in sources_of(self.dataset, reader.files)):
             return self
         columns = find_columns(
-            self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation
+            self.dataset,
+            self.columns,
+            reader.has_responses,
+            reader.adapt is no_adaptation,
+            reader.encoding,
         )
-        if columns.guessed:
+        if columns.is_told:
             say(columns.tell(self.dataset.rstrip("/").rpartition("/")[2]))
         return replace(self, reader=replace(reader, columns=columns.map))
+
+    def _joined(self, samples: ReadSpec, say: Callable[[str], None]) -> ReadSpec:
+        """The same of the responses with their samples, which a file below `out` holds."""
+        encoding = self.reader.encoding
+        found = find_columns(self.dataset, self.columns, True, True, encoding, is_joined=True)
+        if found.is_told:
+            say(found.tell(self.dataset.rstrip("/").rpartition("/")[2]))
+        by_id = Samples(samples.dataset, samples.reader)
+        joined = join_responses(self.dataset, found.map, encoding, by_id, self.out, say)
+        reader = replace(self.reader, columns=ColumnMap(), encoding="")
+        return replace(self, dataset=joined, reader=reader, samples=None)
 
     def block_rows(self, n_samples: int) -> int:
         """The number of rows that travel together: an engine's batch for small datasets, so that

@@ -72,7 +72,7 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
         (b'{"id": "x", ', "broken JSON at line 1, column"),
         (b'{"id": "caf\xe9"}', "not UTF-8 (byte 11: 0xe9)"),
         (b'{"id": "a", "id": "b"}', "stands twice"),
-        (b'{"id": "a", "query": NaN}', "NaN is not a JSON number"),
+        (b'{"id": "a", "query": Infinity}', "Infinity is not a JSON number"),
         (b"[1, 2]", "must be a JSON object, not a list"),
         (b"", "broken JSON"),
         (b"[" * 100_000, "nested more than 64 deep"),
