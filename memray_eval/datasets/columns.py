@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,12 @@ from memray_eval.datasets.answers import (
     is_missing,
     read_gold,
 )
-from memray_eval.datasets.conversations import OfTexts, add_conversation, is_conversation
+from memray_eval.datasets.conversations import (
+    OfTexts,
+    add_conversation,
+    is_conversation,
+    split_plain,
+)
 from memray_eval.datasets.exports import Form, form_of, look_up
 from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, id_text, invalid, parse_json
 from memray_eval.datasets.sources import entries, prepared, whole
@@ -34,7 +40,9 @@ LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
 PROBLEM = "_problem"  # of a row that was joined to its sample: why that cannot be
 OBJECTS = ("memory", "traits", "emotion", "metadata")
-TEXTS = ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
+TEXTS = frozenset(
+    ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
+)
 # What others call a field, the likeliest first; a column is taken once.
 COMMON_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -73,6 +81,8 @@ class ColumnMap:
         text an object or a list, a plain text a list of one or, in memory, a value under its
         column's name; a conversation becomes query, history and response. Raises InvalidSample for
         JSON text that is none, and for a conversation without a query."""
+        if self._plain_chat and (fields := self._read_plain(raw)) is not None:
+            return fields
         if PROBLEM in raw:
             raise invalid(str(raw[PROBLEM]), sample_id=str(raw.get("id") or ""))
         if self.form is None or not self.form.marks_of(raw):
@@ -81,6 +91,26 @@ class ColumnMap:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
         add_conversation(fields, of_texts)
         return fields
+
+    @cached_property
+    def _plain_chat(self) -> str:
+        """The column of conversations, where no other column has to be looked at."""
+        is_strict = self.form is not None and self.form.is_strict and not self.has_cells
+        return self.form.chats[0] if self.form and is_strict and not self.sources else ""
+
+    def _read_plain(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The fields of a row of text and plain turns, as most are; None for any other."""
+        messages, fields = raw.get(self._plain_chat), dict[str, Any]()
+        if type(messages) is not list:
+            return None
+        for name, value in raw.items():
+            if type(value) is str and (name in TEXTS or name not in Sample.model_fields):
+                fields[name] = value
+            elif value is not messages:
+                return None
+        if self.form is None or not self.form.lacks or fields.keys().isdisjoint(self.form.lacks):
+            return fields if split_plain(messages, fields) else None
+        return None
 
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
@@ -91,7 +121,8 @@ class ColumnMap:
             if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value
             elif name not in used and not is_missing(value):
-                fields[name] = self._to_field(name, value, name, None)
+                is_text = type(value) is str and name in TEXTS
+                fields[name] = value if is_text else self._to_field(name, value, name, None)
             elif name == RESPONSE and name not in used:
                 fields[name] = None  # no answer
         for name, source in self.sources.items():
@@ -242,9 +273,10 @@ def find_columns(
         guessed = _guess(columns, by_job, has_responses, rows, form is not None)
         named = {*columns, *by_job, *guessed}
         for name in needed:
-            # An error stands in the place of a response, which a conversation may lack
-            is_excused = name == RESPONSE and ("error" in named or form is not None)
-            if name not in named and not is_excused:
+            # A row without either says so; an error stands in the place of a response
+            at = guessed.get("query") or by_job.get("query", {}).get("from", "")
+            is_chat = form is not None or any(is_conversation(row.get(at)) for row in rows)
+            if name not in named and not is_chat and not (name == RESPONSE and "error" in named):
                 raise DataError(_explain_lack(dataset, whole_rows, name, None))
     elif not {*columns, *by_job} & {"answer", *ANSWERS_FIELDS[:1]}:
         golds = [name for gold in GOLD_FIELDS for name in columns if name.lower() == gold]

@@ -44,7 +44,7 @@ _LABELS: Mapping[str, Role] = {
     label: role for role, labels in _LABEL_WORDS.items() for label in labels.split()
 }
 _LABEL = re.compile(
-    r"^[ \t]*(?:#{2,4} *|> *|\[[^\]\n]{1,30}\] *)?(?:\*\*|__)?("
+    r"(?:^[ \t]*(?:#{2,4} *|> *|\[[^\]\n]{1,30}\] *)?|### )(?:\*\*|__)?("
     + "|".join(sorted(_LABELS, key=len, reverse=True))
     + r")(?: *\([^)\n]{1,30}\))?(?:\*\*|__)? ?[:\uff1a](?:\*\*|__)?[ \t]*",
     re.IGNORECASE | re.MULTILINE,
@@ -65,6 +65,7 @@ _ORDER_KEYS = tuple(
 )
 _MEDIA = ("image", "audio", "video")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
+_NO_ANSWER = "ends with a call of a tool, and no answer"
 _MOST_PRINTED = 1_000_000  # characters of a text that is looked at as JSON
 Turns: TypeAlias = list[dict[str, str]]
 # Which texts are looked at: none, those that are a conversation's JSON, transcripts too, or all
@@ -175,8 +176,6 @@ def conversation_of(raw: Any) -> Conversation:
     messages = find_messages(raw)
     if messages is None:
         raise invalid("holds no conversation: no list of turns, and no transcript")
-    if (plain := _plain_turns(messages)) is not None:
-        return Conversation(plain)
     builder = _Builder()
     if isinstance(raw, Mapping):
         for name in ("system", "system_instruction", "systemInstruction", "instructions"):
@@ -190,18 +189,33 @@ def conversation_of(raw: Any) -> Conversation:
     return builder.finish()
 
 
-def _plain_turns(messages: Sequence[Any]) -> Turns | None:
-    """The turns as they are, where the user and the assistant speak by turns in plain text."""
-    wanted = ("user", "assistant")
-    for number, turn in enumerate(messages):
-        if (
-            type(turn) is not dict
-            or len(turn) != 2
-            or turn.get("role") != wanted[number % 2]
-            or type(turn.get("content")) is not str
-        ):
-            return None
-    return list(messages) if messages else None
+def split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
+    """Puts system prompt, history, query and response among the fields, if the turns are as most
+    are: objects of a role and a text, a system prompt at most, then user and assistant by turns.
+    Returns False, and changes nothing, for any other."""
+    system, wanted, other = "", "user", "assistant"
+    for at, turn in enumerate(messages):
+        if type(turn) is not dict or len(turn) != 2 or type(turn.get("content")) is not str:
+            return False
+        role = turn.get("role")
+        if role == wanted:
+            wanted, other = other, wanted
+        elif at == 0 and role == "system":
+            system = turn["content"]
+        else:
+            return False
+    last = len(messages) - (2 if wanted == "user" else 1)
+    begin = 1 if messages and messages[0]["role"] == "system" else 0
+    metadata = fields.get("metadata")
+    is_whole = last >= begin and messages[last]["content"].strip() and "response" not in fields
+    if not is_whole or (system and not isinstance(metadata, dict | None)):
+        return False
+    fields["history"], fields["query"] = messages[begin:last], messages[last]["content"]
+    if wanted == "user":
+        fields["response"] = messages[last + 1]["content"]
+    if system:
+        fields["metadata"] = {"system": system, **(metadata or {})}
+    return True
 
 
 def find_messages(raw: Any) -> Sequence[Any] | None:
@@ -213,9 +227,11 @@ def find_messages(raw: Any) -> Sequence[Any] | None:
             return [raw]
         key = next((name for name in (*TURNS_KEYS, "input") if name in raw), None)
         return None if key is None else find_messages(raw[key])
-    if isinstance(raw, list | tuple) and raw and all(map(_is_turn, raw)):
-        return raw
-    return None
+    if not isinstance(raw, list | tuple) or not raw:
+        return None
+    if len(raw) == 1 and isinstance(raw[0], str):
+        return _messages_of_text(raw[0])
+    return raw if all(map(_is_turn, raw)) else None
 
 
 def _messages_of_text(text: str) -> Sequence[Any] | None:
@@ -353,7 +369,7 @@ def _read_part(part: Any) -> tuple[str, str]:
     if isinstance(part, str):
         return "text", part
     if not isinstance(part, Mapping):
-        return "name", f"[{type(part).__name__}]"
+        raise invalid(f"holds {type(part).__name__}, not text")
     kind = str(part.get("type") or "")
     text = next((part[key] for key in ("text", "refusal") if isinstance(part.get(key), str)), None)
     if kind in _THOUGHTS or part.get("thought"):
@@ -419,6 +435,8 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
     into our form: the query is the user's last turn, the history what came before, the response
     what came after. `of_texts` says which texts may be one, too. Raises InvalidSample."""
     query, response = fields.get("query"), fields.get("response")
+    if type(query) is list and not fields.get("history") and split_plain(query, fields):
+        return
     own: list[tuple[str, Conversation]] = []
     if _is_foreign(query, of_texts):
         own.append(("query", _read_field(query, "query")))
@@ -433,16 +451,16 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
     turns = [*_history_turns(fields, said), *(said["query"].turns if "query" in said else ())]
     if "query" not in said and isinstance(query, str):
         turns.append({"role": "user", "content": query})
-    if "response" in said:
-        answer = said["response"]
+    if answer := said.get("response"):
         if any(turn["role"] == "user" for turn in answer.turns):  # all of it, as in `chosen`
             turns = [*answer.turns]
-        elif answer.turns:
-            turns += answer.turns[-1:]
+            del fields["response"]
         elif answer.is_called:
-            raise invalid("ends with a call of a tool, and no answer", "response")
-        del fields["response"]
-    _split_turns(fields, turns, own[0][1].is_called)
+            raise invalid(_NO_ANSWER, "response")
+        else:
+            fields["response"] = "\n\n".join(turn["content"] for turn in answer.turns)
+    if turns:
+        _split_turns(fields, turns, own[0][1].is_called)
 
 
 def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
@@ -487,6 +505,8 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
         keys = ("content", "text", "answer", "output", "response", "completion", "question",
                 "query", "prompt", "input", "message")  # fmt: skip
         inner = next((value[key] for key in keys if value.get(key) is not None), None)
+        if isinstance(inner, str) and isinstance(files := value.get("files"), list):  # Gradio's
+            inner = [inner, *(file if isinstance(file, dict) else {"path": file} for file in files)]
         if inner is None and not value.keys() & {"parts", "type"}:
             raise invalid("is an object that holds no text and no turns")
         value = value if inner is None else inner
@@ -523,11 +543,12 @@ def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool) -> None:
     fields["query"], fields["history"] = turns[last]["content"], turns[:last]
     if not (answers := turns[last + 1 :]):
         if is_called and "response" not in fields:
-            raise invalid("ends with a call of a tool, and no answer", "response")
+            raise invalid(_NO_ANSWER, "response")
         return
     text = "\n\n".join(turn["content"] for turn in answers)
     if isinstance(fields.get("response"), str):  # of a column of its own, which counts
-        own = fields.get("metadata")
-        fields["metadata"] = {**(own or {}), "answer_in_conversation": text}
+        if text != fields["response"]:
+            own = fields.get("metadata")
+            fields["metadata"] = {**(own or {}), "answer_in_conversation": text}
     else:
         fields["response"] = text

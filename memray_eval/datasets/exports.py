@@ -286,6 +286,12 @@ FORMS: tuple[Form, ...] = (
         },
     ),
     Form(
+        "requests with their choices",
+        ("messages|prompt", "choices"),
+        {"query": ("messages", "prompt"), "response": (_CHOICE, "choices.0.text")},
+        is_export=False,
+    ),
+    Form(
         "Responses of OpenAI's API",
         ("input", "output"),
         {"query": ("input",), "response": ("output",), "system": ("instructions",)},
@@ -308,13 +314,13 @@ FORMS: tuple[Form, ...] = (
         Form(
             f"conversations in {column!r}",
             (column,),
-            {"query": (column,), "response": (_CHOICE, "choices.0.text")},
+            {"query": (column,)},
             chats=(column,),
             lacks=_QUERIES if column not in ("messages", "conversations", "contents") else (),
             is_export=False,
             is_strict=True,
         )
-        for column in (*TURNS_KEYS, "chat_history", "transcript", "text", "history")
+        for column in (*TURNS_KEYS, "chatbot", "chat_history", "transcript", "text", "history")
     ),
 )
 

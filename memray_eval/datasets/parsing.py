@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.config.problems import nearest
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import Frozen, Sample
+from memray_eval.types import Frozen, Sample, Turn
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
@@ -29,6 +29,8 @@ LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes"
 _TEXTS = frozenset(
     ("id", "suite", "task", "query", "context", "language", "scenario", "prompt_type")
 )
+_ROLES = ("user", "assistant")
+_TURN = {"role", "content"}
 _PLAIN_LISTS = frozenset(("answers", "classes"))
 _EMPTY = {
     **dict.fromkeys((*LISTS, "history"), list),
@@ -201,11 +203,28 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
             values[name] = tuple(value)
         elif kind is dict and name == "metadata" and all(type(key) is str for key in value):
             values[name] = value.copy()
+        elif kind is list and name == "history" and (turns := _plain_turns(value)) is not None:
+            values[name] = turns
         elif value or _EMPTY.get(name) is not kind:
             return None
     if not (_is_name(values["id"]) and _is_name(values["query"])):
         return None
     return Sample.trusted(values, set(fields))
+
+
+def _plain_turns(history: list[Any]) -> tuple[Turn, ...] | None:
+    """The turns of a history, where each is a role and a text and no more; None if not."""
+    for turn in history:
+        if (
+            type(turn) is not dict
+            or len(turn) != 2
+            or type(turn.get("content")) is not str
+            or turn.get("role") not in _ROLES
+        ):
+            return None
+    return tuple(
+        [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in history]
+    )
 
 
 def _is_name(text: str) -> bool:

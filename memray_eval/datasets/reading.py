@@ -63,6 +63,9 @@ class SampleReader:
         every fault."""
         is_renamed = self.adapt is no_adaptation
         fields = self._read_fields(entry)
+        if self._is_open(fields):
+            text = "the conversation ends with the user: a sample to answer, and no response"
+            raise invalid(text, "response", str(fields.get("id") or ""))
         record = parse_answer(fields, self.suite, self.columns is None, is_renamed)
         return record if self._is_wanted(record.sample) else None
 
@@ -91,6 +94,13 @@ class SampleReader:
             return None
         who = candidate_name(fields) if self.has_responses else ""
         return Outline(task, scenario or prompt_type, first_id or second_id, who)
+
+    def _is_open(self, fields: Any) -> bool:
+        """Whether the fields are of a conversation that nobody answered."""
+        is_chat = self.columns is not None and self.columns.form is not None
+        if not is_chat or not isinstance(fields, dict) or "response" in fields:
+            return False
+        return "query" in fields and fields.keys().isdisjoint((*NULLABLE, "error", "answer"))
 
     def _is_wanted(self, sample: Sample) -> bool:
         return not self.tasks or sample.task in self.tasks
