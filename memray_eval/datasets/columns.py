@@ -27,9 +27,11 @@ from memray_eval.datasets.conversations import (
     OfTexts,
     add_conversation,
     is_conversation,
+    is_foreign_history,
     split_plain,
 )
-from memray_eval.datasets.exports import Form, form_of, look_up
+from memray_eval.datasets.dotted import look_up
+from memray_eval.datasets.exports import Form, form_of
 from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, id_text, invalid, parse_json
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError
@@ -50,7 +52,14 @@ COMMON_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *QUERY_FIELDS,
             *"input instruction user_input user_message message utterance".split(),
         ),
-        RESPONSE: (*TEXT_FIELDS, "completion", "generation", "reply", "model_output"),
+        RESPONSE: (
+            *TEXT_FIELDS,
+            "completion",
+            "generation",
+            "reply",
+            "model_output",
+            *"hypothesis bot_message assistant_message".split(),
+        ),
         "answers": (
             *ANSWERS_FIELDS,
             *"correct_answer correct_answers ideal targets target solution answer label".split(),
@@ -282,7 +291,8 @@ def find_columns(
         golds = [name for gold in GOLD_FIELDS for name in columns if name.lower() == gold]
         guessed = {"answers": golds[0]} if golds else {}
     chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
-    is_mapped = bool(chosen or has_cells or form or is_joined)
+    is_foreign = any(is_foreign_history(row.get("history")) for row in rows)
+    is_mapped = bool(chosen or has_cells or form or is_joined or is_foreign)
     mapped = ColumnMap(chosen, has_cells, form, of_texts) if is_mapped else None
     return FoundColumns(
         columns,
@@ -384,7 +394,9 @@ def _explain_lack(
     else:
         what = f"no column is called {name}, and none looks like it"
     lines = [f"{dataset}: {what}. Its columns: {', '.join(names)}."]
-    if wanted is None and name == "query" and {"id", RESPONSE} <= set(names):
+    if wanted is None and {"role", "content"} <= set(names):
+        lines.append("Each row is a turn; put a conversation's turns into one row's `messages`.")
+    elif wanted is None and name == "query" and {"id", RESPONSE} <= set(names):
         lines.append("Name the dataset that has the queries, by the same ids: --dataset FILE")
     elif example := hint or _likely_column(rows, names):
         lines[0] += " Say which is which:"
@@ -392,8 +404,6 @@ def _explain_lack(
             f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}\n"
             f"or from Python:\n  map={{{name!r}: {example!r}}}"
         )
-    elif {"role", "content"} <= set(names):
-        lines.append("Each row is a turn; put a conversation's turns into one row's `messages`.")
     else:
         lines.append(f"None of them holds text that could be the {name}.")
     return "\n".join(lines)

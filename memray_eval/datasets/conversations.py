@@ -13,6 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from memray_eval.datasets.dotted import look_up
 from memray_eval.datasets.parsing import InvalidSample, invalid
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
@@ -57,7 +58,7 @@ _TEXT_KEYS = (
 )
 # Of an object, the key that holds its turns
 TURNS_KEYS = tuple(
-    "messages conversations conversation contents turns dialogue dialog chat".split()
+    "messages conversations conversation contents turns dialogue dialog chat items".split()
 )
 _ORDER_KEYS = tuple(
     "turn turn_id turn_index turn_number index position order timestamp created_at create_time "
@@ -150,8 +151,7 @@ class _Builder:
         if not self.is_answering or (unknown and self.call_ids):
             which = f" ({unknown[0]})" if unknown else ""
             raise invalid(f"{place}: a tool's result{which} without a call before it")
-        self.tools += turn.results or [raw]
-        self.is_called = True
+        self._call(turn.results or [raw], ())
 
     def _end_answer(self) -> None:
         if self.is_answering:
@@ -303,12 +303,16 @@ def _read_turns(message: Any, place: str) -> Iterator[_Said]:
     if not isinstance(message, Mapping):  # a pair
         sides: tuple[Role, Role] = ("user", "assistant")
         for role, side in zip(sides, message, strict=True):
-            if side is not None:
+            if isinstance(side, list | tuple) and side and isinstance(side[0], str):
+                yield _read_content({"path": side[0]}, role)  # Gradio's file and its name
+            elif side is not None:
                 yield _read_content(side, role)
         return
     role = _role_of(message)
     assert role is not None
     content = next((message[key] for key in _TEXT_KEYS if key in message), None)
+    if not content:  # a refusal, or what was spoken
+        content = look_up(message, "refusal") or look_up(message, "audio.transcript") or content
     if isinstance(content, Mapping) and "parts" not in content and "content" in content:
         content = content["content"]  # LangChain's {"type": ..., "data": {"content": ...}}
     if content is not None and not isinstance(content, str | list | tuple | Mapping):
@@ -386,10 +390,15 @@ def _read_part(part: Any) -> tuple[str, str]:
         return "text", text
     if kind == "text" or not part:
         return "text", ""
+    if not kind and part.keys().isdisjoint(_FILE_KEYS):
+        raise invalid("holds an object without a text")
     return "name", f"[{_media_of(part, kind)}]"
 
 
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "summary_text")
+_FILE_KEYS = tuple(
+    "path url file file_id image inlineData inline_data fileData file_data component".split()
+)
 _GEMINI_PARTS = {
     name: what
     for what, names in {
@@ -440,7 +449,7 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
     own: list[tuple[str, Conversation]] = []
     if _is_foreign(query, of_texts):
         own.append(("query", _read_field(query, "query")))
-    if _is_foreign_history(history := fields.get("history")):
+    if is_foreign_history(history := fields.get("history")):
         own.append(("history", _read_field(history, "history")))
     if _is_foreign(response, "chats" if of_texts == "strict" else of_texts):
         own.append(("response", _read_field(response, "response")))
@@ -473,7 +482,7 @@ def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
     return find_messages(value) is not None
 
 
-def _is_foreign_history(history: Any) -> bool:
+def is_foreign_history(history: Any) -> bool:
     """Whether it is no list of our own turns; what is nothing like turns is left to the sample's
     own check."""
     if not history or not isinstance(history, list | tuple | str):

@@ -9,9 +9,9 @@ from typing import Any
 
 from memray_eval.datasets.answers import QUERY_FIELDS, is_missing
 from memray_eval.datasets.conversations import TURNS_KEYS, OfTexts, is_conversation
+from memray_eval.datasets.dotted import MISSING, find_at, look_up
 
 Paths = tuple[str, ...]
-_NOTHING: Any = object()
 _QUERIES = (*QUERY_FIELDS, "message", "user_input", "user_message", "input", "instruction")
 _QUERY = (
     *("messages", "query", "question", "prompt", "input", "user_input", "user_message", "text"),
@@ -50,7 +50,7 @@ class Form:
     def marks_of(self, row: Mapping[str, Any]) -> bool:
         """Whether a row has the marks."""
         return all(
-            mark in row or any(_find(row, path) is not _NOTHING for path in mark.split("|"))
+            mark in row or any(find_at(row, path) is not MISSING for path in mark.split("|"))
             for mark in self.marks
         ) and row.keys().isdisjoint(self.lacks)
 
@@ -84,28 +84,6 @@ class Form:
         kept = {name: value for name, value in rest.items() if value is not None}
         fields["metadata"] = kept | (own if isinstance(own, dict) else {})
         return fields
-
-
-def look_up(row: Mapping[str, Any], path: str) -> Any:
-    """What is at a dotted path, or the texts at several; None if nothing is."""
-    if "+" in path:
-        parts = [part for part in (look_up(row, name) for name in path.split("+")) if part != ""]
-        glue = "\n\n" if all(isinstance(part, str) for part in parts) else "-"
-        return glue.join(str(part) for part in parts if part is not None) or None
-    value = _find(row, path)
-    return None if value is _NOTHING else value
-
-
-def _find(row: Any, path: str) -> Any:
-    if isinstance(row, Mapping) and path in row:
-        return row[path]
-    head, _, inner = path.partition(".")
-    value = _NOTHING
-    if isinstance(row, Mapping):
-        value = row.get(head, _NOTHING)
-    elif isinstance(row, list | tuple) and head.isdigit() and int(head) < len(row):
-        value = row[int(head)]
-    return _find(value, inner) if inner and value is not _NOTHING else value
 
 
 def _each(name: str, keys: Paths) -> Paths:

@@ -175,7 +175,8 @@ def is_lines(shard: Shard) -> bool:
     with open_text(*locate(shard.path), encoding=shard.encoding) as file:
         try:
             _skip_mark(file)
-            first = file.readline(MAX_LINE_BYTES)
+            while (first := file.readline(MAX_LINE_BYTES)).isspace():
+                pass
             parse_json(first)
             rest = file.read(4096).strip()
         except (InvalidSample, OSError):

@@ -56,6 +56,9 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
     with open_file() as file:
         prefix = _find_list(file)
     with open_file() as file:
+        if prefix == "":  # several objects, one after the other
+            yield from ijson.items(GuardedJson(file), "", multiple_values=True, use_float=True)
+            return
         if prefix is None:
             yield from _rows_of_object(parse_json(file.read()))
             return
@@ -79,11 +82,14 @@ def _is_turn(item: Any) -> bool:
 
 
 def _find_list(file: BinaryIO) -> str | None:
-    """Where the items of the document's list are; None for an object without one. Broken JSON is
-    reported when the items are read."""
-    at = ""
+    """Where the items of the document's list are; None for an object without one, "" for several
+    objects. Broken JSON is reported when the items are read."""
+    at, n_whole = "", 0
     try:
-        for prefix, event, value in ijson.parse(GuardedJson(file)):
+        for prefix, event, value in ijson.parse(GuardedJson(file), multiple_values=True):
+            n_whole += prefix == "" and event == "end_map"
+            if n_whole and event == "start_map":
+                return ""
             if prefix == "" and event == "start_array":
                 return "item"
             if at and prefix == f"{at}.item" and event == "map_key":
