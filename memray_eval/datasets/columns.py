@@ -219,17 +219,18 @@ class FoundColumns:
         if self.other_golds:
             taken += f" (not {', '.join(map(repr, self.other_golds))}, which says otherwise)"
         return (
-            f"Columns of {dataset}: {taken}{kept}. `--map FIELD=COLUMN` or `columns:` decides."
-            f"{self._first_row()}"
+            f"Columns of {dataset}: {taken}{kept}.{self._first_row(form is not None)} "
+            "`--map FIELD=COLUMN` or `columns:` decides."
         )
 
-    def _first_row(self) -> str:
+    def _first_row(self, is_chat: bool) -> str:
         shown = []
         for name in ("query", "history", RESPONSE):
-            if isinstance(value := self.first.get(name), str):
+            value = self.first.get(name)
+            if isinstance(value, str):
                 shown.append(f"{name} {shorten(value)}")
-            elif name == "history" and value:
-                shown.append(f"history of {len(value)} turn{'s'[: len(value) > 1]}")
+            elif name == "history" and (value or is_chat):
+                shown.append(f"history of {len(value)} turns" if value else "no history")
         return f" Row 1: {', '.join(shown)}." if shown else ""
 
 
