@@ -4,46 +4,32 @@ Gemini's contents, ShareGPT's and LangChain's turns, Gradio's pairs, transcripts
 from __future__ import annotations
 
 import ast
+import importlib.resources
 import json
 import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+import yaml
 
 from memray_eval.datasets.dotted import look_up
 from memray_eval.datasets.parsing import InvalidSample, invalid
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
+_FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"
+TABLE: Mapping[str, Any] = yaml.safe_load(_FILE.read_text("utf-8"))
 
-_WORDS: Mapping[Role, str] = {
-    "user": "user human prompter customer client",
-    "assistant": "assistant gpt model ai bot chatbot chatgpt bing bard claude gemini agent chatglm",
-    "system": "system developer",
-    "call": "function_call tool_call computer_call web_search_call file_search_call mcp_call",
-    "result": "tool function observation ipython tool_result tool_response function_response "
-    "function_call_output toolmessage environment",
-    "thought": "reasoning",
-}
-ROLES: Mapping[str, Role] = MappingProxyType(
-    {word: role for role, words in _WORDS.items() for word in words.split()}
-)
+
+def _by_word(name: str) -> Mapping[str, Role]:
+    return {word: role for role, words in TABLE[name].items() for word in words.split()}
+
+
+ROLES, _LABELS = _by_word("roles"), _by_word("labels")
 # What may stand under `type`, where a part of a turn may have one as well
 _TYPES = frozenset("human ai system tool function_call function_call_output reasoning".split())
-# What a transcript calls them, in English, German, French, Spanish, Italian and Portuguese
-_LABEL_WORDS: Mapping[Role, str] = {
-    "user": "user human customer client you me q prompt nutzer nutzerin benutzer benutzerin "
-    "mensch kunde kundin anwender anwenderin frage ich utilisateur utilisatrice humain humaine "
-    "cliente moi usuario usuaria humano utente usuário",
-    "assistant": "assistant ai bot chatbot chatgpt gpt claude gemini model agent a response "
-    "companion assistent assistentin ki antwort assistante ia asistente assistente",
-    "system": "system système systeme sistema",
-}
-_LABELS: Mapping[str, Role] = {
-    label: role for role, labels in _LABEL_WORDS.items() for label in labels.split()
-}
 _LABEL = re.compile(
     r"(?:^[ \t]*(?:#{2,4} *|> *|\[[^\]\n]{1,30}\] *)?|### )(?:\*\*|__)?("
     + "|".join(sorted(_LABELS, key=len, reverse=True))
@@ -73,101 +59,70 @@ Turns: TypeAlias = list[dict[str, str]]
 OfTexts: TypeAlias = Literal["", "json", "chats", "strict"]
 
 
-class Conversation(NamedTuple):
-    """The turns of the user and the assistant, their text alone; the system prompts; what calls
-    tools, is their result, or is thought, as it was; how many turns of the assistant were joined to
-    the one before them. One that `is_called` ends with a call, and nothing said after it."""
-
-    turns: Turns
-    system: str = ""
-    tools: Sequence[Any] = ()
-    thinking: Sequence[str] = ()
-    n_joined: int = 0
-    is_called: bool = False
-
-
 class _Said(NamedTuple):
     """A turn as it was found: its role, text, and what is no text in it."""
 
     role: Role
-    text: str
+    text: str = ""
     calls: Sequence[Any] = ()
     results: Sequence[Any] = ()
     thinking: Sequence[str] = ()
-    call_ids: Sequence[str] = ()
 
 
 @dataclass
-class _Builder:
-    """Puts turns together: what the assistant says between two turns of the user is one turn, and
-    what it says before it calls a tool is none, if it says something after it."""
+class Conversation:
+    """The turns of the user and the assistant, their text alone; the system prompts; what calls
+    tools, is their result, or is thought, as it was; how many turns of the assistant were joined to
+    the one before them. One that `is_called` ends with a call, and nothing said after it.
+
+    What the assistant says between two turns of the user is one turn, and what it says before it
+    calls a tool is none, if it says something after it."""
 
     turns: Turns = field(default_factory=list)
     system: list[str] = field(default_factory=list)
     tools: list[Any] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    before_call: list[str] = field(default_factory=list)
-    call_ids: set[str] = field(default_factory=set)
     n_joined: int = 0
-    is_answering: bool = False
     is_called: bool = False
+    _said: list[str] = field(default_factory=list)
+    _before_call: list[str] = field(default_factory=list)
+    _is_answering: bool = False
 
     def add(self, turn: _Said, raw: Any, place: str) -> None:
+        """Takes the next turn. Raises InvalidSample for a result without a call."""
         self.thinking += turn.thinking
-        if turn.role == "thought":
-            return
         if turn.role == "system":
-            self.system.append(turn.text)
-        elif turn.role == "user" and not (turn.results and not turn.text.strip()):
-            self._end_answer()
+            self.system += [turn.text] if turn.text else []
+        elif turn.role == "user" and (turn.text.strip() or not turn.results):
+            self.end_answer()
             self.tools += turn.results
             self.turns.append({"role": "user", "content": turn.text})
         elif turn.role == "assistant":
-            self._answer(turn)
-        elif turn.role == "call":
-            self._call([raw], turn.call_ids)
-        else:
-            self._take_result(turn, raw, place)
+            self._is_answering, self.is_called = True, False
+            self._said += [turn.text] if turn.text.strip() or not turn.calls else []
+            self.tools += turn.results
+            if turn.calls:
+                self._call(turn.calls)
+        elif turn.role != "thought":
+            if turn.role != "call" and not self._is_answering:
+                raise invalid(f"{place}: a tool's result without a call before it")
+            self._call(turn.results or [raw])
 
-    def _answer(self, turn: _Said) -> None:
-        self.is_answering = True
-        if turn.text.strip() or not turn.calls:
-            self.said.append(turn.text)
-        self.is_called = False
-        if turn.calls:
-            self._call(turn.calls, turn.call_ids)
-        self.tools += turn.results
+    def _call(self, messages: Sequence[Any]) -> None:
+        self._is_answering = self.is_called = True
+        self._before_call += self._said
+        self._said = []
+        self.tools += messages
 
-    def _call(self, calls: Sequence[Any], ids: Sequence[str]) -> None:
-        self.is_answering = self.is_called = True
-        self.before_call += self.said
-        self.said = []
-        self.tools += calls
-        self.call_ids.update(ids)
-
-    def _take_result(self, turn: _Said, raw: Any, place: str) -> None:
-        unknown = [id_ for id_ in turn.call_ids if id_ not in self.call_ids]
-        if not self.is_answering or (unknown and self.call_ids):
-            which = f" ({unknown[0]})" if unknown else ""
-            raise invalid(f"{place}: a tool's result{which} without a call before it")
-        self._call(turn.results or [raw], ())
-
-    def _end_answer(self) -> None:
-        if self.is_answering:
-            self.is_called = self.is_called and not self.said
-            texts = [text for text in self.said or self.before_call if text.strip()]
-            if texts or self.said:
+    def end_answer(self) -> None:
+        """Ends the assistant's turn, if it has begun one."""
+        if self._is_answering:
+            self.is_called = self.is_called and not self._said
+            texts = [text for text in self._said or self._before_call if text.strip()]
+            if texts or self._said:
                 self.turns.append({"role": "assistant", "content": "\n\n".join(texts)})
             self.n_joined += max(0, len(texts) - 1)
-        self.said, self.before_call, self.is_answering = [], [], False
-
-    def finish(self) -> Conversation:
-        self._end_answer()
-        system = "\n\n".join(text for text in self.system if text)
-        return Conversation(
-            self.turns, system, self.tools, self.thinking, self.n_joined, self.is_called
-        )
+        self._said, self._before_call, self._is_answering = [], [], False
 
 
 def conversation_of(raw: Any) -> Conversation:
@@ -176,17 +131,18 @@ def conversation_of(raw: Any) -> Conversation:
     messages = find_messages(raw)
     if messages is None:
         raise invalid("holds no conversation: no list of turns, and no transcript")
-    builder = _Builder()
+    found = Conversation()
     if isinstance(raw, Mapping):
         for name in ("system", "system_instruction", "systemInstruction", "instructions"):
             if raw.get(name):
-                builder.system.append(_read_content(raw[name], "system").text)
+                found.system.append(_read_content(raw[name], "system").text)
     _check_order(messages)
     for number, message in enumerate(messages, 1):
         place = f"turn {number}"
         for turn in _read_turns(message, place):
-            builder.add(turn, message, place)
-    return builder.finish()
+            found.add(turn, message, place)
+    found.end_answer()
+    return found
 
 
 def split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
@@ -318,54 +274,30 @@ def _read_turns(message: Any, place: str) -> Iterator[_Said]:
     if content is not None and not isinstance(content, str | list | tuple | Mapping):
         raise invalid(f"{place}: its content is {type(content).__name__}, not text or parts")
     said = _read_content(content, role)
-    calls = message.get("tool_calls") or message.get("function_call") or ()
-    calls = [calls] if isinstance(calls, Mapping | str) else list(calls)
+    calls = message.get("tool_calls") or message.get("function_call") or []
+    calls = calls if isinstance(calls, list) else [calls]
     thought = message.get("reasoning_content") or message.get("reasoning")
-    ids = [*said.call_ids, *_ids_of(message), *(id_ for call in calls for id_ in _ids_of(call))]
-    yield said._replace(
-        calls=[*said.calls, *calls],
-        thinking=[*said.thinking, *([thought] if isinstance(thought, str) else [])],
-        call_ids=ids,
-    )
+    thinking = [*said.thinking, *([thought] if isinstance(thought, str) else [])]
+    yield said._replace(calls=[*said.calls, *calls], thinking=thinking)
 
 
-def _ids_of(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key in ("tool_call_id", "tool_use_id", "call_id", "id"):
-            if isinstance(id_ := value.get(key), str) and (key != "id" or "role" not in value):
-                yield id_
-                return
-
-
-def _read_content(content: Any, role: Role | str) -> _Said:
+def _read_content(content: Any, role: Role) -> _Said:
     """The text of a turn's content; pictures and the like are named."""
     if isinstance(content, str):
-        return _Said(role, content)  # type: ignore[arg-type]
+        return _Said(role, content)
     if isinstance(content, Mapping) and "parts" in content:
         content = content["parts"]
     parts = content if isinstance(content, list | tuple) else [] if content is None else [content]
-    pieces: list[str] = []
-    calls: list[Any] = []
-    results: list[Any] = []
-    thinking: list[str] = []
-    ids: list[str] = []
+    text, kept = "", dict[str, list[Any]](call=[], result=[], thinking=[])
     for part in parts:
-        kind, text = _read_part(part)
-        if kind == "text":
-            glue = "\n" if role == "user" and pieces and _touches(pieces[-1], text) else ""
-            pieces.append(glue + text)
-        elif kind == "name":
-            pieces.append(f"\n{text}" if pieces and not pieces[-1].endswith("\n") else text)
-        elif kind == "thinking":
-            thinking.append(text)
-        else:
-            (calls if kind == "call" else results).append(part)
-            ids += _ids_of(part)
-    return _Said(role, "".join(pieces), calls, results, thinking, ids)  # type: ignore[arg-type]
-
-
-def _touches(before: str, after: str) -> bool:
-    return not before[-1:].isspace() and not after[:1].isspace()
+        kind, said = _read_part(part)
+        if kind in kept:
+            kept[kind].append(said if kind == "thinking" else part)
+            continue
+        is_apart = kind == "name" or role == "user"
+        touches = text and not text[-1].isspace() and not said[:1].isspace()
+        text += f"\n{said}" if is_apart and touches else said
+    return _Said(role, text, kept["call"], kept["result"], kept["thinking"])
 
 
 def _read_part(part: Any) -> tuple[str, str]:
@@ -383,8 +315,8 @@ def _read_part(part: Any) -> tuple[str, str]:
         return "result", ""
     if kind.endswith(("tool_use", "tool_call", "function_call")):
         return "call", ""
-    for key, what in _GEMINI_PARTS.items():
-        if key in part:
+    for what, keys in _GEMINI_PARTS.items():
+        if not part.keys().isdisjoint(keys):
             return what, ""
     if text is not None:
         return "text", text
@@ -400,24 +332,17 @@ _FILE_KEYS = tuple(
     "path url file file_id image inlineData inline_data fileData file_data component".split()
 )
 _GEMINI_PARTS = {
-    name: what
-    for what, names in {
-        "call": ("functionCall", "function_call", "executableCode"),
-        "result": ("functionResponse", "function_response", "codeExecutionResult"),
-    }.items()
-    for name in names
+    "call": ("functionCall", "function_call", "executableCode"),
+    "result": ("functionResponse", "function_response", "codeExecutionResult"),
 }
 
 
 def _media_of(part: Mapping[str, Any], kind: str) -> str:
-    """Image, audio, video or file, by the part's type, MIME type or the file's name."""
+    """Image, audio, video or file, by the part's type, keys, MIME type or the file's name."""
     inner = [value for value in part.values() if isinstance(value, Mapping)]
-    hints = [kind, *(str(key) for key in part)]
-    for value in (part, *inner):
-        for key in ("mime_type", "mimeType", "media_type"):
-            hints.append(str(value.get(key) or ""))
-        for key in ("path", "url", "fileUri", "file_uri"):
-            hints.append(mimetypes.guess_type(str(value.get(key) or ""))[0] or "")
+    values = [value for each in (part, *inner) for value in each.values() if isinstance(value, str)]
+    guessed = (mimetypes.guess_type(value)[0] or value[:40] for value in values if len(value) < 999)
+    hints = (kind, *map(str, part), *guessed)
     return next((media for hint in hints for media in _MEDIA if media in hint), "file")
 
 
@@ -507,7 +432,7 @@ def _read_field(value: Any, name: str) -> Conversation:
 
 def _plain_text(value: Any, name: str) -> Conversation | None:
     """A field's text where it holds one in parts or in an object, and no turns."""
-    role = "assistant" if name == "response" else "user"
+    role: Role = "assistant" if name == "response" else "user"
     if name == "history" or isinstance(value, str) or find_messages(value) is not None:
         return None
     if isinstance(value, Mapping):
@@ -520,7 +445,8 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
             raise invalid("is an object that holds no text and no turns")
         value = value if inner is None else inner
     said = _read_content(value, role)
-    return Conversation([{"role": role, "content": said.text}], "", said.calls, said.thinking)
+    turns = [{"role": role, "content": said.text}]
+    return Conversation(turns, tools=[*said.calls], thinking=[*said.thinking])
 
 
 def _history_turns(fields: Mapping[str, Any], said: Mapping[str, Conversation]) -> Turns:
@@ -532,7 +458,7 @@ def _history_turns(fields: Mapping[str, Any], said: Mapping[str, Conversation]) 
 def _keep_rest(fields: dict[str, Any], own: Sequence[tuple[str, Conversation]]) -> None:
     """Keeps in the metadata what is no turn of the user or the assistant."""
     rest: dict[str, Any] = {
-        "system": "\n\n".join(said.system for _, said in own if said.system),
+        "system": "\n\n".join(text for _, said in own for text in said.system),
         "tool_messages": [item for _, said in own for item in said.tools],
         "thinking": [text for _, said in own for text in said.thinking],
         "joined_turns": sum(said.n_joined for _, said in own),

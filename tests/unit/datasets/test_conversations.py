@@ -215,7 +215,9 @@ def test_no_hint_is_given_where_none_would_work(
 
 
 KEYS = st.sampled_from(
-    sorted({part for form in FORMS for mark in form.marks for part in re.split(r"[.|]", mark)})
+    sorted(
+        {part for form in FORMS for mark in form.marks for path in mark for part in path.split(".")}
+    )
     + "role content from value type text parts user assistant query response answers".split()
 ) | st.text(max_size=4)
 JSON = st.recursive(
