@@ -284,7 +284,7 @@ def find_columns(
         named = {*columns, *by_job, *guessed}
         for name in needed:
             # A row without either says so; an error stands in the place of a response
-            at = guessed.get("query") or by_job.get("query", {}).get("from", "")
+            at = guessed.get("query") or (by_job["query"]["from"] if "query" in by_job else "")
             is_chat = form is not None or any(is_conversation(row.get(at)) for row in rows)
             if name not in named and not is_chat and not (name == RESPONSE and "error" in named):
                 raise DataError(_explain_lack(dataset, whole_rows, name, None))

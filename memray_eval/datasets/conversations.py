@@ -258,11 +258,11 @@ def _role_of(turn: Mapping[str, Any]) -> Role | None:
 def _read_turns(message: Any, place: str) -> Iterator[_Said]:
     if not isinstance(message, Mapping):  # a pair
         sides: tuple[Role, Role] = ("user", "assistant")
-        for role, side in zip(sides, message, strict=True):
+        for who, side in zip(sides, message, strict=True):
             if isinstance(side, list | tuple) and side and isinstance(side[0], str):
-                yield _read_content({"path": side[0]}, role)  # Gradio's file and its name
+                yield _read_content({"path": side[0]}, who)  # Gradio's file and its name
             elif side is not None:
-                yield _read_content(side, role)
+                yield _read_content(side, who)
         return
     role = _role_of(message)
     assert role is not None

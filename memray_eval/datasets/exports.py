@@ -76,10 +76,14 @@ def _read_form(raw: Mapping[str, Any]) -> Form:
             for name in (TABLE[names].split() if names else [""])
         )
 
-    words = {name: paths(raw.get(name, "")) for name in ("chats", "lacks", "left_out")}
-    fields = {name: paths(text) for name, text in raw["fields"].items()}
-    marks = tuple(map(paths, raw["marks"].split()))
-    return Form(raw["name"], marks, fields, is_export=raw.get("is_export", True), **words)
+    return Form(
+        name=raw["name"],
+        marks=tuple(map(paths, raw["marks"].split())),
+        fields={name: paths(text) for name, text in raw["fields"].items()},
+        chats=paths(raw.get("chats", "")),
+        is_export=raw.get("is_export", True),
+        left_out=paths(raw.get("left_out", "")),
+    )
 
 
 def _form_of_column(column: str) -> Form:
