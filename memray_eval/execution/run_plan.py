@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from memray_eval.affect.speech_client import LISTENING_MODEL
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.analysis.adjusted.labelled_verdicts import Calibrations
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import (
@@ -36,7 +36,9 @@ from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sources import sources_of
+from memray_eval.datasets.shards import Shard
+from memray_eval.datasets.sources import entries, sources_of
+from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stopping import StopRule, StopWatch
@@ -105,8 +107,11 @@ class ReadSpec:
         reader = self.reader
         if self.samples is not None:
             return self._joined(self.samples.with_columns(say), say)
-        if any(source.published for source in sources_of(self.dataset, reader.files)):
+        sources = sources_of(self.dataset, reader.files)
+        if any(source.published for source in sources):
             return self
+        if any(source.kind == "json" and source.path != self.dataset for source in sources):
+            check_whose(self.dataset, reader.suite)
         columns = find_columns(
             self.dataset,
             self.columns,
@@ -283,6 +288,24 @@ class RunSpec:
     def tolerated(self, n_units: int) -> float:
         """The number of units, of so many, that may fail before the exit code says so."""
         return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
+
+
+def check_whose(folder: str, suite: str) -> None:
+    """Raises DataError where a folder holds the published files of another suite."""
+    for name, other in all_suites().items():
+        found = other.files.find(folder) if other.files is not None and name != suite else None
+        if other.files is None or not found:
+            continue
+        try:
+            first = next(entries(Shard(kind=found[0].kind, path=found[0].path))).raw
+            question = next(other.files.questions(first, found[0].path))
+        except (StopIteration, ValueError):
+            continue
+        if not question.faults:
+            raise DataError(
+                f"{folder} holds files as {name} has them, and not samples of {suite}; read them "
+                f"with --suite {name} (suite: {name}), or name one file"
+            )
 
 
 def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:

@@ -250,3 +250,12 @@ def test_a_form_is_found_by_its_marks_alone(tmp_path: Path) -> None:
     assert found.map is not None
     assert found.map.form is None
     assert found.guessed == {"query": "input", "response": "output", "answers": "target"}
+
+
+@pytest.mark.parametrize("suite", ["locomo", "longmemeval", "beam"])
+def test_a_folder_of_another_suite_is_refused_by_its_name(suite: str) -> None:
+    folder = REPOSITORY / "dataset" / suite
+    with pytest.raises(DataError, match=f"--suite {suite}"):
+        resolve_reading(build_config(dataset=str(folder), suite="qa")).with_columns(print)
+    spec = resolve_reading(build_config(dataset=str(folder), suite=suite))
+    assert spec.with_columns(print).dataset == str(folder)
