@@ -394,7 +394,8 @@ def _explain_lack(
         )
     else:
         what = f"no column is called {name}, and none looks like it"
-    lines = [f"{dataset}: {what}. Its columns: {', '.join(names)}."]
+    what += "" if what.endswith("?") else "."
+    lines = [f"{dataset}: {what} Its columns: {', '.join(names)}."]
     if wanted is None and {"role", "content"} <= set(names):
         lines.append("Each row is a turn; put a conversation's turns into one row's `messages`.")
     elif wanted is None and name == "query" and {"id", RESPONSE} <= set(names):

@@ -88,7 +88,7 @@ class Conversation:
     _before_call: list[str] = field(default_factory=list)
     _is_answering: bool = False
 
-    def add(self, turn: _Said, raw: Any, place: str) -> None:
+    def add(self, turn: _Said, raw: Any) -> None:
         """Takes the next turn. Raises InvalidSample for a result without a call."""
         self.thinking += turn.thinking
         if turn.role == "system":
@@ -105,7 +105,7 @@ class Conversation:
                 self._call(turn.calls)
         elif turn.role != "thought":
             if turn.role != "call" and not self._is_answering:
-                raise invalid(f"{place}: a tool's result without a call before it")
+                raise invalid("a tool's result without a call before it")
             self._call(turn.results or [raw])
 
     def _call(self, messages: Sequence[Any]) -> None:
@@ -130,7 +130,14 @@ def conversation_of(raw: Any) -> Conversation:
     or a transcript. Raises InvalidSample that says which turn is wrong and why."""
     messages = find_messages(raw)
     if messages is None:
-        raise invalid("holds no conversation: no list of turns, and no transcript")
+        each = raw if isinstance(raw, list | tuple) else ()
+        odd = [
+            f"; turn {at} has no known role"
+            for at, turn in enumerate(each, 1)
+            if not _is_turn(turn)
+        ]
+        odd = odd if len(odd) < len(each) else []
+        raise invalid(f"holds no conversation: no list of turns, no transcript{''.join(odd[:1])}")
     found = Conversation()
     if isinstance(raw, Mapping):
         for name in ("system", "system_instruction", "systemInstruction", "instructions"):
@@ -138,9 +145,11 @@ def conversation_of(raw: Any) -> Conversation:
                 found.system.append(_read_content(raw[name], "system").text)
     _check_order(messages)
     for number, message in enumerate(messages, 1):
-        place = f"turn {number}"
-        for turn in _read_turns(message, place):
-            found.add(turn, message, place)
+        try:
+            for turn in _read_turns(message):
+                found.add(turn, message)
+        except InvalidSample as error:
+            raise invalid(f"turn {number}: {error}") from None
     found.end_answer()
     return found
 
@@ -231,12 +240,9 @@ def is_conversation(value: Any) -> bool:
 
 
 def _is_turn(turn: Any) -> bool:
+    """Whether it is an object with a role, or a pair of question and answer."""
     if isinstance(turn, Mapping):
         return _role_of(turn) is not None
-    return _is_pair(turn)
-
-
-def _is_pair(turn: Any) -> bool:
     return (
         isinstance(turn, list | tuple)
         and len(turn) == 2
@@ -255,7 +261,7 @@ def _role_of(turn: Mapping[str, Any]) -> Role | None:
     return "user" if turn.keys() == {"parts"} else None  # Gemini's need not say it
 
 
-def _read_turns(message: Any, place: str) -> Iterator[_Said]:
+def _read_turns(message: Any) -> Iterator[_Said]:
     if not isinstance(message, Mapping):  # a pair
         sides: tuple[Role, Role] = ("user", "assistant")
         for who, side in zip(sides, message, strict=True):
@@ -272,7 +278,7 @@ def _read_turns(message: Any, place: str) -> Iterator[_Said]:
     if isinstance(content, Mapping) and "parts" not in content and "content" in content:
         content = content["content"]  # LangChain's {"type": ..., "data": {"content": ...}}
     if content is not None and not isinstance(content, str | list | tuple | Mapping):
-        raise invalid(f"{place}: its content is {type(content).__name__}, not text or parts")
+        raise invalid(f"its content is {type(content).__name__}, not text or parts")
     said = _read_content(content, role)
     calls = message.get("tool_calls") or message.get("function_call") or []
     calls = calls if isinstance(calls, list) else [calls]
@@ -434,6 +440,8 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     """A field's text where it holds one in parts or in an object, and no turns."""
     role: Role = "assistant" if name == "response" else "user"
     if name == "history" or isinstance(value, str) or find_messages(value) is not None:
+        return None
+    if isinstance(value, list) and any(map(_is_turn, value)):
         return None
     if isinstance(value, Mapping):
         keys = ("content", "text", "answer", "output", "response", "completion", "question",
