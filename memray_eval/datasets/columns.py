@@ -40,6 +40,7 @@ from memray_eval.types import Sample
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
+_FIELDS = frozenset(Sample.model_fields)
 PROBLEM = "_problem"  # of a row that was joined to its sample: why that cannot be
 OBJECTS = ("memory", "traits", "emotion", "metadata")
 TEXTS = frozenset(
@@ -95,7 +96,7 @@ class ColumnMap:
         if PROBLEM in raw:
             raise invalid(str(raw[PROBLEM]), sample_id=str(raw.get("id") or ""))
         if self.form is None or not self.form.marks_of(raw):
-            fields, of_texts = self._take(raw, raw), "json" if self.form else self.of_texts
+            fields, of_texts = self._take(raw, raw), "query" if self.form else self.of_texts
         else:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
         add_conversation(fields, of_texts)
@@ -113,7 +114,7 @@ class ColumnMap:
         if type(messages) is not list:
             return None
         for name, value in raw.items():
-            if type(value) is str and (name in TEXTS or name not in Sample.model_fields):
+            if type(value) is str and (name in TEXTS or name not in _FIELDS):
                 fields[name] = value
             elif value is not messages:
                 return None
@@ -266,7 +267,7 @@ def find_columns(
     has_cells = any(source.kind == "csv" for source in sources)
     of_texts: OfTexts = "" if form is None else form.of_texts
     if form is None and "query" not in own:
-        of_texts = "chats" if "query" in by_job else "json"
+        of_texts = "chats" if "query" in by_job else "query"
     rows = [_fields_of(row, form) for row in whole_rows]
     columns = tuple(dict.fromkeys(str(name) for row in rows for name in row))
     needed = ("query", RESPONSE) if has_responses and not is_joined else ("query",)

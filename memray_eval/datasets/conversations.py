@@ -55,8 +55,9 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _NO_ANSWER = "ends with a call of a tool, and no answer"
 _MOST_PRINTED = 1_000_000  # characters of a text that is looked at as JSON
 Turns: TypeAlias = list[dict[str, str]]
-# Which texts are looked at: none, those that are a conversation's JSON, transcripts too, or all
-OfTexts: TypeAlias = Literal["", "json", "chats", "strict"]
+# Which texts may be conversations: none; a query in JSON; a response in JSON, too; both also as
+# transcripts; each query is one
+OfTexts: TypeAlias = Literal["", "query", "json", "chats", "strict"]
 
 
 class _Said(NamedTuple):
@@ -131,13 +132,9 @@ def conversation_of(raw: Any) -> Conversation:
     messages = find_messages(raw)
     if messages is None:
         each = raw if isinstance(raw, list | tuple) else ()
-        odd = [
-            f"; turn {at} has no known role"
-            for at, turn in enumerate(each, 1)
-            if not _is_turn(turn)
-        ]
-        odd = odd if len(odd) < len(each) else []
-        raise invalid(f"holds no conversation: no list of turns, no transcript{''.join(odd[:1])}")
+        odd = next((number for number, turn in enumerate(each, 1) if not _is_turn(turn)), 0)
+        which = f"; turn {odd} has no role that is known" if odd else ""
+        raise invalid(f"holds no conversation: no list of turns, no transcript{which}")
     found = Conversation()
     if isinstance(raw, Mapping):
         for name in ("system", "system_instruction", "systemInstruction", "instructions"):
@@ -382,14 +379,16 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
         own.append(("query", _read_field(query, "query")))
     if is_foreign_history(history := fields.get("history")):
         own.append(("history", _read_field(history, "history")))
-    if _is_foreign(response, "chats" if of_texts == "strict" else of_texts):
+    if _is_foreign(response, of_texts if of_texts in ("json", "chats") else ""):
         own.append(("response", _read_field(response, "response")))
     if not own:
         return
     _keep_rest(fields, own)
     said = dict(own)
-    turns = [*_history_turns(fields, said), *(said["query"].turns if "query" in said else ())]
-    if "query" not in said and isinstance(query, str):
+    turns = [*(said["history"].turns if "history" in said else fields.get("history") or ())]
+    if "query" in said:
+        turns += said["query"].turns
+    elif isinstance(query, str):
         turns.append({"role": "user", "content": query})
     if answer := said.get("response"):
         if any(turn["role"] == "user" for turn in answer.turns):  # all of it, as in `chosen`
@@ -408,7 +407,7 @@ def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
         return isinstance(value, list | tuple | Mapping)
     if of_texts in ("", "strict"):
         return of_texts == "strict"
-    if of_texts == "json" and value.lstrip()[:1] not in ("[", "{"):
+    if of_texts != "chats" and value.lstrip()[:1] not in ("[", "{"):
         return False
     return find_messages(value) is not None
 
@@ -441,8 +440,11 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     role: Role = "assistant" if name == "response" else "user"
     if name == "history" or isinstance(value, str) or find_messages(value) is not None:
         return None
-    if isinstance(value, list) and any(map(_is_turn, value)):
-        return None
+    if isinstance(value, list | tuple):
+        if any(map(_is_turn, value)):
+            return None
+        if len(value) > 1 and all(isinstance(text, str) for text in value):
+            raise invalid(f"is a list of {len(value)} texts; give each a row")
     if isinstance(value, Mapping):
         keys = ("content", "text", "answer", "output", "response", "completion", "question",
                 "query", "prompt", "input", "message")  # fmt: skip
@@ -455,12 +457,6 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     said = _read_content(value, role)
     turns = [{"role": role, "content": said.text}]
     return Conversation(turns, tools=[*said.calls], thinking=[*said.thinking])
-
-
-def _history_turns(fields: Mapping[str, Any], said: Mapping[str, Conversation]) -> Turns:
-    if "history" in said:
-        return said["history"].turns
-    return list(fields.get("history") or ())
 
 
 def _keep_rest(fields: dict[str, Any], own: Sequence[tuple[str, Conversation]]) -> None:
