@@ -230,8 +230,9 @@ class FoundColumns:
             value = self.first.get(name)
             if isinstance(value, str):
                 shown.append(f"{name} {shorten(value)}")
-            elif name == "history" and (value or is_chat):
-                shown.append(f"history of {len(value)} turns" if value else "no history")
+            elif name == "history" and (is_chat or value):
+                is_list = isinstance(value, list) and value
+                shown.append(f"history of {len(value)} turns" if is_list else "no history")
         return f" Row 1: {', '.join(shown)}." if shown else ""
 
 
@@ -258,20 +259,18 @@ def find_columns(
     one)."""
     sources = whole(dataset)
     each = (entry.raw for source in sources for entry in entries(prepared(source, encoding)))
-    first = islice(each, LOOKED_AT)
-    raws = [as_row(raw) for raw in first]
+    raws = [as_row(raw) for raw in islice(each, LOOKED_AT)]
     whole_rows = [row for row in raws if isinstance(row, Mapping)]
-    own = {str(name) for row in whole_rows for name in row}
-    is_open = may_guess and "query" not in by_job and "query" not in own
-    form = form_of(whole_rows) if is_open else None
-    has_cells = any(source.kind == "csv" for source in sources)
+    has_query = any("query" in row for row in whole_rows)
+    form = None if has_query or "query" in by_job else form_of(whole_rows)
+    if form is not None and not (may_guess or (has_responses and form.is_strict)):
+        form = None  # the suite knows its records
     of_texts: OfTexts = "" if form is None else form.of_texts
-    if form is None and "query" not in own:
+    if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
     rows = [_fields_of(row, form) for row in whole_rows]
     columns = tuple(dict.fromkeys(str(name) for row in rows for name in row))
-    needed = ("query", RESPONSE) if has_responses and not is_joined else ("query",)
-    needed = (RESPONSE,) if is_joined else needed
+    needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
     if rows:
         for name, source in by_job.items():
@@ -292,6 +291,7 @@ def find_columns(
     elif not {*columns, *by_job} & {"answer", *ANSWERS_FIELDS[:1]}:
         golds = [name for gold in GOLD_FIELDS for name in columns if name.lower() == gold]
         guessed = {"answers": golds[0]} if golds else {}
+    has_cells = any(source.kind == "csv" for source in sources)
     chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
     is_foreign = any(is_foreign_history(row.get("history")) for row in rows)
     is_mapped = bool(chosen or has_cells or form or is_joined or is_foreign)

@@ -371,21 +371,23 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
     """Puts the conversations among a row's fields (a query, history or response that is no text)
     into our form: the query is the user's last turn, the history what came before, the response
     what came after. `of_texts` says which texts may be one, too. Raises InvalidSample."""
-    query, response = fields.get("query"), fields.get("response")
-    if type(query) is list and not fields.get("history") and split_plain(query, fields):
+    query, history, response = (fields.get(name) for name in ("query", "history", "response"))
+    if type(query) is list and not history and split_plain(query, fields):
         return
-    own: list[tuple[str, Conversation]] = []
-    if _is_foreign(query, of_texts):
-        own.append(("query", _read_field(query, "query")))
-    if is_foreign_history(history := fields.get("history")):
-        own.append(("history", _read_field(history, "history")))
-    if _is_foreign(response, of_texts if of_texts in ("json", "chats") else ""):
-        own.append(("response", _read_field(response, "response")))
+    of_response: OfTexts = of_texts if of_texts in ("json", "chats") else ""
+    is_foreign = {
+        "query": _is_foreign(query, of_texts),
+        "history": is_foreign_history(history),
+        "response": _is_foreign(response, of_response),
+    }
+    own = [(name, _read_field(fields[name], name)) for name in is_foreign if is_foreign[name]]
     if not own:
         return
     _keep_rest(fields, own)
     said = dict(own)
-    turns = [*(said["history"].turns if "history" in said else fields.get("history") or ())]
+    if "history" not in said and not isinstance(history, list | tuple | None):
+        raise invalid(f"must be a list of turns, not {type(history).__name__}", "history")
+    turns = [*(said["history"].turns if "history" in said else history or ())]
     if "query" in said:
         turns += said["query"].turns
     elif isinstance(query, str):

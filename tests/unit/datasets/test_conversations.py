@@ -153,6 +153,15 @@ def test_an_export_names_its_model_its_golds_and_what_it_remembers(tmp_path: Pat
     assert record.sample.memory == {"memories_1": "has a garden"}
 
 
+@pytest.mark.parametrize("suite", ["memory", "text", "instruction", "chat"])
+def test_a_suite_with_records_of_its_own_takes_conversations_too(
+    suite: str, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [{"messages": [USER, ANSWER]}])
+    (record,) = Read(path, suite=suite).records
+    assert (record.sample.query, response_of(record).text) == ("Garlic?", "Now.")
+
+
 def test_a_conversation_of_5000_turns_is_one_row(tmp_path: Path) -> None:
     row = {"messages": [USER, ANSWER] * 2500}
     (record,) = Read(write_lines(tmp_path / "a.jsonl", [row])).records
@@ -231,7 +240,7 @@ TURN = st.fixed_dictionaries(
 ROW = st.dictionaries(KEYS, JSON | st.lists(TURN, max_size=4), max_size=5)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(ROW, min_size=1, max_size=3))
 def test_any_row_is_a_sample_or_a_typed_error(rows: list[Any], tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [json.loads(json.dumps(row)) for row in rows])
@@ -241,6 +250,18 @@ def test_any_row_is_a_sample_or_a_typed_error(rows: list[Any], tmp_path: Path) -
         return
     places = {problem.place for problem in read.problems}
     assert len(read.records) + len(places) == len(rows)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@given(whole=st.dictionaries(KEYS, JSON | st.lists(ROW, max_size=2), max_size=3) | st.lists(JSON))
+def test_any_document_is_samples_or_a_typed_error(whole: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(whole), "utf-8")
+    try:
+        read = Read(path)
+    except DataError:
+        return
+    assert read.records or read.problems
 
 
 def test_a_form_is_found_by_its_marks_alone(tmp_path: Path) -> None:

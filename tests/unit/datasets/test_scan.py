@@ -137,12 +137,12 @@ def test_a_broken_combined_file_is_named_with_the_place(
     ("name", "message"),
     [
         ("absent", "no dataset at"),
-        ("notes.txt", "cannot tell its format"),
+        ("notes.md", "cannot tell its format"),
         ("empty", "holds no samples; a dataset is"),
     ],
 )
 def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "notes.md").write_text("x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=message):
         read(tmp_path / name)
