@@ -16,9 +16,10 @@ from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_
 from memray_eval.storage.paths import DamagedFile
 from memray_eval.types import Sample
 
-# Where an object has the list of its rows
+# Where an object has the list of its rows; in files of our own, and in others'
+OUR_KEYS = ("samples", "results", "responses")
 LIST_KEYS = (
-    *("samples", "results", "responses", "data", "rows", "items", "examples", "output_items"),
+    *(*OUR_KEYS, "data", "rows", "items", "examples", "output_items"),
     *("results.results", "testCases", "test_cases", "test_results", "conversationalTestCases"),
     *("conversations", "chats", "dialogs", "traces", "observations"),
 )
@@ -84,7 +85,7 @@ def _is_turn(item: Any) -> bool:
 def _find_list(file: BinaryIO) -> str | None:
     """Where the items of the document's list are; None for an object without one, "" for several
     objects. Broken JSON is reported when the items are read."""
-    at, n_whole = "", 0
+    at, n_whole, other = "", 0, None
     try:
         for prefix, event, value in ijson.parse(GuardedJson(file), multiple_values=True):
             n_whole += prefix == "" and event == "end_map"
@@ -93,16 +94,18 @@ def _find_list(file: BinaryIO) -> str | None:
             if prefix == "" and event == "start_array":
                 return "item"
             if at and prefix == f"{at}.item" and event == "map_key":
-                if at != "conversations" or value not in _TURN_KEYS:
+                if at in OUR_KEYS:
                     return f"{at}.item"
+                if other is None and (at != "conversations" or value not in _TURN_KEYS):
+                    other = f"{at}.item"
                 at = ""
             elif at and prefix != f"{at}.item":
                 at = ""
             if event == "start_array" and prefix in LIST_KEYS:
                 at = prefix
     except (ijson.JSONError, UnicodeDecodeError, DamagedFile):
-        return "item"
-    return None
+        return other or "item"
+    return other
 
 
 def _rows_of_item(item: Any) -> Iterator[Any]:
