@@ -41,6 +41,7 @@ from memray_eval.types import Sample
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
 _FIELDS = frozenset(Sample.model_fields)
+_JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
 PROBLEM = "_problem"  # of a row that was joined to its sample: why that cannot be
 OBJECTS = ("memory", "traits", "emotion", "metadata")
 TEXTS = frozenset(
@@ -231,8 +232,8 @@ class FoundColumns:
             if isinstance(value, str):
                 shown.append(f"{name} {shorten(value)}")
             elif name == "history" and (is_chat or value):
-                is_list = isinstance(value, list) and value
-                shown.append(f"history of {len(value)} turns" if is_list else "no history")
+                n_turns = len(value) if isinstance(value, list) else 0
+                shown.append(f"history of {n_turns} turns" if n_turns else "no history")
         return f" Row 1: {', '.join(shown)}." if shown else ""
 
 
@@ -265,6 +266,8 @@ def find_columns(
     form = None if has_query or "query" in by_job else form_of(whole_rows)
     if form is not None and not (may_guess or (has_responses and form.is_strict)):
         form = None  # the suite knows its records
+    if form is not None and "query" not in form.fields and not is_joined:
+        raise DataError(f"{dataset}: {form.name}, which hold no queries. {_JOIN}")
     of_texts: OfTexts = "" if form is None else form.of_texts
     if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
@@ -400,7 +403,7 @@ def _explain_lack(
     if wanted is None and {"role", "content"} <= set(names):
         lines.append("Each row is a turn; put a conversation's turns into one row's `messages`.")
     elif wanted is None and name == "query" and {"id", RESPONSE} <= set(names):
-        lines.append("Name the dataset that has the queries, by the same ids: --dataset FILE")
+        lines.append(_JOIN)
     elif example := hint or _likely_column(rows, names):
         lines[0] += " Say which is which:"
         lines.append(

@@ -56,6 +56,9 @@ class Form:
                     fields[name] = value
                     used |= {part.partition(".")[0] for part in path.split("+")}
                     break
+        if "response" in fields and "error" in fields:  # of the tool's own check
+            used.discard("error")
+            del fields["error"]
         rest = {name: row[name] for name in row if name not in used and name not in fields}
         if not self.is_export:
             return fields | rest

@@ -147,6 +147,11 @@ def test_an_export_names_its_model_its_golds_and_what_it_remembers(tmp_path: Pat
     (record,) = read.records
     found = (record.sample.id, record.candidate.model, record.sample.answers)
     assert found == ("7", "m", ("Now.",))
+    failed = {"prompt": {"raw": "Garlic?"}, "vars": {}, "error": "Expected output to contain x"}
+    failed["response"] = {"output": "Now."}
+    (record,) = Read(write_lines(tmp_path / "promptfoo.jsonl", [failed])).records
+    assert (response_of(record).error, response_of(record).text) == (None, "Now.")
+    assert record.sample.metadata["error"] == "Expected output to contain x"
     memories = [{"id": "1", "memory": "has a garden"}]
     row = {"messages": [USER, ANSWER], "memories": memories}
     (record,) = Read(write_lines(tmp_path / "mem0.jsonl", [row])).records
@@ -211,6 +216,7 @@ def test_a_hint_works_when_it_is_pasted(
     ("row", "words"),
     [
         ({"id": "a", "response": "Now."}, "--dataset FILE"),
+        ({"custom_id": "a", "response": {"body": {}}}, "--dataset FILE"),
         ({"n": 3, "tags": [1]}, "None of them holds text"),
         ({"role": "user", "content": "Garlic?"}, "one row's `messages`"),
     ],
