@@ -141,6 +141,7 @@ def validate(
         "Suite that the samples are for; FILE.py:NAME for your own.", default="memory"
     ),
     mapped: list[str] | None = JobOptions.mapped,
+    encoding: str | None = JobOptions.encoding,
 ) -> None:
     """Check every sample of a dataset, and print each problem with its file, sample and field. Exit
     code 2 if there are problems."""
@@ -155,7 +156,12 @@ def validate(
         for key, column in column_overrides(mapped).items()
     }
     found_suite = find_suite(suite).load()
-    reader = SampleReader(suite=found_suite.name, adapt=found_suite.adapt, files=found_suite.files)
+    reader = SampleReader(
+        suite=found_suite.name,
+        adapt=found_suite.adapt,
+        encoding=encoding or "",
+        files=found_suite.files,
+    )
     read = ReadSpec(dataset=path, reader=reader, columns=columns, batch_size=1).with_columns(say)
     scanned = scan(path, read.reader, on_problem=print)
     if scanned.n_invalid or not scanned.n_samples:

@@ -104,6 +104,10 @@ class JobOptions(Options):
     epochs: int | None = option(
         "Ask each candidate N times a sample, each with another seed.", WHAT, min=1
     )
+    encoding: str | None = option(
+        "Encoding of the dataset's text, such as cp1252 (default: UTF-8, or UTF-16 by its mark).",
+        WHAT,
+    )
     mapped: list[str] | None = option(
         "Read a field from a column of your data: --map query=question --map answers=reference.",
         WHAT,
@@ -190,6 +194,7 @@ class JobOptions(Options):
             "limit": self.limit,
             "epochs": self.epochs,
             "dataset": self.dataset,
+            "encoding": self.encoding,
             "skip_invalid": self.skip_invalid or None,
             "affect.enabled": None if self.affect is None else self.affect == "on",
             "affect.tts": "off" if self.disable_openai_tts else None,

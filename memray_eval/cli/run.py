@@ -40,8 +40,8 @@ _JUDGING = "metrics include judge no_cache budget_usd stop_at calibration yes"
 
 @app.command("run", rich_help_panel=RUN)
 @takes(
-    f"config limit epochs dataset mapped model {_JUDGING} detach out run_id skip_invalid {_AFFECT} "
-    "settings as_json full"
+    f"config limit epochs dataset encoding mapped model {_JUDGING} detach out run_id skip_invalid "
+    f"{_AFFECT} settings as_json full"
 )
 def run_command(options: JobOptions, config: Path = CONFIG) -> None:
     """Run a job: read samples, generate, judge, embed, write records, and print the summary."""
@@ -52,7 +52,9 @@ def run_command(options: JobOptions, config: Path = CONFIG) -> None:
 
 
 @app.command(rich_help_panel=RUN)
-@takes(f"config limit epochs dataset mapped model out skip_invalid {_AFFECT} settings as_json")
+@takes(
+    f"config limit epochs dataset encoding mapped model out skip_invalid {_AFFECT} settings as_json"
+)
 def generate(
     options: JobOptions,
     config: Path = CONFIG,
@@ -76,7 +78,10 @@ def generate(
 
 
 @app.command(rich_help_panel=RUN)
-@takes(f"responses config suite mapped limit {_JUDGING} out skip_invalid settings as_json full")
+@takes(
+    f"responses config dataset encoding suite mapped limit {_JUDGING} out skip_invalid settings "
+    "as_json full"
+)
 def evaluate(
     options: JobOptions,
     responses: str = argument(
@@ -84,6 +89,9 @@ def evaluate(
         "and responses."
     ),
     config: Path | None = BASE_CONFIG,
+    dataset: str | None = option(
+        "The dataset whose samples they answer, where rows have a sample's id and no query.", WHAT
+    ),
     as_json: bool = flag("Also write eval_{input}.json beside it.", OUTPUT, "--json"),
 ) -> None:
     """Judge existing responses with any metrics and any judge, and print the summary.
@@ -95,7 +103,13 @@ def evaluate(
 
     responses = find_run(responses)
     existing = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
-    job = options.load_job(config, {"dataset": responses, "candidates": existing, "epochs": 1})
+    answered = {
+        "dataset": responses,
+        "samples": dataset,
+        "candidates": existing,
+        "epochs": 1,
+    }
+    job = options.load_job(config, answered)
     job, check_found = _follow_origin(job, options)
     finished = _run(job, options, check_found=check_found)
     print_report(finished.folder.path, full=options.full)
@@ -144,8 +158,8 @@ def resume(
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    "config limit epochs dataset mapped model metrics include judge skip_invalid samples cluster "
-    "node_usd settings as_json"
+    "config limit epochs dataset encoding mapped model metrics include judge skip_invalid samples "
+    "cluster node_usd settings as_json"
 )
 def estimate(
     options: JobOptions,

@@ -3,6 +3,7 @@ execution/runs.py know it."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -82,6 +83,11 @@ class RunConfig(Frozen):
     """The samples, or responses that exist already; a file, a folder, a cloud URL or hf://NAME."""
     reader: str | None = None
     """`my_reader.py:FUNCTION`: a function of the dataset's path to its rows, as mappings."""
+    encoding: str | None = None
+    """The encoding of the dataset's text, such as cp1252; none means UTF-8, or UTF-16 where a byte
+    order mark says so."""
+    samples: str | None = None
+    """The dataset whose samples the responses in `dataset` answer, by their ids."""
     columns: dict[str, Column] = Field(default_factory=dict)
     """Which column of your own data a field is, as FIELD COLUMN or FIELD {from, parse}; what it
     leaves out is found by common names, which is said."""
@@ -232,6 +238,25 @@ class RunConfig(Frozen):
                 )
         check_pools(servers)
         return servers
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, encoding: str | None) -> str | None:
+        try:
+            codecs.getincrementaldecoder(encoding or "utf-8")
+            "".encode(encoding or "utf-8")  # an encoding of text
+        except LookupError:
+            raise ValueError(f"no encoding {encoding!r}; write one such as cp1252") from None
+        return encoding
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> RunConfig:
+        if self.samples is not None and self.candidates[0].backend != EXISTING:
+            raise ValueError(
+                "samples: only responses that exist are joined to them; name the samples to answer "
+                "in `dataset`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_columns(self) -> RunConfig:

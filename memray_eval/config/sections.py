@@ -94,8 +94,9 @@ PLANNED_KWARGS = {
 
 # The keys of a job that say what is measured: a resumed run keeps them
 MEASURED_KEYS = tuple(
-    "suite dataset reader columns tasks templates affect limit limit_order skip_invalid candidates "
-    "epochs metrics judge rubrics text_weights transitions simulated_user".split()
+    "suite dataset samples reader encoding columns tasks templates affect limit limit_order "
+    "skip_invalid candidates epochs metrics judge rubrics text_weights transitions "
+    "simulated_user".split()
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.storage.paths import DamagedFile, locate, open_reader
+from memray_eval.storage.encodings import open_text
+from memray_eval.storage.paths import DamagedFile, locate
 
 if TYPE_CHECKING:
     from _csv import Reader as CellReader
 
 DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?[\r\n]*', re.IGNORECASE)
+_MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 
 class _Lines:
@@ -35,7 +39,12 @@ class _Lines:
         if not piece:
             self._pieces = iter(self._file.readline().splitlines(keepends=True))  # also at "\r"
             piece = next(self._pieces)
-        text = piece.decode("utf-8" if self.end else "utf-8-sig")
+        try:
+            text = piece.decode("utf-8" if self.end else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            byte = f"byte {self.end + error.start}: 0x{piece[error.start]:02x}"
+            text = f"not UTF-8 ({byte}); save the file so, or say which --encoding"
+            raise DamagedFile(text) from None
         self.end += len(piece)
         return text
 
@@ -69,7 +78,7 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_text(filesystem, inner, 0, shard.encoding) as file:
             lines = _Lines(cast(BinaryIO, file))
             header = _read_header(lines, _strict_dialect(shard.path) if is_strict else None)
             if fault := _find_wrong_header(header.names):
@@ -97,8 +106,6 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
                 position = lines.end
                 if shard.stop is not None and position >= shard.stop:
                     return
-    except UnicodeDecodeError:
-        yield _unreadable(shard, position, number, "not UTF-8 after it; save the file as UTF-8")
     except csv.Error as error:
         yield _unreadable(shard, position, number, f"broken CSV after it: {error}")
     except DamagedFile as error:
@@ -113,13 +120,15 @@ def _strict_dialect(path: str) -> _Dialect:
 
 def _read_header(lines: _Lines, dialect: _Dialect | None) -> _Header:
     """Reads the first row. Without a dialect the delimiter is the one that it has most often."""
-    first = next(lines, "")
-    if dialect is None:
+    first, n_before = next(lines, ""), 0
+    if dialect is None and (told := _SEPARATOR.fullmatch(first)):  # as Excel writes and reads
+        dialect, first, n_before = _Dialect(told[1]), next(lines, ""), 1
+    elif dialect is None:
         unquoted = "".join(first.split('"')[::2])
         dialect = _Dialect(max(DELIMITERS, key=unquoted.count))
     rows = dialect.read(chain([first], lines))
     names = [name.strip() for name in next(rows, [])]
-    return _Header(names, dialect, rows.line_num)
+    return _Header(names, dialect, rows.line_num + n_before)
 
 
 def _find_wrong_header(names: list[str]) -> Fault | None:
@@ -153,9 +162,9 @@ def _to_row(names: list[str], cells: list[str], is_strict: bool) -> dict[str, An
             "hold the delimiter"
         )
     return {
-        name or f"column_{number}": cell
+        name or f"column_{number}": "" if cell in _MISSING and not is_strict else cell
         for number, (name, cell) in enumerate(zip(names, cells, strict=False), 1)
-        if is_strict or cell != "" or name in NULLABLE
+        if is_strict or cell not in _MISSING or name in NULLABLE
     }
 
 

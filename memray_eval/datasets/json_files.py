@@ -5,18 +5,18 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import ijson
-from pyarrow import fs
 
-from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
+from memray_eval.datasets.json_layouts import GuardedJson, rows_of
+from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.errors import reason_of
-from memray_eval.storage.paths import DamagedFile, locate, open_reader
+from memray_eval.storage.encodings import open_text
+from memray_eval.storage.paths import DamagedFile, locate
 
 SAMPLE_FILE = "sample.json"
-LIST_KEYS = ("samples", "results", "responses")
 # Where the head of a file of responses says who answered, and for which suite; the first that is
 # there counts.
 HEADER_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -35,7 +35,8 @@ def read_folder(shard: Shard) -> Iterator[Entry]:
         path = f"{shard.path.rstrip('/')}/{name}/{SAMPLE_FILE}"
         data, raw = b"", None
         try:
-            with open_reader(filesystem, f"{inner.rstrip('/')}/{name}/{SAMPLE_FILE}") as file:
+            sample = f"{inner.rstrip('/')}/{name}/{SAMPLE_FILE}"
+            with open_text(filesystem, sample, 0, shard.encoding) as file:
                 data = file.read()
             raw = parse_json(data)
         except FileNotFoundError:
@@ -51,7 +52,7 @@ def read_document(shard: Shard) -> Iterator[Entry]:
     """A JSON file that is one item, whatever it holds."""
     filesystem, inner = locate(shard.path)
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_text(filesystem, inner, 0, shard.encoding) as file:
             data = file.read()
         raw: Any = parse_json(data)
     except OSError as error:
@@ -64,7 +65,7 @@ def read_document(shard: Shard) -> Iterator[Entry]:
 def read_jsonl(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
     if shard.take:
-        with open_reader(filesystem, inner) as file:
+        with open_text(filesystem, inner, 0, shard.encoding) as file:
             for position, number in zip(shard.take, shard.numbers or shard.take, strict=True):
                 file.seek(position)
                 line = file.readline()
@@ -72,7 +73,7 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
         return
     position, number = shard.start, shard.first_number - 1
     try:
-        with open_reader(filesystem, inner, shard.start) as file:
+        with open_text(filesystem, inner, shard.start, shard.encoding) as file:
             while line := file.readline(MAX_LINE_BYTES):
                 start, position, number = position, position + len(line), number + 1
                 if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
@@ -107,20 +108,6 @@ def _parse_line(shard: Shard, position: int, label: str, line: bytes, number: in
     return shard.entry(position, position + len(line), label, raw, len(line), number)
 
 
-def _find_list(filesystem: fs.FileSystem, inner: str) -> str:
-    """The key under which an object holds its list, "" for a plain list. Broken JSON is reported
-    when the items are read."""
-    with open_reader(filesystem, inner) as file:
-        try:
-            _skip_mark(file)
-            for prefix, event, _ in ijson.parse(_GuardedJson(file)):
-                if event == "start_array" and (prefix == "" or prefix in LIST_KEYS):
-                    return str(prefix)
-        except (ijson.JSONError, UnicodeDecodeError, DamagedFile):
-            pass
-    return ""
-
-
 def read_header(shard: Shard) -> dict[str, str]:
     """What a JSON object says beside its list, before or after it: the text at each of HEADER_KEYS.
     Empty for a plain list and for other formats. Broken JSON is reported when the items are
@@ -130,10 +117,10 @@ def read_header(shard: Shard) -> dict[str, str]:
     paths = {path for names in HEADER_KEYS.values() for path in names}
     texts: dict[str, str] = {}
     filesystem, inner = locate(shard.path)
-    with open_reader(filesystem, inner) as file:
+    with open_text(filesystem, inner, encoding=shard.encoding) as file:
         try:
             _skip_mark(file)
-            for prefix, event, value in ijson.parse(_GuardedJson(file)):
+            for prefix, event, value in ijson.parse(GuardedJson(file)):
                 if prefix == "" and event == "start_array":
                     return {}
                 if prefix in paths and event == "string" and value.strip():
@@ -148,39 +135,34 @@ def read_header(shard: Shard) -> dict[str, str]:
 
 
 def read_json(shard: Shard) -> Iterator[Entry]:
-    filesystem, inner = locate(shard.path)
-    holder = _find_list(filesystem, inner)
-    with open_reader(filesystem, inner) as file:
-        position, wanted = 0, frozenset(shard.take)
-        try:
-            _skip_mark(file)
-            for raw in ijson.items(
-                _GuardedJson(file), f"{holder}.item" if holder else "item", use_float=True
+    position, wanted = 0, frozenset(shard.take)
+    try:
+        for raw in rows_of(lambda: _open_after_mark(shard)):
+            if (
+                position in wanted
+                if wanted
+                else shard.start <= position and (shard.stop is None or position < shard.stop)
             ):
-                if (
-                    position in wanted
-                    if wanted
-                    else shard.start <= position and (shard.stop is None or position < shard.stop)
-                ):
-                    item = _apply_header(raw, shard.header)
-                    label, number = f"item {position + 1}", position + 1
-                    yield shard.entry(position, position + 1, label, item, 0, number)
-                position += 1
-                if wanted and position > shard.take[-1]:
-                    return
-        except (ijson.JSONError, UnicodeDecodeError) as error:
-            text = (
-                "not UTF-8; save it as UTF-8"
-                if isinstance(error, UnicodeDecodeError) or "utf" in str(error).lower()
-                else f"broken JSON after item {position}: {first_line(error)}"
-            )
-            yield shard.broken_entry(position, text)
-            return
-        except DamagedFile as error:
-            yield shard.broken_entry(
-                position, f"nothing after item {position} can be read: {error}"
-            )
-            return
+                item = _apply_header(raw, shard.header)
+                label, number = f"item {position + 1}", position + 1
+                yield shard.entry(position, position + 1, label, item, 0, number)
+            position += 1
+            if wanted and position > shard.take[-1]:
+                return
+    except (ijson.JSONError, UnicodeDecodeError) as error:
+        text = (
+            f"not UTF-8 after item {position}; save it so, or say which --encoding"
+            if isinstance(error, UnicodeDecodeError) or "utf" in str(error).lower()
+            else f"broken JSON after item {position}: {first_line(error)}"
+        )
+        yield shard.broken_entry(position, text)
+        return
+    except InvalidSample as error:
+        yield shard.broken_entry(position, str(error))
+        return
+    except DamagedFile as error:
+        yield shard.broken_entry(position, f"nothing after item {position} can be read: {error}")
+        return
     if position == 0:
         yield shard.broken_entry(
             0,
@@ -189,26 +171,30 @@ def read_json(shard: Shard) -> Iterator[Entry]:
         )
 
 
+def is_lines(shard: Shard) -> bool:
+    """Whether a .json file holds an object a line."""
+    with open_text(*locate(shard.path), encoding=shard.encoding) as file:
+        try:
+            _skip_mark(file)
+            while (first := file.readline(MAX_LINE_BYTES)).isspace():
+                pass
+            parse_json(first)
+            rest = file.read(4096).strip()
+        except (InvalidSample, OSError):
+            return False
+    return first.lstrip()[:1] == b"{" and rest[:1] == b"{"
+
+
+def _open_after_mark(shard: Shard) -> BinaryIO:
+    file = open_text(*locate(shard.path), encoding=shard.encoding)
+    _skip_mark(file)
+    return cast(BinaryIO, file)
+
+
 def _skip_mark(file: io.BufferedReader) -> None:
     """Reads past a byte order mark."""
     if file.peek(3)[:3] == b"\xef\xbb\xbf":
         file.read(3)
-
-
-class _GuardedJson:
-    """Guards ijson against hostile JSON: its time grows with the square of the nesting, and a
-    number of thousands of digits kills it. `read` raises JSONError before either happens."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._nesting = file, Nesting()
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        try:
-            self._nesting.feed(data)
-        except InvalidSample as error:
-            raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
-        return data
 
 
 def _apply_header(raw: Any, header: Mapping[str, str]) -> Any:

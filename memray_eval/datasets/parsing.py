@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ValidationError
 from memray_eval.errors import nearest
 from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import Frozen, Sample
+from memray_eval.types import Frozen, Sample, Turn
 from memray_eval.types.samples import EXPECTS
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
@@ -31,6 +31,8 @@ LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes"
 _TEXTS = frozenset(
     ("id", "suite", "task", "query", "context", "language", "scenario", "prompt_type")
 )
+_ROLES = ("user", "assistant")
+_TURN = {"role", "content"}
 _PLAIN_LISTS = frozenset(("answers", "classes"))
 _EMPTY = {
     **dict.fromkeys((*LISTS, "history"), list),
@@ -89,13 +91,13 @@ def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample
 
 def parse_json(data: bytes) -> Any:
     """Parses one JSON text. Raises InvalidSample if it is not UTF-8 or not JSON (with line and
-    column), repeats a key in one object, holds NaN or a number that is too large, or nests deeper
-    than MAX_NESTING."""
+    column), repeats a key in one object, holds a number that is too large, or nests deeper than
+    MAX_NESTING. NaN is null."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = f"byte {error.start}: 0x{data[error.start]:02x}"
-        raise invalid(f"not UTF-8 ({byte}); save it as UTF-8") from None
+        raise invalid(f"not UTF-8 ({byte}); save it so, or say which --encoding") from None
     check_nesting(data)
     try:
         return _DECODER.decode(text)
@@ -121,6 +123,11 @@ class Nesting:
     def __init__(self) -> None:
         self.depth = self.deepest = 0
         self._in_text, self._escape = False, b""
+
+    @property
+    def open_text(self) -> bytes:
+        """What a text that is not closed yet began with."""
+        return (b'"' if self._in_text else b"") + self._escape
 
     def feed(self, data: bytes) -> None:
         """Takes the next piece. Raises InvalidSample if a number outside strings has more than
@@ -229,11 +236,28 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
             values[name] = tuple(value)
         elif kind is dict and name == "metadata" and all(type(key) is str for key in value):
             values[name] = value.copy()
+        elif kind is list and name == "history" and (turns := _plain_turns(value)) is not None:
+            values[name] = turns
         elif value or _EMPTY.get(name) is not kind:
             return None
     if not (_is_name(values["id"]) and _is_name(values["query"])):
         return None
     return Sample.trusted(values, set(fields))
+
+
+def _plain_turns(history: list[Any]) -> tuple[Turn, ...] | None:
+    """The turns of a history, where each is a role and a text and no more; None if not."""
+    for turn in history:
+        if (
+            type(turn) is not dict
+            or len(turn) != 2
+            or type(turn.get("content")) is not str
+            or turn.get("role") not in _ROLES
+        ):
+            return None
+    return tuple(
+        [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in history]
+    )
 
 
 def _is_name(text: str) -> bool:
@@ -341,13 +365,16 @@ def _parse_finite_float(text: str) -> float:
     return number
 
 
-def _refuse_constant(name: str) -> float:
+def _read_constant(name: str) -> None:
+    """Null for NaN, as tables write what is missing."""
+    if name == "NaN":
+        return None
     raise invalid(f"broken JSON: {name} is not a JSON number")
 
 
 # `json.loads` makes a decoder at each call
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique_keys,
-    parse_constant=_refuse_constant,
+    parse_constant=_read_constant,
     parse_float=_parse_finite_float,
 )

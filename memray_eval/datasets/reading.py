@@ -15,7 +15,7 @@ from memray_eval.datasets.answers import (
     read_gold,
     rename_aliases,
 )
-from memray_eval.datasets.columns import ColumnMap
+from memray_eval.datasets.columns import ColumnMap, as_row
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
 from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error, reason_of
@@ -45,8 +45,8 @@ class SampleReader:
     `adapt` maps a record of a benchmark's published format to a sample's fields. `tasks` are those
     wanted (empty: all), `known_tasks` all that the suite names. With `has_responses`, an entry is a
     response to judge. With `by_context`, entries that share a context are read together. `columns`
-    says what the columns of one's own data are, and `files` how the benchmark's questions stand in
-    its published files."""
+    says what the columns of one's own data are, `encoding` how its text is written, and `files` how
+    the benchmark's questions stand in its published files."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -55,6 +55,7 @@ class SampleReader:
     has_responses: bool = False
     by_context: bool = False
     columns: ColumnMap | None = None
+    encoding: str = ""
     files: PublishedFiles | None = None
 
     def record(self, entry: Entry) -> Record | None:
@@ -62,6 +63,9 @@ class SampleReader:
         every fault."""
         is_renamed = self.adapt is no_adaptation
         fields = self._read_fields(entry)
+        if self._is_open(fields):
+            text = "the conversation ends with the user: a sample to answer, and no response"
+            raise invalid(text, "response", str(fields.get("id") or ""))
         record = parse_answer(fields, self.suite, self.columns is None, is_renamed)
         return record if self._is_wanted(record.sample) else None
 
@@ -91,15 +95,23 @@ class SampleReader:
         who = candidate_name(fields) if self.has_responses else ""
         return Outline(task, scenario or prompt_type, first_id or second_id, who)
 
+    def _is_open(self, fields: Any) -> bool:
+        """Whether the fields are of a conversation that nobody answered."""
+        is_chat = self.columns is not None and self.columns.form is not None
+        if not is_chat or not isinstance(fields, dict) or "response" in fields:
+            return False
+        return "query" in fields and fields.keys().isdisjoint((*NULLABLE, "error", "answer"))
+
     def _is_wanted(self, sample: Sample) -> bool:
         return not self.tasks or sample.task in self.tasks
 
     def _adapt_entry(self, entry: Entry) -> Any:
         if isinstance(entry.raw, InvalidSample):
             raise entry.raw
-        if not isinstance(entry.raw, dict):
-            return entry.raw
-        own = entry.raw if self.columns is None else self.columns.apply(entry.raw)
+        row = entry.raw if self.columns is None else as_row(entry.raw)
+        if not isinstance(row, dict):
+            return row
+        own = row if self.columns is None else self.columns.apply(row)
         raw = rename_aliases(own) if self.has_responses else own
         if isinstance(raw.get("answers"), Mapping) and self.adapt is no_adaptation:
             raw = {**raw, "answers": read_gold(raw["answers"], "answers")}

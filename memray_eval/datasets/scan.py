@@ -20,7 +20,7 @@ from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.datasets.sources import entries, read_questions, sources_of
+from memray_eval.datasets.sources import entries, prepared, read_questions, sources_of
 from memray_eval.datasets.spreading import Spread
 from memray_eval.ports import PublishedFiles
 from memray_eval.types import Record, Sample, turn_ids
@@ -224,6 +224,7 @@ def scan_source(
 ) -> SourceScan:
     """Scans one source, up to a `limit` of valid samples. `seen` are the ids of the sources before,
     to which its own are added. `on_taken` gets each valid entry as an order needs it."""
+    source = prepared(source, reading.encoding) if source.start == 0 else source
     done = SourceScan(seen=FirstPlaces() if seen is None else seen)
     result, report = done.scan, on_problem or done.problems.append
     # Which can only be read from its start
@@ -317,7 +318,7 @@ def _scan_spread(
     on_problem: ProblemHandler,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
-    result, context_files = Scan(), set[str]()
+    result, context_files, sources = Scan(), set[str](), list(sources)
 
     def report_invalid(problems: list[Problem]) -> None:
         result.n_invalid += 1
@@ -350,7 +351,7 @@ def _scan_spread(
 
 
 def _take_spread(
-    sources: Sequence[Shard],
+    sources: list[Shard],
     reading: SampleReader,
     limit: int,
     report_invalid: Callable[[list[Problem]], None],
@@ -363,6 +364,7 @@ def _take_spread(
         limit, reading.tasks or reading.known_tasks, reading.has_responses
     )
     for number, source in enumerate(sources):
+        source = sources[number] = prepared(source, reading.encoding)
         for entry in _read(source, reading.files):
             if spread.is_settled():
                 return spread.taken()

@@ -9,7 +9,7 @@ from pydantic import Field
 from memray_eval.datasets.parsing import InvalidSample, invalid
 from memray_eval.types import Frozen
 
-Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow", "document"]
+Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow", "document", "eval", "text"]
 
 
 class Shard(Frozen):
@@ -22,7 +22,8 @@ class Shard(Frozen):
     inherits it. Lines of a JSONL and rows of a CSV are numbered from `first_number` on, those in
     `take` by `numbers`; `label` tells the sources of one dataset apart, where it has several. Of a
     `published` file, whose items hold several questions each, positions number the questions; they
-    draw on the files `beside`."""
+    draw on the files `beside`. `encoding` is that of its text, "" for UTF-8 or what its byte order
+    mark says."""
 
     kind: Kind
     path: str
@@ -39,11 +40,12 @@ class Shard(Frozen):
     label: str = ""
     published: bool = False
     beside: tuple[str, ...] = ()
+    encoding: str = ""
 
     @property
     def is_read_from_start(self) -> bool:
         """Whether nobody can begin in the middle of it: one task reads it all."""
-        return self.kind in ("json", "document") or (self.kind == "csv" and self.published)
+        return self.kind in ("json", "document", "text") or (self.kind == "csv" and self.published)
 
     def entry(self, position: int, end: int, label: str, raw: Any, size: int, number: int) -> Entry:
         """An entry of this file."""

@@ -15,16 +15,19 @@ from memray_eval.datasets.columnar_files import read_arrow, read_parquet
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
+    is_lines,
     read_document,
     read_folder,
     read_header,
     read_json,
     read_jsonl,
 )
+from memray_eval.datasets.logs import read_eval, read_text
 from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
+from memray_eval.storage.encodings import find_encoding
 from memray_eval.storage.paths import locate
 
 __all__ = ["Entry", "Shard", "entries", "read_header", "read_questions", "sources_of", "whole"]
@@ -40,6 +43,8 @@ _SUFFIXES: dict[str, Kind] = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "arrow",
+    ".eval": "eval",
+    ".txt": "text",
 }
 # Of a Hugging Face dataset
 _DESCRIPTIONS = (
@@ -89,7 +94,7 @@ def whole(path: str) -> list[Shard]:
     raise DataError(
         f"{path} holds no samples; a dataset is a folder of <id>/{SAMPLE_FILE}, one of "
         ".jsonl, .csv or .parquet files (as Hugging Face lays them out, too), or one .json, "
-        ".jsonl, .csv, .tsv, .parquet or .arrow file"
+        ".jsonl, .csv, .tsv, .parquet, .arrow, .eval or .txt file"
     )
 
 
@@ -110,12 +115,14 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
 
 
 def _pick_data_files(names: Iterable[str]) -> list[str]:
-    """The files of a folder that hold samples. JSON files count only if there is nothing else."""
+    """The files of a folder that hold samples. JSON files count only if there is nothing else but
+    texts, and texts only if there is nothing else."""
     files = [
         name
         for name in names
         if _suffix(name) in _SUFFIXES and name.rpartition("/")[2] not in _DESCRIPTIONS
     ]
+    files = [name for name in files if _suffix(name) != ".txt"] or files
     return [name for name in files if _suffix(name) != ".json"] or files
 
 
@@ -148,6 +155,21 @@ def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[s
     return below
 
 
+def prepared(source: Shard, encoding: str = "") -> Shard:
+    """A whole source with what its name does not say: how its text is written (as its byte order
+    mark says, else in `encoding`), and whether a .json file holds lines."""
+    if source.kind in ("parquet", "arrow", "eval", "folder"):
+        return source.model_copy(update={"encoding": encoding})
+    try:
+        found = find_encoding(*locate(source.path), encoding)
+    except OSError:  # which its reader says
+        return source
+    source = source.model_copy(update={"encoding": found})
+    if source.kind == "json" and not source.published and is_lines(source):
+        return source.model_copy(update={"kind": "jsonl", "header": {}})
+    return source
+
+
 def entries(shard: Shard) -> Iterator[Entry]:
     """Reads the entries of a shard in order: unreadable ones too, but not those in `skip`."""
     skip = frozenset(shard.skip)
@@ -159,6 +181,8 @@ def entries(shard: Shard) -> Iterator[Entry]:
         "document": read_document,
         "parquet": read_parquet,
         "arrow": read_arrow,
+        "eval": read_eval,
+        "text": read_text,
     }[shard.kind]
     return (entry for entry in read(shard) if entry.position not in skip)
 

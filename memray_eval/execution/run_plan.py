@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from memray_eval.affect.speech_client import LISTENING_MODEL
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.analysis.adjusted.labelled_verdicts import Calibrations
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import (
@@ -30,12 +30,15 @@ from memray_eval.config.sections import (
     ServerConfig,
     SinkConfig,
 )
-from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.columns import ColumnMap, find_columns
+from memray_eval.datasets.joining import Samples, join_responses
 from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sources import sources_of
+from memray_eval.datasets.shards import Shard
+from memray_eval.datasets.sources import entries, sources_of
+from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stopping import StopRule, StopWatch
@@ -82,7 +85,8 @@ class ReadSpec:
     """The samples of the dataset that a run reads, how many rows travel together, and how many
     engines of one model answer side by side at most. `columns` are those that the job names; the
     reader has them, and those that were guessed, once the dataset was looked at
-    (`with_columns`). `scores_at_once`: responses are scored where they are read."""
+    (`with_columns`). `scores_at_once`: responses are scored where they are read. `samples` are
+    those that the responses of `dataset` answer, by their ids; they are joined below `out`."""
 
     dataset: str
     reader: SampleReader
@@ -94,19 +98,41 @@ class ReadSpec:
     skip_invalid: bool = False
     engines: float = 1
     scores_at_once: bool = False
+    samples: ReadSpec | None = None
+    out: str = ""
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
         guesses. Raises DataError if a column is missing."""
         reader = self.reader
-        if any(source.published for source in sources_of(self.dataset, reader.files)):
+        if self.samples is not None:
+            return self._joined(self.samples.with_columns(say), say)
+        sources = sources_of(self.dataset, reader.files)
+        if any(source.published for source in sources):
             return self
+        if any(source.kind == "json" and source.path != self.dataset for source in sources):
+            check_whose(self.dataset, reader.suite)
         columns = find_columns(
-            self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation
+            self.dataset,
+            self.columns,
+            reader.has_responses,
+            reader.adapt is no_adaptation,
+            reader.encoding,
         )
-        if columns.guessed:
+        if columns.is_told:
             say(columns.tell(self.dataset.rstrip("/").rpartition("/")[2]))
         return replace(self, reader=replace(reader, columns=columns.map))
+
+    def _joined(self, samples: ReadSpec, say: Callable[[str], None]) -> ReadSpec:
+        """The same of the responses with their samples, which a file below `out` holds."""
+        encoding = self.reader.encoding
+        found = find_columns(self.dataset, self.columns, True, True, encoding, is_joined=True)
+        if found.is_told:
+            say(found.tell(self.dataset.rstrip("/").rpartition("/")[2]))
+        by_id = Samples(samples.dataset, samples.reader)
+        joined = join_responses(self.dataset, found.map, encoding, by_id, self.out, say)
+        reader = replace(self.reader, columns=ColumnMap(), encoding="")
+        return replace(self, dataset=joined, reader=reader, samples=None)
 
     def block_rows(self, n_samples: int) -> int:
         """The number of rows that travel together: an engine's batch for small datasets, so that
@@ -281,6 +307,24 @@ class RunSpec:
     def tolerated(self, n_units: int) -> float:
         """The number of units, of so many, that may fail before the exit code says so."""
         return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
+
+
+def check_whose(folder: str, suite: str) -> None:
+    """Raises DataError where a folder holds the published files of another suite."""
+    for name, other in all_suites().items():
+        found = other.files.find(folder) if other.files is not None and name != suite else None
+        if other.files is None or not found:
+            continue
+        try:
+            first = next(entries(Shard(kind=found[0].kind, path=found[0].path))).raw
+            question = next(other.files.questions(first, found[0].path))
+        except (StopIteration, ValueError):
+            continue
+        if not question.faults:
+            raise DataError(
+                f"{folder} holds files as {name} has them, and not samples of {suite}; read them "
+                f"with --suite {name} (suite: {name}), or name one file"
+            )
 
 
 def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:

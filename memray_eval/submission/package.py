@@ -137,6 +137,9 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"
     data["dataset"] = packed.pack("dataset", config.dataset, "files/dataset", is_text=False)
+    if config.samples is not None:
+        _check_dataset(config.samples)
+        data["samples"] = packed.pack("samples", config.samples, "files/samples", is_text=False)
     if config.templates is not None:
         data["templates"] = packed.pack("templates", config.templates, "files/templates")
     if config.errata is not None:

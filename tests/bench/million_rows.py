@@ -2,7 +2,7 @@
 page, by the number of rows; and what `view` and `compare` take of two such runs.
 
     python -m tests.bench.million_rows [--units 10000 100000 1000000] [--rounds 1]
-        [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER]
+        [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER] [--messages]
 
 Three computed metrics, no judge. Every run is a process of its own: its seconds are those of the
 run and of writing the page, from the first check on; its memory is the peak of the resident memory
@@ -11,7 +11,11 @@ second. Bytes a unit are how much larger the driver's peak is than that of the s
 `--old` runs the checkout of an older version in alternation with this one, up to the largest of
 `--old-units` (default: all), on the same file; the figures of both are compared. The two runs of
 `view` and `compare` are the last two of the largest size; their comparison is asked for over HTTP
-too, of the server that `view` starts for the folder that holds them."""
+too, of the server that `view` starts for the folder that holds them.
+
+`--messages` compares instead, of the largest number of units, JSONL rows of messages (a system
+prompt and four turns) with rows of query and response of the same bytes, in processes of their own
+that score them without Ray, by the seconds of their CPU."""
 
 from __future__ import annotations
 
@@ -54,14 +58,19 @@ def main() -> None:
     parser.add_argument("--old", help="the folder of a checkout to measure as well")
     parser.add_argument("--old-units", type=int, nargs="+", help="the sizes that it is given")
     parser.add_argument("--row-group", type=int, default=ROWS_AT_ONCE, help="rows of each")
+    parser.add_argument("--messages", action="store_true", help="compare messages with plain rows")
     parser.add_argument("--keep", help="a folder that keeps files and runs")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         what, *arguments = options.child
-        print(json.dumps((open_view if what == "view" else run_and_render)(*arguments)))
+        children = {"view": open_view, "run": run_and_render, "score": score_lines}
+        print(json.dumps(children[what](*arguments)))
         return
     with tempfile.TemporaryDirectory() as passing:
+        if options.messages:
+            compare_messages(max(options.units), options.rounds, Path(options.keep or passing))
+            return
         measure_all(options, Path(options.keep or passing))
 
 
@@ -102,6 +111,51 @@ def measure_all(options: argparse.Namespace, folder: Path) -> None:
     )
     print(f"compare: {compared.seconds:.1f} s with its page; peak {compared.peak_mb:.0f} MB")
     print(measure_comparison_page(runs, trees["new"]))
+
+
+def compare_messages(units: int, rounds: int, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    tree = str(Path(__file__).parents[2])
+    write_lines(folder, units)
+    rates: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for kind in ("plain", "messages"):
+            told = measure_child(tree, "score", str(folder / f"{kind}.jsonl"), str(folder)).told
+            assert told["n_units"] == units
+            rates.setdefault(kind, []).append(units / told["cpu_s"])
+            print(
+                f"{kind}: {units:,} rows, {rates[kind][-1]:,.0f} rows a second of CPU", flush=True
+            )
+    print(f"messages: {median(rates['messages']) / median(rates['plain']):.2f} times plain rows")
+
+
+def write_lines(folder: Path, units: int) -> None:
+    """Rows of messages, and plain ones of the same bytes, with the same last question."""
+    draw = random.Random(7)
+
+    def words(number: int) -> str:
+        return " ".join(draw.choices(WORDS, k=number))
+
+    with (
+        (folder / "messages.jsonl").open("w") as chats,
+        (folder / "plain.jsonl").open("w") as plain,
+    ):
+        for number in range(units):
+            turns = [words(12), words(40), words(12), words(60)]
+            roles = ("user", "assistant") * 2
+            messages = [{"role": "system", "content": "Be calm."}]
+            messages += [{"role": r, "content": t} for r, t in zip(roles, turns, strict=True)]
+            row = json.dumps({"id": f"r{number}", "messages": messages})
+            own = {"id": f"r{number}", "query": turns[2], "response": turns[3]}
+            own["response"] += " " + words(120)[: len(row) - len(json.dumps(own)) - 1]
+            chats.write(f"{row}\n")
+            plain.write(f"{json.dumps(own)}\n")
+
+
+def score_lines(data: str, out: str) -> dict[str, Any]:
+    started = time.process_time()
+    done = run_answers(data, out, executor="local")
+    return {"n_units": done.summary.n_units, "cpu_s": time.process_time() - started}
 
 
 class Measured(NamedTuple):
@@ -201,28 +255,32 @@ class WorkerWatch:
         return self._most / 1e6
 
 
-def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
-    """A run over the answers of a file, and its page, in this process."""
+def run_answers(data: str, out: str, **keys: Any) -> Any:
+    """A run over the answers of a file, in this process."""
     from memray_eval.config.schema import RunConfig
-    from memray_eval.report.html.page import write_html
     from memray_eval.types import EXISTING
 
     runs = "memray_eval.execution.runs"  # an older tree has it in `prepare`
     run = import_module(
         runs if find_spec(runs) is not None else "memray_eval.execution.prepare"
     ).run
+    job = {
+        "suite": "qa",
+        "dataset": data,
+        "out": out,
+        "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+        "metrics": METRICS,
+        "judge": "rules",
+    }
+    return run(RunConfig.model_validate(job | keys), lambda line: None, quiet=True)
+
+
+def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
+    """A run over the answers of a file, and its page."""
+    from memray_eval.report.html.page import write_html
+
     started = time.time()
-    config = RunConfig.model_validate(
-        {
-            "suite": "qa",
-            "dataset": data,
-            "out": out,
-            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
-            "metrics": METRICS,
-            "judge": "rules",
-        }
-    )
-    done = run(config, lambda line: None, quiet=True)
+    done = run_answers(data, out)
     ran = time.time()
     write_html(done.folder, f"{done.folder.path}/page.html")
     stages = done.folder.read_manifest()["stages"]

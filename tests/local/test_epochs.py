@@ -68,7 +68,8 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
             return Fault(400) if len(server.requests) == SAMPLES * EPOCHS // 2 else by_seed(body)
 
         server.reply = fails_at_half
-        config = job(server, candidates=[candidate], on_error="fail", rows_per_block=4, **settings)
+        few = {"on_error": "fail", "rows_per_block": 4, "server": {"max_in_flight": 4}}
+        config = job(server, candidates=[candidate], **few, **settings)
         first = finish(config)
         assert first.stopped is not None
         assert 0 < first.summary.n_units < SAMPLES * EPOCHS

@@ -74,7 +74,7 @@ def test_a_run_stops_when_its_mean_is_known_and_is_completed(tmp_path: Path) -> 
     assert manifest["decided"]["rule"] == "exact_match ±0.1"
     screen = render_brief(done.summary, done.folder.path)
     assert "stopped when decided (exact_match ±0.1)" in screen
-    assert "resume --all" in screen
+    assert f"`memray-eval resume {done.folder.path} --all`" in done.summary.notes[0]
     assert "stopped when decided: exact_match ±0.1" in render_html(done.folder)
     # It is decided already: nothing more is done
     again = go_on(done.folder.path)

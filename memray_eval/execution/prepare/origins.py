@@ -15,7 +15,7 @@ from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sources import HUB, entries, read_header, whole
+from memray_eval.datasets.sources import HUB, entries, prepared, read_header, whole
 from memray_eval.errors import suggest
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
@@ -54,7 +54,8 @@ def _suite_of_rows(path: str) -> str | None:
     """The suite that most of the first rows name; one of ours, if any of them is."""
     sources = whole(path)
     header = read_header(sources[0])
-    first = islice(entries(sources[0].model_copy(update={"header": header})), LOOKED_AT)
+    source = prepared(sources[0].model_copy(update={"header": header}))
+    first = islice(entries(source), LOOKED_AT)
     rows = (entry.raw for entry in first if isinstance(entry.raw, Mapping))
     named = Counter(
         row["suite"] for row in rows if isinstance(row.get("suite"), str) and row["suite"]

@@ -184,19 +184,29 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
     dataset = config.dataset
     if config.reader is not None:
         dataset = read_by(config.reader, dataset, config.out)
+    reader = SampleReader(
+        suite=suite.name,
+        # What a user's suite defines is found again by its source, on any worker
+        adapt=suite.adapt if source.own is None or adapts_nothing else source.adapt,
+        tasks=frozenset(config.tasks),
+        known_tasks=suite.tasks,
+        has_responses=has_responses,
+        by_context=suite.has_contexts and not has_responses,
+        encoding=config.encoding or "",
+        files=None if has_responses else suite.files,
+    )
+    columns, samples = config.columns, None
+    if config.samples is not None:
+        of_samples = replace(reader, has_responses=False, files=suite.files)
+        mapped = {name: columns[name] for name in columns if name not in ("response", "id")}
+        samples = ReadSpec(dataset=config.samples, reader=of_samples, columns=mapped, batch_size=1)
+        columns = {name: columns[name] for name in columns.keys() - mapped.keys()}
     return ReadSpec(
         dataset=dataset,
-        reader=SampleReader(
-            suite=suite.name,
-            # What a user's suite defines is found again by its source, on any worker
-            adapt=suite.adapt if source.own is None or adapts_nothing else source.adapt,
-            tasks=frozenset(config.tasks),
-            known_tasks=suite.tasks,
-            has_responses=has_responses,
-            by_context=suite.has_contexts and not has_responses,
-            files=None if has_responses else suite.files,
-        ),
-        columns=config.columns,
+        reader=reader,
+        columns=columns,
+        samples=samples,
+        out=config.out,
         batch_size=config.engine.batch_size,
         rows_per_block=config.rows_per_block,
         limit=config.limit,

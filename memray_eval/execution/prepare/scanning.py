@@ -88,7 +88,9 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
         "by_context": reader.by_context,
         "rows": [read.batch_size, read.rows_per_block, read.engines],
         "limit": [read.limit, read.limit_order],
+        "encoding": reader.encoding,
         "columns": None if reader.columns is None else dict(reader.columns.sources),
+        "form": reader.columns.form.name if reader.columns and reader.columns.form else None,
     }
 
 

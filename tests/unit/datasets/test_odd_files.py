@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import os
 import random
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets import json_files
+from memray_eval.datasets import json_files, json_layouts
 from memray_eval.datasets.parsing import MAX_NESTING, InvalidSample, parse_json
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import DataError
@@ -102,17 +103,20 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
                 draw.choice(['a"', "b\\", "{[", "k"]): value(depth - 1)
                 for _ in range(draw.randint(0, 3))
             }
-        return draw.choice(['x"y', "\\", "[[[", "}}", "é", 1, 2.5, None, "9" * 1500])
+        numbers = (1, 2.5, None, math.nan, "9" * 1500)
+        return draw.choice(['x"y', "\\", "[[[", "}}", "é", "NaN", '\\"NaN', *numbers])
 
     for turn in range(200):
         whole = [value(5) for _ in range(3)]
-        guarded = json_files._GuardedJson(
+        guarded = json_layouts.GuardedJson(
             io.BytesIO(json.dumps(whole, ensure_ascii=bool(turn % 2)).encode())
         )
-        while guarded.read(draw.randint(1, 7)):
-            pass
+        read = b""
+        while piece := guarded.read(draw.randint(1, 7)):
+            read += piece
         assert guarded._nesting.depth == 0
-    deep = json_files._GuardedJson(io.BytesIO(b"[" * (MAX_NESTING + 1)))
+        assert json.loads(read) == json.loads(json.dumps(whole), parse_constant=lambda name: None)
+    deep = json_layouts.GuardedJson(io.BytesIO(b"[" * (MAX_NESTING + 1)))
     with pytest.raises(ijson.JSONError, match="nested more than"):
         list(iter(lambda: deep.read(5), b""))
     assert parse_json(b"[" * MAX_NESTING + b"]" * MAX_NESTING)

@@ -87,7 +87,7 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
         (b'{"id": "x", ', "broken JSON at line 1, column"),
         (b'{"id": "caf\xe9"}', "not UTF-8 (byte 11: 0xe9)"),
         (b'{"id": "a", "id": "b"}', "stands twice"),
-        (b'{"id": "a", "query": NaN}', "NaN is not a JSON number"),
+        (b'{"id": "a", "query": Infinity}', "Infinity is not a JSON number"),
         (b"[1, 2]", "must be a JSON object, not a list"),
         (b"", "broken JSON"),
         (b"[" * 100_000, "nested more than 64 deep"),
@@ -152,12 +152,12 @@ def test_a_broken_combined_file_is_named_with_the_place(
     ("name", "message"),
     [
         ("absent", "no dataset at"),
-        ("notes.txt", "cannot tell its format"),
+        ("notes.md", "cannot tell its format"),
         ("empty", "holds no samples; a dataset is"),
     ],
 )
 def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "notes.md").write_text("x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=message):
         read(tmp_path / name)

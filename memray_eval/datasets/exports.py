@@ -1,0 +1,114 @@
+"""The forms in which other tools write down questions and answers, of forms.yaml: by what a row is
+recognised, and where its fields are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memray_eval.datasets.answers import QUERY_FIELDS, is_missing
+from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, OfTexts, is_conversation
+from memray_eval.datasets.dotted import MISSING, find_at, look_up
+
+Paths = tuple[str, ...]
+_QUERIES = (*QUERY_FIELDS, "message", "user_input", "user_message", "input", "instruction")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of rows; forms.yaml says what its fields mean."""
+
+    name: str
+    marks: tuple[Paths, ...]
+    fields: Mapping[str, Paths]
+    chats: Paths = ()
+    lacks: Paths = ()
+    is_export: bool = True
+    is_strict: bool = False
+    left_out: Paths = ()
+
+    @property
+    def of_texts(self) -> OfTexts:
+        """Which of its texts may be conversations."""
+        return "strict" if self.is_strict else "chats" if self.chats else "json"
+
+    def marks_of(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row has the marks."""
+        return all(
+            any(find_at(row, path) is not MISSING for path in mark) for mark in self.marks
+        ) and row.keys().isdisjoint(self.lacks)
+
+    def fits(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row has the marks and a conversation, if that is one of them."""
+        return self.marks_of(row) and (
+            not self.chats or any(is_conversation(look_up(row, path)) for path in self.chats)
+        )
+
+    def read(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row's fields by our names."""
+        fields: dict[str, Any] = {}
+        used = {*self.left_out}
+        for name, paths in self.fields.items():
+            for path in paths:
+                value = look_up(row, path)
+                if not is_missing(value) and value != "":
+                    fields[name] = value
+                    used |= {part.partition(".")[0] for part in path.split("+")}
+                    break
+        if "response" in fields and "error" in fields:  # of the tool's own check
+            used.discard("error")
+            del fields["error"]
+        rest = {name: row[name] for name in row if name not in used and name not in fields}
+        if not self.is_export:
+            return fields | rest
+        if "id" in fields and row.get("epoch") not in (None, 0, 1):
+            fields["id"] = f"{fields['id']}-{row['epoch']}"  # another answer to the same sample
+        own = rest.pop("metadata", None)
+        kept = {name: value for name, value in rest.items() if value is not None}
+        fields["metadata"] = kept | (own if isinstance(own, dict) else {})
+        return fields
+
+
+def _read_form(raw: Mapping[str, Any]) -> Form:
+    def paths(text: str) -> Paths:
+        return tuple(
+            f"{before}{name}"
+            for path in text.replace("|", " ").split()
+            for before, _, names in [path.partition("~")]
+            for name in (TABLE[names].split() if names else [""])
+        )
+
+    return Form(
+        name=raw["name"],
+        marks=tuple(map(paths, raw["marks"].split())),
+        fields={name: paths(text) for name, text in raw["fields"].items()},
+        chats=paths(raw.get("chats", "")),
+        is_export=raw.get("is_export", True),
+        left_out=paths(raw.get("left_out", "")),
+    )
+
+
+def _form_of_column(column: str) -> Form:
+    """The form of rows with a column of conversations."""
+    is_sure = column in ("messages", "conversations", "contents")
+    return Form(
+        name=f"conversations in {column!r}",
+        marks=((column,),),
+        fields={"query": (column,)},
+        chats=(column,),
+        lacks=() if is_sure else _QUERIES,
+        is_export=False,
+        is_strict=True,
+    )
+
+
+_COLUMNS = (*TURNS_KEYS, "chatbot", "chat_history", "transcript", "text", "history")
+FORMS = (*map(_read_form, TABLE["forms"]), *map(_form_of_column, _COLUMNS))
+
+
+def form_of(rows: Sequence[Mapping[str, Any]]) -> Form | None:
+    """The first of FORMS that at least half of the rows have, if there are rows."""
+    if not rows:
+        return None
+    return next((form for form in FORMS if 2 * sum(map(form.fits, rows)) >= len(rows)), None)

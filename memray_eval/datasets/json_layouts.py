@@ -1,0 +1,187 @@
+"""How rows stand in one JSON document: a list, a list under a key, columns, objects by key, SQuAD's
+paragraphs, one conversation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, BinaryIO
+
+import ijson
+
+from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
+from memray_eval.datasets.conversations import TURNS_KEYS, find_messages, is_conversation
+from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
+from memray_eval.storage.paths import DamagedFile
+from memray_eval.types import Sample
+
+# Where an object has the list of its rows; in files of our own, and in others'
+OUR_KEYS = ("samples", "results", "responses")
+LIST_KEYS = (
+    *(*OUR_KEYS, "data", "rows", "items", "examples", "output_items"),
+    *("results.results", "testCases", "test_cases", "test_results", "conversationalTestCases"),
+    *("conversations", "chats", "dialogs", "traces", "observations"),
+)
+_FIELDS = {*Sample.model_fields, *TEXT_FIELDS, *QUERY_FIELDS, *ANSWERS_FIELDS, *TURNS_KEYS}
+_TURN_KEYS = ("role", "from", "speaker", "type")
+_TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)
+
+
+class GuardedJson:
+    """Guards ijson against hostile JSON: its time grows with the square of the nesting, and a
+    number of thousands of digits kills it. `read` raises JSONError before either happens. NaN,
+    which tables write for a missing value, becomes null."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._nesting = file, Nesting()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        while size > 0 and data.endswith((b"N", b"Na")) and (more := self._file.read(1)):
+            data += more
+        begin = self._nesting.open_text
+        try:
+            self._nesting.feed(data)
+        except InvalidSample as error:
+            raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
+        if b"NaN" not in data:
+            return data
+        whole = _TEXT_OR_NAN.sub(lambda found: found[1] or b"null", begin + data)
+        return whole[len(begin) :]
+
+
+def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
+    """The rows of a JSON document; a list is read as a stream, an object of another kind whole.
+    Raises what ijson does, and InvalidSample."""
+    with open_file() as file:
+        prefix = _find_list(file)
+    with open_file() as file:
+        if prefix == "":  # several objects, one after the other
+            yield from ijson.items(GuardedJson(file), "", multiple_values=True, use_float=True)
+            return
+        if prefix is None:
+            yield from _rows_of_object(parse_json(file.read()))
+            return
+        items = ijson.items(GuardedJson(file), prefix, use_float=True)
+        first = list(_take_one(items))
+        if prefix == "item" and first and _is_turn(first[0]):
+            yield {"messages": [*first, *items]}
+            return
+        for item in chain(first, items):
+            yield from _rows_of_item(item)
+
+
+def _take_one(items: Iterator[Any]) -> Iterator[Any]:
+    for item in items:
+        yield item
+        return
+
+
+def _is_turn(item: Any) -> bool:
+    return isinstance(item, Mapping) and find_messages([item]) is not None
+
+
+def _find_list(file: BinaryIO) -> str | None:
+    """Where the items of the document's list are; None for an object without one, "" for several
+    objects. Broken JSON is reported when the items are read."""
+    at, n_whole, other = "", 0, None
+    try:
+        for prefix, event, value in ijson.parse(GuardedJson(file), multiple_values=True):
+            n_whole += prefix == "" and event == "end_map"
+            if n_whole and event == "start_map":
+                return ""
+            if prefix == "" and event == "start_array":
+                return "item"
+            if at and prefix == f"{at}.item" and event == "map_key":
+                if at in OUR_KEYS:
+                    return f"{at}.item"
+                if other is None and (at != "conversations" or value not in _TURN_KEYS):
+                    other = f"{at}.item"
+                at = ""
+            elif at and prefix != f"{at}.item":
+                at = ""
+            if event == "start_array" and prefix in LIST_KEYS:
+                at = prefix
+    except (ijson.JSONError, UnicodeDecodeError, DamagedFile):
+        return other or "item"
+    return other
+
+
+def _rows_of_item(item: Any) -> Iterator[Any]:
+    if not isinstance(item, Mapping):
+        yield item
+    elif isinstance(item.get("paragraphs"), list):
+        for paragraph in item["paragraphs"]:
+            yield from _rows_of_paragraph(paragraph, item)
+    else:  # of the hub's viewer: {"row_idx": 0, "row": {...}}
+        yield item["row"] if isinstance(item.get("row"), Mapping) and "row_idx" in item else item
+
+
+def _rows_of_paragraph(paragraph: Any, item: Mapping[str, Any]) -> Iterator[Any]:
+    """The questions of a paragraph of SQuAD's, each with its context."""
+    questions = paragraph.get("qas") if isinstance(paragraph, Mapping) else None
+    if not isinstance(questions, list):
+        raise invalid("a paragraph without `qas`, the list of its questions")
+    shared = {"context": paragraph.get("context"), "title": item.get("title")}
+    for question in questions:
+        if not isinstance(question, Mapping):
+            raise invalid("a question of `qas` is no object")
+        answers = question.get("answers")
+        if isinstance(answers, list) and all(isinstance(one, Mapping) for one in answers):
+            texts = dict.fromkeys(str(one.get("text", "")) for one in answers)
+            question = {**question, "answers": list(texts)}
+        yield {name: value for name, value in shared.items() if value} | question
+
+
+def _rows_of_object(whole: Any) -> Iterator[Any]:
+    """The rows of an object without a list of them."""
+    if not isinstance(whole, Mapping) or not whole:
+        raise invalid("holds no samples; it must be a list of samples, or an object with the list")
+    name, inner = next(iter(whole.items()))
+    if len(whole) == 1 and name in LIST_KEYS and isinstance(inner, Mapping):
+        yield from _rows_of_object(inner)
+    elif isinstance(whole.get("columns"), list) and isinstance(whole.get("data"), list):  # `split`
+        names = [str(name) for name in whole["columns"]]
+        yield from (dict(zip(names, row, strict=False)) for row in whole["data"])
+    elif all(isinstance(value, Mapping) for value in whole.values()):
+        yield from _rows_of_objects(whole)
+    elif all(isinstance(value, list) for value in whole.values()):
+        yield from _rows_of_lists(whole)
+    elif all(isinstance(value, str) for value in whole.values()) and not whole.keys() & _FIELDS:
+        yield from ({"id": name, "response": text} for name, text in whole.items())
+    else:
+        yield whole
+
+
+def _rows_of_objects(whole: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
+    """The rows of a data frame: by column and the row's number, or by the row's name."""
+    numbers = list(dict.fromkeys(number for column in whole.values() for number in column))
+    if whole.keys() & _FIELDS or all(number.isdigit() for number in numbers):
+        for number in numbers:
+            yield {name: column[number] for name, column in whole.items() if number in column}
+    else:
+        for name, row in whole.items():
+            yield from _rows_of_item({"id": name, **row})
+
+
+def _rows_of_lists(whole: Mapping[str, list[Any]]) -> Iterator[Any]:
+    """The rows of columns, of lists by key (a list a conversation), or of one conversation."""
+    if any(name in TURNS_KEYS and is_conversation(value) for name, value in whole.items()):
+        yield whole
+    elif not whole.keys() & _FIELDS and all(map(_are_objects, whole.values())):
+        for name, items in whole.items():
+            if is_conversation(items):
+                yield {"id": name, "messages": items}
+            else:
+                yield from items
+    else:
+        lengths = {name: len(column) for name, column in whole.items()}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise invalid(f"columns of different lengths: {shown}")
+        yield from (dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True))
+
+
+def _are_objects(items: Iterable[Any]) -> bool:
+    return all(isinstance(item, Mapping) for item in items)

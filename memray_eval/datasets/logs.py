@@ -1,0 +1,75 @@
+"""Reads entries out of Inspect's .eval logs and plain transcripts."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from memray_eval.datasets.parsing import InvalidSample, parse_json
+from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.storage.encodings import open_text
+from memray_eval.storage.paths import locate
+
+_SAMPLES = "samples/"
+_ZSTD = 93  # the method, which Python's zipfile does not know
+_RULE = re.compile(r"^(?:-{3,}|={3,}|\*{3,})[ \t]*$", re.MULTILINE)
+
+
+def read_eval(shard: Shard) -> Iterator[Entry]:
+    """The samples of an Inspect log, a zip of JSON files."""
+    filesystem, inner = locate(shard.path)
+    try:
+        with filesystem.open_input_file(inner) as source, zipfile.ZipFile(source) as log:
+            names = [info for info in log.infolist() if info.filename.startswith(_SAMPLES)]
+            stop = len(names) if shard.stop is None else shard.stop
+            for position in shard.take or range(shard.start, min(stop, len(names))):
+                info = names[position]
+                raw: Any
+                try:
+                    raw = parse_json(_read_member(log, source, info))
+                except InvalidSample as error:
+                    raw = error
+                end, number = position + 1, position + 1
+                yield shard.entry(position, end, info.filename, raw, info.file_size, number)
+            if not names:
+                yield shard.broken_entry(0, "holds no samples: a log without samples/*.json")
+    except (zipfile.BadZipFile, OSError, pa.ArrowException, NotImplementedError) as error:
+        yield shard.broken_entry(shard.start, f"not a readable Inspect log: {error}")
+
+
+def _read_member(log: zipfile.ZipFile, source: IO[bytes], info: zipfile.ZipInfo) -> bytes:
+    if info.compress_type != _ZSTD:
+        return log.read(info)
+    source.seek(info.header_offset)
+    name, extra = struct.unpack("<HH", source.read(30)[26:])
+    source.seek(info.header_offset + 30 + name + extra)
+    packed = source.read(info.compress_size)
+    unpacked = pa.Codec("zstd").decompress(packed, info.file_size, asbytes=True)
+    return cast(bytes, unpacked)
+
+
+def read_text(shard: Shard) -> Iterator[Entry]:
+    """The transcripts of a text file, which lines of dashes divide."""
+    try:
+        with open_text(*locate(shard.path), encoding=shard.encoding) as file:
+            text = file.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8 (byte {error.start}); save it so, or say which --encoding"
+        yield shard.broken_entry(0, what)
+        return
+    except OSError as error:
+        yield shard.broken_entry(0, f"cannot be read: {error}")
+        return
+    parts = [part.strip() for part in _RULE.split(text)]
+    wanted = frozenset(shard.take)
+    for position, part in enumerate(filter(None, parts)):
+        stop = len(parts) if shard.stop is None else shard.stop
+        if position in wanted if wanted else shard.start <= position < stop:
+            row, number = {"transcript": part}, position + 1
+            place = f"transcript {number}"
+            yield shard.entry(position, position + 1, place, row, len(part), number)

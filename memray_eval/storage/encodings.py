@@ -1,0 +1,107 @@
+"""Files of text as UTF-8, whatever encoding they are written in."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from typing import Any
+
+from pyarrow import fs
+
+from memray_eval.storage.paths import DamagedFile, open_reader
+
+# By what a file begins with; UTF-32's mark begins with UTF-16's
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_STEP_BYTES = 64 << 10
+
+
+class _RecodedFile(io.RawIOBase):
+    """The UTF-8 bytes of a text in another encoding. Seeking forward reads on; seeking backward
+    starts again from the beginning. Raises DamagedFile, with the encoding and the byte, for what is
+    not in that encoding."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str, encoding: str) -> None:
+        self._filesystem, self._path, self._encoding = filesystem, path, encoding
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._file = open_reader(self._filesystem, self._path)
+        self._decoder = codecs.getincrementaldecoder(self._encoding)()
+        self._ready, self._at, self._n_read = b"", 0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _read(self, size: int) -> bytes:
+        while not self._ready:
+            data = self._file.read(_STEP_BYTES)
+            self._ready = self._recode(data)
+            if not data:
+                break
+        data, self._ready = self._ready[:size], self._ready[size:]
+        self._at += len(data)
+        return data
+
+    def _recode(self, data: bytes) -> bytes:
+        waiting = len(self._decoder.getstate()[0])
+        try:
+            text = self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            byte = self._n_read - waiting + error.start
+            raise DamagedFile(
+                f"not {self._encoding} at byte {byte}; say which --encoding"
+            ) from None
+        self._n_read += len(data)
+        return text.encode("utf-8", "surrogatepass")
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        target = offset + (self._at if whence == io.SEEK_CUR else 0)
+        if target < self._at:
+            self._file.close()
+            self._rewind()
+        while self._at < target and self._read(target - self._at):
+            pass
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> str:
+    """The encoding that a file's byte order mark says, else the one that is named; "" for UTF-8."""
+    with open_reader(filesystem, path) as file:
+        begin = file.peek(4)[:4]
+    marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), None)
+    named = marked or encoding
+    return "" if not named or codecs.lookup(named).name == "utf-8" else named
+
+
+def open_text(
+    filesystem: fs.FileSystem, path: str, start: int = 0, encoding: str = ""
+) -> io.BufferedReader:
+    """Opens a text in `encoding` ("": UTF-8) as UTF-8, from byte `start` of that. Raises as
+    `open_reader`."""
+    if not encoding:
+        return open_reader(filesystem, path, start)
+    recoded: Any = _RecodedFile(filesystem, path, encoding)
+    file = io.BufferedReader(recoded, buffer_size=1 << 20)
+    file.seek(start)
+    return file

@@ -1,0 +1,288 @@
+"""Files as people have them, read without a mapping: a copy of the field cases, and our own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.exports import FORMS
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.scan import read_records, scan
+from memray_eval.errors import DataError
+from memray_eval.execution.prepare.resolve import resolve_reading
+from memray_eval.metrics.instruction import exact_match
+from memray_eval.types import EXISTING, Record, Response
+from tests.build import build_config, write_lines
+from tests.conftest import REPOSITORY
+
+DATA = REPOSITORY / "tests" / "data"
+GIVEN = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
+USER, ANSWER = {"role": "user", "content": "Garlic?"}, {"role": "assistant", "content": "Now."}
+
+
+class Read:
+    """The records of a file, the problems, and what was said of it."""
+
+    def __init__(self, path: Path, **keys: Any) -> None:
+        self.notes: list[str] = []
+        self.problems: list[Problem] = []
+        config = build_config(dataset=str(path), candidates=GIVEN, **{"suite": "qa", **keys})
+        spec = resolve_reading(config).with_columns(self.notes.append)
+        found = scan(spec.dataset, spec.reader, on_problem=self.problems.append)
+        self.records: list[Record] = [
+            record for shard in found.shards for record in read_records(shard, spec.reader)
+        ]
+
+
+def response_of(record: Record) -> Response:
+    assert record.response is not None
+    return record.response
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def history_of(record: Record) -> list[dict[str, str]]:
+    return [{"role": turn.role, "content": turn.content} for turn in record.sample.history]
+
+
+def field_cases() -> Iterator[Any]:
+    for folder in ("chats", "files"):
+        by_file: dict[str, list[dict[str, Any]]] = {}
+        for row in lines_of(DATA / "field_cases" / folder / "expected.jsonl"):
+            by_file.setdefault(row["file"], []).append(row)
+        for file, rows in by_file.items():
+            yield pytest.param(DATA / "field_cases" / folder, rows, id=file)
+
+
+@pytest.mark.parametrize(("folder", "rows"), [*field_cases()])
+def test_a_field_case_is_right(folder: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    keys = {"suite": rows[0].get("suite", "qa"), "out": str(tmp_path)}
+    if "dataset" in rows[0]:
+        keys["samples"] = str(folder / rows[0]["dataset"])
+    read = Read(folder / rows[0]["file"], **keys)
+    assert not read.problems
+    assert len(read.records) == len(rows)
+    for record, row in zip(read.records, rows, strict=True):
+        response = response_of(record)
+        assert (record.sample.query, response.text) == (row["query"], row["response"])
+        if folder.name == "chats":
+            assert history_of(record) == row["history"]
+            continue
+        assert list(record.sample.answers) == row.get("answers", [])
+        if record.sample.answers:
+            score = exact_match.METRIC.measure(record.sample, response).value
+            assert score == row["score"]
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(row, id=row["name"]) for row in lines_of(DATA / "chats/cases.jsonl")]
+)
+def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / case["file"]
+    written = case.get("content", "").encode() or base64.b64decode(case.get("base64", ""))
+    path.write_bytes(written)
+    keys = {name: case[name] for name in ("encoding",) if name in case}
+    if "dataset" in case:
+        samples = path.with_name(f"dataset{path.suffix}")
+        samples.write_text(case["dataset"], "utf-8")
+        keys |= {"samples": str(samples), "out": str(tmp_path / "out")}
+    if "error" in case:
+        try:
+            said = [str(problem) for problem in Read(path, **keys).problems]
+        except DataError as error:
+            said = [str(error)]
+        assert case["error"] in "\n".join(said)
+        assert case["file"] in "\n".join(said)
+        return
+    read = Read(path, **keys)
+    assert not read.problems
+    assert len(read.records) == case.get("rows", 1)
+    for record in read.records:
+        answer = response_of(record).text
+        assert (record.sample.query, answer) == (case["query"], case["response"])
+        assert history_of(record) == case.get("history", [])
+
+
+def test_what_is_no_turn_is_kept_and_the_first_row_is_shown(tmp_path: Path) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "3"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}]},
+        {"role": "assistant", "content": "Now,"},
+        {"role": "assistant", "content": "or in spring."},
+    ]
+    read = Read(write_lines(tmp_path / "a.jsonl", [{"user_id": "u", "messages": messages}]))
+    (record,) = read.records
+    assert record.sample.metadata == {
+        "system": "Be brief.",
+        "tool_messages": [call, messages[3]],
+        "thinking": ["Hm."],
+        "joined_turns": 1,
+        "user_id": "u",
+    }
+    (note,) = read.notes
+    assert "a.jsonl: read as conversations in 'messages'" in note
+    assert "Row 1: query 'Garlic?', no history, response 'Now, or in spring.'." in note
+    assert "\n" not in note
+
+
+def test_an_export_names_its_model_its_golds_and_what_it_remembers(tmp_path: Path) -> None:
+    item = {"datasource_item_id": 7, "datasource_item": {"ground_truth": "Now."}}
+    sample = {"input": [USER], "output": [ANSWER], "model": "m"}
+    read = Read(write_lines(tmp_path / "items.jsonl", [{**item, "sample": sample}]))
+    (record,) = read.records
+    found = (record.sample.id, record.candidate.model, record.sample.answers)
+    assert found == ("7", "m", ("Now.",))
+    failed = {"prompt": {"raw": "Garlic?"}, "vars": {}, "error": "Expected output to contain x"}
+    failed["response"] = {"output": "Now."}
+    (record,) = Read(write_lines(tmp_path / "promptfoo.jsonl", [failed])).records
+    assert (response_of(record).error, response_of(record).text) == (None, "Now.")
+    assert record.sample.metadata["error"] == "Expected output to contain x"
+    memories = [{"id": "1", "memory": "has a garden"}]
+    row = {"messages": [USER, ANSWER], "memories": memories}
+    (record,) = Read(write_lines(tmp_path / "mem0.jsonl", [row])).records
+    assert record.sample.memory == {"memories_1": "has a garden"}
+
+
+@pytest.mark.parametrize("suite", ["memory", "text", "instruction", "chat"])
+def test_a_suite_with_records_of_its_own_takes_conversations_too(
+    suite: str, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [{"messages": [USER, ANSWER]}])
+    (record,) = Read(path, suite=suite).records
+    assert (record.sample.query, response_of(record).text) == ("Garlic?", "Now.")
+
+
+def test_a_conversation_of_5000_turns_is_one_row(tmp_path: Path) -> None:
+    row = {"messages": [USER, ANSWER] * 2500}
+    (record,) = Read(write_lines(tmp_path / "a.jsonl", [row])).records
+    assert len(record.sample.history) == 4998
+
+
+def test_responses_are_joined_by_id_and_what_is_left_over_is_said(tmp_path: Path) -> None:
+    answers = [{"id": "b", "response": "B."}, {"id": "z", "response": "Z."}, {"response": "?"}]
+    samples = [{"id": name, "query": f"{name}?"} for name in "abc"]
+    samples_path = write_lines(tmp_path / "samples.jsonl", samples)
+    path = write_lines(tmp_path / "answers.jsonl", answers)
+    read = Read(path, samples=str(samples_path), out=str(tmp_path / "out"))
+    assert [record.sample.query for record in read.records] == ["b?"]
+    assert read.notes == ["2 of the 3 samples of samples.jsonl have no response: a, c."]
+    missing, without_id = map(str, read.problems)
+    assert "answers.jsonl, line 2: no sample of samples.jsonl has the id 'z'" in missing
+    assert "answers.jsonl, line 3: no id" in without_id
+
+
+HINT = re.compile(r"--map (\w+)=(\S+)")
+
+
+@pytest.mark.parametrize(
+    ("row", "mapped"),
+    [
+        ({"what": "Garlic?", "n": 3, "response": "Now."}, {}),
+        ({"n": 3, "tags": ["a"], "what": "Garlic?", "response": "Now."}, {}),
+        ({"quer": "Garlic?", "response": "Now."}, {"query": "qer"}),
+        ({"query": "Garlic?", "response": "Now."}, {"query": "quer"}),
+        ({"ask": "Garlic?", "respons": "Now."}, {"query": "ask", "response": "rspons"}),
+        ({"talk": [USER, ANSWER], "n": 1}, {}),
+    ],
+)
+def test_a_hint_works_when_it_is_pasted(
+    row: dict[str, Any], mapped: dict[str, str], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [row])
+    with pytest.raises(DataError) as error:
+        Read(path, columns=mapped)
+    found = HINT.search(str(error.value))
+    assert found is not None, error.value
+    (record,) = Read(path, columns={**mapped, found[1]: found[2]}).records
+    assert (record.sample.query, response_of(record).text) == ("Garlic?", "Now.")
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"id": "a", "response": "Now."}, "--dataset FILE"),
+        ({"custom_id": "a", "response": {"body": {}}}, "--dataset FILE"),
+        ({"n": 3, "tags": [1]}, "None of them holds text"),
+        ({"role": "user", "content": "Garlic?"}, "one row's `messages`"),
+    ],
+)
+def test_no_hint_is_given_where_none_would_work(
+    row: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=re.escape(words)) as error:
+        Read(write_lines(tmp_path / "a.jsonl", [row]))
+    assert "--map" not in str(error.value)
+
+
+KEYS = st.sampled_from(
+    sorted(
+        {part for form in FORMS for mark in form.marks for path in mark for part in path.split(".")}
+    )
+    + "role content from value type text parts user assistant query response answers".split()
+) | st.text(max_size=4)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+TURN = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system", "x"]), "content": JSON}
+)
+ROW = st.dictionaries(KEYS, JSON | st.lists(TURN, max_size=4), max_size=5)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@given(rows=st.lists(ROW, min_size=1, max_size=3))
+def test_any_row_is_a_sample_or_a_typed_error(rows: list[Any], tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [json.loads(json.dumps(row)) for row in rows])
+    try:
+        read = Read(path)
+    except DataError:
+        return
+    places = {problem.place for problem in read.problems}
+    assert len(read.records) + len(places) == len(rows)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@given(whole=st.dictionaries(KEYS, JSON | st.lists(ROW, max_size=2), max_size=3) | st.lists(JSON))
+def test_any_document_is_samples_or_a_typed_error(whole: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(whole), "utf-8")
+    try:
+        read = Read(path)
+    except DataError:
+        return
+    assert read.records or read.problems
+
+
+def test_a_form_is_found_by_its_marks_alone(tmp_path: Path) -> None:
+    """A plain table with columns of another tool's names stays a table."""
+    row = {"input": "Garlic?", "target": "Now.", "output": "Now."}
+    found = find_columns(str(write_lines(tmp_path / "a.jsonl", [row])), {}, True, True)
+    assert found.map is not None
+    assert found.map.form is None
+    assert found.guessed == {"query": "input", "response": "output", "answers": "target"}
+
+
+@pytest.mark.parametrize("suite", ["locomo", "longmemeval", "beam"])
+def test_a_folder_of_another_suite_is_refused_by_its_name(suite: str) -> None:
+    folder = REPOSITORY / "dataset" / suite
+    with pytest.raises(DataError, match=f"--suite {suite}"):
+        resolve_reading(build_config(dataset=str(folder), suite="qa")).with_columns(print)
+    spec = resolve_reading(build_config(dataset=str(folder), suite=suite))
+    assert spec.with_columns(print).dataset == str(folder)
