@@ -1,0 +1,1 @@
+"""Talks with a companion over several turns."""
