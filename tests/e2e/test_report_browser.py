@@ -254,7 +254,7 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
             == 1
         )
         await tab.press("ArrowRight")
-        assert await tab.evaluate("document.getElementById('page').textContent") == "page 2 of 8"
+        await tab.until("document.getElementById('page').textContent === 'page 2 of 8'")
         await tab.press("ArrowUp")
         assert await tab.evaluate("document.getElementById('page').textContent") == "page 1 of 8"
 
