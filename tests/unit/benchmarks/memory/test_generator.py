@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import (
     CANARY,
-    SPLITS,
     TASKS,
     Case,
     hold_back,
@@ -60,7 +59,7 @@ def conduct(name: str, samples: list[Sample]) -> float:
 def test_every_split_has_sixty_samples_that_are_valid() -> None:
     counts = Counter(sample.task for sample in ALL)
     assert set(counts) == set(TASKS)
-    assert min(counts[name] for name in (*SPLITS, "large")) >= 60
+    assert min(n for name, n in counts.items() if name != "languages") >= 60
     assert Counter(sample.language for sample in of("languages")) == dict.fromkeys(
         ("de", "es", "zh", "ar", "hi"), 6
     )
@@ -68,6 +67,14 @@ def test_every_split_has_sixty_samples_that_are_valid() -> None:
     for sample in ALL:
         fields = sample.model_dump(mode="json", exclude_defaults=True)
         assert parse_sample(fields, "") == sample
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_twins_deal_each_attribute_equally_often(seed: int) -> None:
+    made = list(samples(["twins"], seed=seed))
+    dealt = {sample.metadata["twin"]: sample.metadata["attribute"] for sample in made}
+    assert sorted(Counter(dealt.values()).values()) == [10, 10, 10, 11]
+    assert len(made) == 2 * len(dealt)
 
 
 @pytest.mark.parametrize("task", TASKS)
