@@ -122,9 +122,8 @@ def make(
     suffix = ".jsonl" if taskset in (MEMORY, RISK) else ".parquet"
     check_writable(options.out, options.force, suffix)
     made, total = _MAKERS.get(taskset, partial(_make_tasks, taskset))(options)
-    rows = _report_progress(
-        islice(made, options.limit), total and min(total, options.limit or total)
-    )
+    total = min(filter(None, (total, options.limit)), default=None)
+    rows = _report_progress(islice(made, options.limit), total)
     if options.held_back is None:
         _write(rows, options.out)
         return
@@ -146,9 +145,8 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
     special = {name for names in TASKSETS.values() for name in names}
     for name in sorted(special - defaults.keys()):
         if getattr(options, name) is not None:
-            raise ConfigError(
-                f"dataset make {taskset} has no --{name}; it has --{', --'.join(defaults)}"
-            )
+            usage = f"has no --{name}; it has --{', --'.join(defaults)}".replace("_", "-")
+            raise ConfigError(f"dataset make {taskset} {usage}")
     complete = {"depths": 1, "languages": "en", **defaults}
     missing = {name: complete[name] for name in complete if getattr(options, name) is None}
     return replace(options, **missing)

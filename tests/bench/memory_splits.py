@@ -124,7 +124,7 @@ def show_splits(by_split: BySplit, measured: Mapping[str, Passes]) -> None:
     table(
         [*heads.split(", "), *measured],
         (
-            [split, len(rows), *agreement(split), left_out.count(split)]
+            [split, len(rows), *agreement(split), sum(name.startswith(split) for name in left_out)]
             + [share(passes, rows) for passes in measured.values()]
             for split, rows in by_split.items()
         ),

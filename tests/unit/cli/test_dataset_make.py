@@ -81,7 +81,7 @@ def test_bad_input_is_named_and_nothing_is_written(
             "no task set 'risk_over_contxt'; did you mean 'risk_over_context'?",
         ),
         (("risk_over_context", "--tasks", "spiraling"), "did you mean 'spiralling'?"),
-        (("risk_over_context", "--entries", "5"), "has no --entries; it has --tasks"),
+        (("risk_over_context", "--held-back", "k"), "risk_over_context has no --held-back; it has"),
     ],
 )
 def test_a_wrong_word_is_refused(
