@@ -25,7 +25,8 @@ from memray_eval.config.loading import load_config
 from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Candidate, Response, Sample
-from tests.bench.case_labels import HELD_BACK, LABELS, kappa, pairs_by_split
+from tests.bench.case_labels import HELD_BACK, LABELS, pairs_by_split
+from tests.bench.estimates import kappa
 from tests.build import finish, write_lines
 
 MODEL = "SmolLM2-135M"

@@ -29,6 +29,7 @@ from memray_eval.datasets.parsing import parse_sample
 from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Candidate, Response, Sample
+from tests.bench.memory_splits import agreement
 from tests.conftest import REPOSITORY
 
 PACKAGE = Path(baselines.__file__).parent
@@ -215,6 +216,12 @@ def test_the_datasheet_names_this_version_and_the_canary() -> None:
     sheet = (PACKAGE / "DATASHEET.md").read_text("utf-8")
     assert CANARY in sheet
     assert f"Version 2 (sha256 {digest.hexdigest()})" in sheet
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_readme_has_the_kappas_of_a_split(task: str) -> None:
+    cells = [task, str(len(of(task))), *agreement(task)]
+    assert f"| {' | '.join(cells)} |" in (PACKAGE / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
