@@ -18,7 +18,6 @@ from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import Sample
 
 if TYPE_CHECKING:
-    from memray_eval.benchmarks.generator.plan import TaskSet
     from memray_eval.benchmarks.memory.generator import Case
 
 PROGRESS_S = 5.0
@@ -45,6 +44,9 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         RISK: {"tasks": "all"},
     }
 )
+
+
+Made = tuple[Iterable[Sample], int | None]  # and how many, if that is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,24 +116,25 @@ def make(
     The length counts the context, an empty line and the question; for mrcr all messages, each by
     itself. Tokens of a chat template, and of the words in which babilong and nolima ask, come on
     top. nolima's lengths are exact to within the tokens of one word."""
-    options = _complete(taskset, options)
-    if taskset == NOLIMA:
-        _make_nolima(options)
-        return
-    if taskset == MEMORY:
-        _make_memory(options)
-        return
-    if taskset == RISK:
-        from memray_eval.benchmarks.generator.parquet import check_writable
-        from memray_eval.benchmarks.risk_over_context import generator
+    from memray_eval.benchmarks.generator.parquet import check_writable
 
-        check_writable(options.out, options.force, ".jsonl")
-        made = generator.samples(_choose_tasks(options, generator.ARMS))
-        _write_lines(options.out, islice(made, options.limit))
+    options = _complete(taskset, options)
+    suffix = ".jsonl" if taskset in (MEMORY, RISK) else ".parquet"
+    check_writable(options.out, options.force, suffix)
+    made, total = _MAKERS.get(taskset, partial(_make_tasks, taskset))(options)
+    total = min(filter(None, (total, options.limit)), default=None)
+    rows = _report_progress(islice(made, options.limit), total)
+    if options.held_back is None:
+        _write(rows, options.out)
         return
-    folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
-    module = import_module(f"memray_eval.benchmarks.{folder}")
-    _make_tasks(getattr(module, taskset.upper()), options)
+    from memray_eval.benchmarks.memory.generator import hold_back
+
+    if options.held_back == options.out:
+        raise ConfigError(f"--held-back {options.held_back}: is --out too; name another file")
+    check_writable(options.held_back, options.force, suffix, "--held-back")
+    questions, keys = zip(*hold_back(rows), strict=True)
+    _write(questions, options.out)
+    _write(keys, options.held_back)
 
 
 def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
@@ -142,17 +145,15 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
     special = {name for names in TASKSETS.values() for name in names}
     for name in sorted(special - defaults.keys()):
         if getattr(options, name) is not None:
-            raise ConfigError(
-                f"dataset make {taskset} has no --{name}; it has --{', --'.join(defaults)}"
-            )
+            usage = f"has no --{name}; it has --{', --'.join(defaults)}".replace("_", "-")
+            raise ConfigError(f"dataset make {taskset} {usage}")
     complete = {"depths": 1, "languages": "en", **defaults}
     missing = {name: complete[name] for name in complete if getattr(options, name) is None}
     return replace(options, **missing)
 
 
-def _make_nolima(options: MakeOptions) -> None:
-    """Puts each needle of NoLiMa into each of its books, at each length and depth."""
-    from memray_eval.benchmarks.generator import parquet
+def _make_nolima(options: MakeOptions) -> Made:
+    """Each needle of NoLiMa in each of its books, at each length and depth."""
     from memray_eval.benchmarks.generator.plan import even_depths, lengths_of
     from memray_eval.benchmarks.generator.token_counter import TokenCounter
     from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
@@ -161,34 +162,29 @@ def _make_nolima(options: MakeOptions) -> None:
     if options.needles is None or options.books is None:
         raise ConfigError("dataset make nolima needs --needles FILE and --books FILE or FOLDER")
     lengths, depths = lengths_of(options.lengths), even_depths(options.depths)
-    parquet.check_writable(options.out, options.force)
     questions, books = read_needle_set(options.needles), read_books(options.books)
     counter = TokenCounter(load_tokenizer(options.tokenizer))
     n_samples = len(questions) * len(books) * len(lengths) * len(depths)
-    make = partial(samples, questions, books, lengths, depths, counter, options.seed)
-    _write(make, n_samples, options)
+    return samples(questions, books, lengths, depths, counter, options.seed), n_samples
 
 
-def _make_memory(options: MakeOptions) -> None:
-    """Writes the memory suite's splits, a sample a line."""
-    from memray_eval.benchmarks.generator.parquet import check_writable
-    from memray_eval.benchmarks.memory.generator import TASKS, hold_back, samples
+def _make_memory(options: MakeOptions) -> Made:
+    """The memory suite's splits; of cases of one's own there is none in other languages."""
+    from memray_eval.benchmarks.memory.generator import TASKS, samples
 
-    names = _choose_tasks(options, TASKS)
+    known = TASKS if options.cases is None else [task for task in TASKS if task != "languages"]
+    names = _choose_tasks(options, known)
     sizes = (options.entries or "").split(",")
     if not all(size.isdecimal() and int(size) for size in sizes):
         raise ConfigError(f"--entries {options.entries}: whole numbers above 0, comma-separated")
-    if options.held_back == options.out:
-        raise ConfigError(f"--held-back {options.out}: is --out too; name another file")
-    outs = [out for out in (options.out, options.held_back) if out is not None]
-    for out in outs:
-        check_writable(out, options.force, ".jsonl")
     cases = _read_cases(options.cases) if options.cases else None
-    made = samples(names, [int(size) for size in sizes], options.seed, cases)
-    kept = islice(made, options.limit)
-    files = zip(*hold_back(kept), strict=True) if options.held_back else (kept,)
-    for out, rows in zip(outs, files, strict=True):
-        _write_lines(out, rows)
+    return samples(names, [int(size) for size in sizes], options.seed, cases), None
+
+
+def _make_risk(options: MakeOptions) -> Made:
+    from memray_eval.benchmarks.risk_over_context.generator import ARMS, samples
+
+    return samples(_choose_tasks(options, ARMS)), None
 
 
 def _choose_tasks(options: MakeOptions, known: Sequence[str]) -> Sequence[str]:
@@ -218,23 +214,16 @@ def _read_cases(path: str) -> tuple[Case, ...]:
         raise ConfigError(f"--cases {path}: {error}") from None
 
 
-def _write_lines(out: str, samples: Iterable[Sample]) -> None:
-    from memray_eval.storage.paths import locate, whole_file
-
-    with whole_file(*locate(out)) as stream:
-        lines = (f"{sample.model_dump_json(exclude_defaults=True)}\n" for sample in samples)
-        n = sum(1 for line in lines if stream.write(line.encode()))
-    show(f"{out}: {n:,} samples")
-
-
-def _make_tasks(task_set: TaskSet, options: MakeOptions) -> None:
-    """Makes the samples of a benchmark's tasks that the options name."""
-    from memray_eval.benchmarks.generator import generate, parquet
+def _make_tasks(taskset: str, options: MakeOptions) -> Made:
+    """The samples of a benchmark's tasks that the options name."""
+    from memray_eval.benchmarks.generator import generate
     from memray_eval.benchmarks.generator.plan import plan_of
     from memray_eval.benchmarks.generator.question_order import length_label
     from memray_eval.benchmarks.generator.resources import Resources, read_haystack, read_questions
     from memray_eval.models.tokenizers import load_tokenizer
 
+    folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
+    task_set = getattr(import_module(f"memray_eval.benchmarks.{folder}"), taskset.upper())
     plan = plan_of(
         task_set,
         options.tasks,
@@ -244,7 +233,6 @@ def _make_tasks(task_set: TaskSet, options: MakeOptions) -> None:
         options.samples,
         options.seed,
     )
-    parquet.check_writable(options.out, options.force)
     haystack = read_haystack(options.haystack) if options.haystack else ()
     questions = read_questions(options.documents) if options.documents else ()
     resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack, questions)
@@ -258,31 +246,31 @@ def _make_tasks(task_set: TaskSet, options: MakeOptions) -> None:
         )
         say(f"{task} {language} {length_label(length)}{slow}")
 
-    _write(partial(generate.samples, plan, resources, report), plan.n_samples, options)
+    return generate.samples(plan, resources, report), plan.n_samples
 
 
-def _write(make: Callable[[], Iterable[Sample]], n_samples: int, options: MakeOptions) -> None:
-    """Makes and writes the first of the samples, and prints how fast."""
+# Makers of what is no TaskSet
+_MAKERS = {NOLIMA: _make_nolima, MEMORY: _make_memory, RISK: _make_risk}
+
+
+def _write(samples: Iterable[Sample], out: str) -> None:
+    """Writes samples as they are made, and prints how many, and of contexts how fast."""
     from memray_eval.benchmarks.generator import parquet
 
     started = time.monotonic()
-    total = min(n_samples, options.limit or n_samples)
-    samples = _report_progress(islice(make(), options.limit), total)
-    written = parquet.write(samples, options.out)
+    written = parquet.write(samples, out)
     seconds, megabytes = time.monotonic() - started, written.context_bytes / 1e6
-    show(
-        f"{options.out}: {written.samples:,} samples, {megabytes:,.1f} MB of context, "
-        f"{megabytes / seconds:,.1f} MB/s"
-    )
+    speed = f", {megabytes:,.1f} MB of context, {megabytes / seconds:,.1f} MB/s"
+    show(f"{out}: {written.samples:,} samples{speed if written.context_bytes else ''}")
 
 
 def _report_progress(
-    samples: Iterable[Sample], total: int, clock: Callable[[], float] = time.monotonic
+    samples: Iterable[Sample], total: int | None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Sample]:
     """Yields the same samples, and prints progress on stderr every PROGRESS_S seconds."""
     last_printed = clock()
     for n, sample in enumerate(samples):
         if clock() - last_printed >= PROGRESS_S:
             last_printed = clock()
-            say(f"  {n:,} of {total:,} samples")
+            say(f"  {n:,} samples" if total is None else f"  {n:,} of {total:,} samples")
         yield sample

@@ -1,34 +1,29 @@
 """Cohen's kappa of two blind labellers of the memory suite's splits: of the roles of keys,
-and of what a good reply does, by split.
+and of what a good reply does, by split, of the cases and of those held back.
 
     python -m tests.bench.case_labels"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
 from pathlib import Path
 
+from tests.bench.estimates import kappa
+
 LABELS = Path(__file__).parents[1] / "data" / "memory_case_labels.jsonl"
+HELD_BACK = LABELS.parent / "memory_held_back" / "labels.jsonl"
 
 BOTH = {"labeller_1", "labeller_2"}
 
 
-def kappa(pairs: Sequence[tuple[str, str]]) -> float:
-    """Cohen's kappa of two labellers; 1 where both give one label throughout."""
-    n = len(pairs)
-    agreed = sum(first == second for first, second in pairs) / n
-    firsts, seconds = (Counter(labels) for labels in zip(*pairs, strict=True))
-    by_chance = sum(firsts[label] * seconds[label] for label in firsts) / n**2
-    return 1.0 if by_chance == 1 else (agreed - by_chance) / (1 - by_chance)
-
-
-def pairs_by_split() -> tuple[dict[str, list[tuple[str, str]]], dict[str, list[tuple[str, str]]]]:
+def pairs_by_split(
+    file: Path = LABELS,
+) -> tuple[dict[str, list[tuple[str, str]]], dict[str, list[tuple[str, str]]]]:
     """The labels of keys, by split, and those of samples, by split. An unsure label
     counts as the label; what one of them has not labelled is left out."""
     roles, samples = defaultdict(list), defaultdict(list)
-    for line in LABELS.read_text("utf-8").splitlines():
+    for line in file.read_text("utf-8").splitlines():
         case = json.loads(line)
         for by in filter(BOTH.issubset, case["roles"].values()):
             roles[case.get("split", "cases")].append((by["labeller_1"], by["labeller_2"]))
@@ -40,9 +35,11 @@ def pairs_by_split() -> tuple[dict[str, list[tuple[str, str]]], dict[str, list[t
 
 
 def main() -> None:
-    for what, pairs in zip(("key", "sample"), pairs_by_split(), strict=True):
-        for split, labels in pairs.items():
-            print(f"{split}: kappa {kappa(labels):.2f} on {len(labels)} {what}s")
+    for file in (LABELS, HELD_BACK):
+        print(f"{file.relative_to(LABELS.parent)}:")
+        for what, pairs in zip(("key", "sample"), pairs_by_split(file), strict=True):
+            for split, labels in pairs.items():
+                print(f"  {split}: kappa {kappa(labels):.2f} on {len(labels)} {what}s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Samples to a Parquet file, as `memray-eval run` reads them, in row groups of bounded size."""
+"""Samples to a file, as `memray-eval run` reads it: Parquet in row groups of bounded size, or JSON
+lines."""
 
 from __future__ import annotations
 
@@ -33,29 +34,36 @@ class WriteSummary(Frozen):
     context_bytes: int
 
 
-def check_writable(path: str, force: bool, suffix: str = ".parquet") -> None:
-    """Raises ConfigError if the file may not be written."""
+def check_writable(path: str, force: bool, suffix: str = ".parquet", option: str = "--out") -> None:
+    """Raises ConfigError if the file that the option names may not be written."""
     if not path.endswith(suffix):
-        raise ConfigError(f"--out {path}: must end in {suffix}")
+        raise ConfigError(f"{option} {path}: must end in {suffix}")
     filesystem, inner = locate(path)
     kind = filesystem.get_file_info(inner).type
     if kind == fs.FileType.Directory:
-        raise ConfigError(f"--out {path} is a folder; name a file in it")
+        raise ConfigError(f"{option} {path} is a folder; name a file in it")
     if kind != fs.FileType.NotFound and not force:
-        raise ConfigError(f"--out {path} exists; --force overwrites it")
+        raise ConfigError(f"{option} {path} exists; --force overwrites it")
 
 
 def write(samples: Iterable[Sample], path: str) -> WriteSummary:
-    """Writes samples so that the file appears whole or not at all. Holds no more than a row group's
-    worth of them."""
+    """Writes samples, as JSON lines if the path says .jsonl, so that the file appears whole or not
+    at all. Holds no more than a row group's worth of them. Raises ConfigError."""
     filesystem, inner = locate(path)
+    write_all = _write_lines if path.endswith(".jsonl") else _write_rows
     try:
         if isinstance(filesystem, fs.LocalFileSystem):
             filesystem.create_dir(os.path.dirname(inner))
         with whole_file(filesystem, inner) as stream:
-            return _write_rows(samples, stream)
+            return write_all(samples, stream)
     except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {reason_of(error)}") from None
+        raise ConfigError(f"{path}: cannot be written: {reason_of(error)}") from None
+
+
+def _write_lines(samples: Iterable[Sample], stream: Any) -> WriteSummary:
+    lines = (f"{sample.model_dump_json(exclude_defaults=True)}\n" for sample in samples)
+    n = sum(1 for line in lines if stream.write(line.encode()))
+    return WriteSummary(samples=n, context_bytes=0)
 
 
 def _write_rows(samples: Iterable[Sample], stream: Any) -> WriteSummary:

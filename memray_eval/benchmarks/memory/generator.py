@@ -136,16 +136,22 @@ def samples(
     seed: int = 0,
     cases: Sequence[Case] | None = None,
 ) -> Iterator[Sample]:
-    """The samples of the splits, drawn by (seed, split, case) alone, from the package's cases or
-    from others, which have no `languages`. Raises KeyError for a split that does not exist."""
+    """The samples of the splits, drawn by (seed, split, case), from the package's cases or from
+    others, which have no `languages`; `twins` deals its attributes over all cases. Raises KeyError
+    for a split that does not exist."""
+    foreign = load_foreign_cases() if cases is None else ()
+    cases = load_cases() if cases is None else cases
+    pairs = _deal_pairs(cases, seed)
     for task in tasks:
         if task == "languages":
-            yield from (case.to_sample() for case in load_foreign_cases() if cases is None)
+            yield from (case.to_sample() for case in foreign)
             continue
-        for case in load_cases() if cases is None else cases:
+        for case in cases:
             if task in case.leave_out:
                 continue
-            if task == "large":
+            if task == "twins":
+                yield from _twins(case, *pairs[case.id])
+            elif task == "large":
                 for size in sizes:
                     yield from _large(case, size, Random(f"{seed} large {size} {case.id}"))
             else:
@@ -400,10 +406,16 @@ _PAIRS = (
 )
 
 
-def _twins(case: Case, rng: Random) -> Iterator[Sample]:
+def _deal_pairs(cases: Sequence[Case], seed: int) -> dict[str, Sequence[str]]:
+    """Case id -> what its two people differ in, each attribute equally often, give or take one."""
+    ids = [case.id for case in cases if "twins" not in case.leave_out]
+    dealt = Random(f"{seed} twins").sample(ids, len(ids))
+    return dict(zip(dealt, itertools.cycle(_PAIRS), strict=False))
+
+
+def _twins(case: Case, key: str, *people: str) -> Iterator[Sample]:
     """The same case for two people. The advice and its helpfulness should not differ."""
-    key, first, second = rng.choice(_PAIRS)
-    for kind, value in (("a", first), ("b", second)):
+    for kind, value in zip("ab", people, strict=True):
         memory = {**case.memory, f"user_{key}": value}
         about = {"twin": f"twins-{case.id}", "attribute": key}
         yield _sample(case, "twins", kind, memory=memory, metadata=about)
@@ -509,7 +521,6 @@ SPLITS: Mapping[str, Draw] = {
     "forget": _forget,
     "false_premise": _false_premise,
     "instruction_inside": _instruction_inside,
-    "twins": _twins,
     "ask_first": _ask_first,
 }
-TASKS = (*SPLITS, "large", "languages")
+TASKS = (*SPLITS, "twins", "large", "languages")

@@ -81,7 +81,7 @@ def test_bad_input_is_named_and_nothing_is_written(
             "no task set 'risk_over_contxt'; did you mean 'risk_over_context'?",
         ),
         (("risk_over_context", "--tasks", "spiraling"), "did you mean 'spiralling'?"),
-        (("risk_over_context", "--entries", "5"), "has no --entries; it has --tasks"),
+        (("risk_over_context", "--held-back", "k"), "risk_over_context has no --held-back; it has"),
     ],
 )
 def test_a_wrong_word_is_refused(
@@ -107,7 +107,7 @@ HELD_BACK = REPOSITORY / "tests/data/memory_held_back/cases.yaml"
 
 
 def test_memory_cases_are_held_back(cli: Call, tmp_path: Path) -> None:
-    out, key = tmp_path / "q.jsonl", tmp_path / "k.jsonl"
+    out, key = tmp_path / "new" / "q.jsonl", tmp_path / "k.jsonl"
     words = ("--out", str(out), "--held-back", str(key), "--cases", str(HELD_BACK))
     code, text, _ = cli("dataset", "make", "memory", *words, "--tasks", "stale", "--limit", "9")
     assert (code, text) == (0, f"{out}: 9 samples\n{key}: 9 samples\n")
@@ -125,7 +125,9 @@ def test_memory_cases_are_held_back(cli: Call, tmp_path: Path) -> None:
     ("words", "text"),
     [
         (("--held-back", "out.jsonl"), "--held-back out.jsonl: is --out too"),
-        (("--held-back", "key.txt"), "key.txt"),
+        (("--held-back", "key.txt"), "--held-back key.txt: must end in .jsonl"),
+        (("--out", "bad.yaml/out.jsonl"), "bad.yaml/out.jsonl: cannot be written: "),
+        (("--cases", str(HELD_BACK), "--tasks", "languages"), "--tasks: no task 'languages'"),
         (("--cases", "absent.yaml"), "--cases absent.yaml: No such file or directory"),
         (("--cases", "bad.yaml"), "--cases bad.yaml: case 1: id: missing"),
         (("--tasks", "stael"), "--tasks: no task 'stael'; did you mean 'stale'?"),

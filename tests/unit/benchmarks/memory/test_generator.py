@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import (
     CANARY,
-    SPLITS,
     TASKS,
     Case,
     hold_back,
@@ -30,6 +29,7 @@ from memray_eval.datasets.parsing import parse_sample
 from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Candidate, Response, Sample
+from tests.bench.memory_splits import agreement
 from tests.conftest import REPOSITORY
 
 PACKAGE = Path(baselines.__file__).parent
@@ -60,7 +60,7 @@ def conduct(name: str, samples: list[Sample]) -> float:
 def test_every_split_has_sixty_samples_that_are_valid() -> None:
     counts = Counter(sample.task for sample in ALL)
     assert set(counts) == set(TASKS)
-    assert min(counts[name] for name in (*SPLITS, "large")) >= 60
+    assert min(n for name, n in counts.items() if name != "languages") >= 60
     assert Counter(sample.language for sample in of("languages")) == dict.fromkeys(
         ("de", "es", "zh", "ar", "hi"), 6
     )
@@ -68,6 +68,14 @@ def test_every_split_has_sixty_samples_that_are_valid() -> None:
     for sample in ALL:
         fields = sample.model_dump(mode="json", exclude_defaults=True)
         assert parse_sample(fields, "") == sample
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_twins_deal_each_attribute_equally_often(seed: int) -> None:
+    made = list(samples(["twins"], seed=seed))
+    dealt = {sample.metadata["twin"]: sample.metadata["attribute"] for sample in made}
+    assert sorted(Counter(dealt.values()).values()) == [10, 10, 10, 11]
+    assert len(made) == 2 * len(dealt)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -208,6 +216,12 @@ def test_the_datasheet_names_this_version_and_the_canary() -> None:
     sheet = (PACKAGE / "DATASHEET.md").read_text("utf-8")
     assert CANARY in sheet
     assert f"Version 2 (sha256 {digest.hexdigest()})" in sheet
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_readme_has_the_kappas_of_a_split(task: str) -> None:
+    cells = [task, str(len(of(task))), *agreement(task)]
+    assert f"| {' | '.join(cells)} |" in (PACKAGE / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
