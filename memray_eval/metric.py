@@ -78,10 +78,9 @@ Aggregate: TypeAlias = Callable[[Columns], Aggregates]
 
 @dataclass(frozen=True)
 class Pooled:
-    """A ratio of sums over all units, which stands for a metric whose units weigh differently: of
-    all `whole` (such as claims), the share that the metric looks for. `share` gives each unit's
-    part of it as two columns, what is looked for and all, from those of the metric's parts that
-    `parts` names."""
+    """A ratio of sums over all units, for a metric whose units weigh differently: of all `whole`
+    (such as claims), the share looked for. `share` gives each unit's two columns, what is looked
+    for and all, from those of its `parts`."""
 
     whole: str
     parts: tuple[str, ...]
@@ -105,19 +104,15 @@ def no_aggregates(columns: Columns) -> Aggregates:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What every kind has. `requires` names Sample fields without which the metric is not
-    applicable, and `applies` says why the metric is not applicable to a sample, None where it is;
-    `parts` names the counts of its MetricValue; `pooled` is the ratio of them that
-    stands for the metric, None where the mean does; `layout` is its section of the console report;
-    a metric whose value is the mean of small integers sets `integer_scale`. `variant` names the
-    option of a run that changes its figures, for the manifest: runs that differ in it are not
-    resumed as one, and `compare` warns. `on_no_answer` says what a response without an answer
-    scores (RunConfig), and `scores_empty` that a plainly empty one without a finish reason, as
-    predictions have it that exist already, is scored nevertheless. Figures of one that is `by_task`
-    are said of each task too, whatever the suite. Of a session, a metric at `level` "turn" scores
-    each reply; "last_turn" the last reply alone, and "session" the whole conversation: both are not
-    applicable to other turns. `about` says in a line what it
-    measures, and `formulas` how, for `list metrics`."""
+    """What every kind has. `requires` names Sample fields without which it is not applicable,
+    `applies` says why it is not (None: it is). `parts` names the counts of its MetricValue,
+    `pooled` the ratio of them that stands for it (None: the mean). `layout` is its section of the
+    console report; a mean of small integers sets `integer_scale`. `variant` names the option of a
+    run that changes its figures: such runs are not resumed as one. `on_no_answer` says what a
+    response without an answer scores; `scores_empty`: a plainly empty prediction is scored
+    nevertheless. `by_task`: its figures are of each task too. At `level` "turn" it scores each
+    reply of a session, "last_turn" the last alone, "session" the whole. `about` and `formulas` are
+    for `list metrics`."""
 
     title: str
     value_label: str
@@ -164,11 +159,9 @@ class NothingToScoreError(Exception):
 
 
 class Verified(NamedTuple):
-    """What the check of a judge's evidence found; see metrics/_shared/evidence.py.
-
-    Of `pieces` of evidence, those in `unverified` could not be found in `source`. `parts` are the
-    metric's own that only this check can count. The metric abstains where nothing was found, unless
-    the score does not rest on the evidence (`decides`)."""
+    """What the check of a judge's evidence found (metrics/_shared/evidence.py): of `pieces`, those
+    in `unverified` are not in `source`. `parts` are those that only this check can count. The
+    metric abstains if nothing was found, if the score rests on the evidence (`decides`)."""
 
     judgment: Any
     pieces: int = 0
@@ -205,9 +198,8 @@ class Measured(Frozen):
 @dataclass(frozen=True, kw_only=True)
 class OfflineEstimate:
     """How a judged metric is scored without a judge: by `rules`, whose docstring has the formula,
-    and what they were measured to be worth. `texts` names the texts whose vectors the rules read;
-    without it they get an empty mapping. `why_not` says why the rules cannot read a response, such
-    as its language; None if they can."""
+    and what they were measured to be worth. `texts` names the texts whose vectors they read.
+    `why_not` says why they cannot read a response; None if they can."""
 
     rules: Callable[[Sample, Response, Vectors], BaseModel]
     measured: Measured
@@ -224,24 +216,17 @@ def keep_all(judgment: Any, sample: Sample, response: Response) -> Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedMetric(Metric):
-    """A judge fills in `judgment`; without one the metric is scored by its `estimate`, or, if it
-    has none, not applicable.
-
-    `measure` turns a judgment into figures, so that no arithmetic is left to the judge. `verify`
-    looks for what a judge quotes; the parts EVIDENCE and UNVERIFIED count what there was and what
-    was not found. `on_empty` is the judgment of an empty response, where one is scored.
+    """A judge fills in `judgment`; without one the metric is scored by its `estimate`, or is not
+    applicable. `measure` turns a judgment into figures. `verify` looks for what a judge quotes, for
+    the parts EVIDENCE and UNVERIFIED. `on_empty` is the judgment of an empty response.
 
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
-    `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by
-    the name of a way, the judgment of a response on which no judge gave a verdict. A judge that is
-    asked about parts of a response apart fills in one `judgment` for each of the `calls` that a
-    rubric makes, and `join` makes one of them all. `described_by` is the rubric that a user's
-    metric is made of, as a job would write it.
-
-    `version` counts the changes of its own rubrics and of the judgment's fields (0: it has no
-    rubric of ours); it is a part of what a paid call is remembered by. `anchors` say what a score
-    looks like, for the rubric and for readers. `fit` weighs the yes/no questions that its calls put
-    to a model."""
+    `prompt_with` asks with the text of any. `without_judge` holds, by the name of a way, the
+    judgment if no judge gave a verdict. A judge fills in one `judgment` for each of a rubric's
+    `calls`, and `join` makes one of them. `described_by` is the rubric of a user's metric.
+    `version` counts changes of its rubrics and the judgment's fields (0: no rubric of ours) and is
+    in the call's key. `anchors` say what a score looks like. `fit` weighs the yes/no questions of
+    its calls."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]

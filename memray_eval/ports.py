@@ -62,12 +62,9 @@ class PublishedQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """How a benchmark's questions stand in its published files, of which one item, such as a
-    conversation, may hold many.
-
-    `find` gives the files that a dataset's path stands for, None where it is no folder or file of
-    that kind and is read as any other. `questions` gives those of one item of the file at a path,
-    but of a sample in our own format; it raises ValueError that says why the item has none."""
+    """How a benchmark's questions lie in its published files, of which one item may hold many.
+    `find` gives the files of a dataset's path, None if it is read as any other. `questions` gives
+    those of one item as samples' fields; it raises ValueError that says why it has none."""
 
     find: Callable[[str], Sequence[PublishedFile] | None]
     questions: Callable[[Any, str], Iterator[PublishedQuestion]]

@@ -126,10 +126,9 @@ def to_utterance(sample: Sample, folder: str) -> Utterance:
 
 
 class RecognisedSpeech(Frozen):
-    """The emotion recognised in one utterance. `backend` gave the distribution, `uniform` without
-    any sound; `source` is the sound: its own `recording`, its text `synthesised`, or `none`;
-    `degraded` is the reason why nothing was recognised; `audio` is the recording's path or the name
-    of the file in the store."""
+    """The emotion recognised in one utterance by `backend` (`uniform` without any sound), and why
+    it is `degraded`. `source` is its own `recording`, its text `synthesised`, or `none`; `audio` is
+    a path or a name in the store."""
 
     distribution: Distribution
     backend: str

@@ -66,13 +66,12 @@ class Sound(NamedTuple):
 
 
 class AudioStore:
-    """Spoken texts as files in a folder, near or in the cloud, named by a hash of backend, voice,
-    model, format and text. A file appears whole or not at all. On one machine a text is spoken by
-    one process at a time and the others wait for it; in the cloud two may speak the same text at
-    once. Build it on the event loop that will use it.
+    """Spoken texts as whole files in a folder or the cloud, named by a hash of backend, voice,
+    model, format and text. On one machine a text is spoken by one process at a time. For one event
+    loop.
 
-    `counts`, of this process: `hits` were there, `misses` were not; of those `synthesised` were
-    spoken (the others failed), and `unkept` of them could not be written."""
+    `counts`, of this process: `hits` existed, `misses` did not; of those `synthesised` were spoken,
+    and `unkept` of them could not be written."""
 
     def __init__(self, folder: str | None = None) -> None:
         """`folder` None: the machine's cache folder, which all its runs share. Raises ConfigError

@@ -61,14 +61,11 @@ class Counts(NamedTuple):
 
 
 class Paired(Frozen):
-    """B against A on the same `n` units; `difference` is the mean of B - A, in the metric's own
-    scale.
-
-    If clusters were given, `stderr` is clustered (CR1), and the interval and `detectable` have
-    `n_clusters` - 1 degrees of freedom. `low` and `high` are those of `difference_interval`.
-    `p_value` is two-sided, of the sign-flip test. `effect_size` is Cohen's d of the differences.
-    `detectable` is the smallest true difference that a test at 1 - level would find with the
-    requested power."""
+    """B against A on the same `n` units, in the metric's own scale; `difference` is the mean of B -
+    A. With clusters `stderr` is clustered (CR1), with `n_clusters` - 1 degrees of freedom.
+    `p_value` is two-sided (sign_flip_p), `effect_size` Cohen's d of the differences, and
+    `detectable` the smallest true difference that a test at 1 - level would find with the requested
+    power."""
 
     n: int
     n_clusters: int | None = None
@@ -123,11 +120,9 @@ def standard_error(values: FloatArray) -> float | None:
 
 
 def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
-    """The standard error of the mean, robust to any dependence within clusters. None for fewer than
-    two clusters.
-
-    CR1 = sqrt(sum over clusters of (sum of residuals)^2) / n * sqrt(G / (G - 1)) for G clusters, as
-    statsmodels' OLS on a constant with cov_type="cluster"."""
+    """The standard error of the mean, robust to any dependence within clusters; None for fewer than
+    two. CR1 = sqrt(sum over clusters of (sum of residuals)^2) / n * sqrt(G / (G - 1)) for G
+    clusters, as statsmodels' OLS on a constant with cov_type="cluster"."""
     residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:
@@ -139,9 +134,8 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
 def mean_interval(
     values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Interval | None:
-    """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
-    misses the truth far too often near 0 and 1; otherwise Student's, or the bootstrap's (BCa,
-    expanded) if `settings` ask for it. None without a standard error above 0, except for
+    """The mean's confidence interval: Wilson's for independent zeros and ones; else Student's, or
+    the bootstrap's (BCa, expanded) by `settings`. None without a standard error above 0, except for
     Wilson's."""
     how = settings or Settings()
     if values.size and clusters is None and not how.bootstrap and is_binary(values):
@@ -332,10 +326,9 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
 def sign_flip_p(
     differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> float:
-    """Two-sided p-value of the hypothesis that the mean difference is zero. If A and B are
-    exchangeable, each difference (or cluster's sum of them) could as well have had the other sign.
-    Exact over all patterns of signs if there are no more than `resamples`; otherwise sampled, with
-    the observed pattern counted in, so that it is never 0."""
+    """Two-sided p-value of the hypothesis that the mean difference is zero, by flipping the signs
+    of differences (or clusters' sums of them). Exact if there are no more than `resamples`
+    patterns; else sampled, with the observed one counted in, so that it is never 0."""
     how = settings or Settings()
     sums, _ = _sum_by_cluster(differences, clusters)
     sums = sums[np.abs(sums) > TIE]

@@ -33,12 +33,10 @@ CODE = ("judge", "judging", "affect", "simulated_user", "servers", "reader")
 def load_config(
     path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> RunConfig:
-    """Reads a job's YAML (None: only the defaults), found by `find_job`, and lays `overrides`
-    (dotted key -> value) and `settings` (key.path=value) over it.
-
-    Paths in the file are relative to the file's folder, those on the command line to the working
-    directory. Candidates with several temperatures or prompts are expanded (CandidateEntry). Raises
-    ConfigError that names the file, the key and what to do."""
+    """Reads a job's YAML (None: the defaults), found by `find_job`, with `overrides` (dotted key ->
+    value) and `settings` (key.path=value) over it. Paths in the file are relative to its folder,
+    those on the command line to the working directory. Candidates with several temperatures or
+    prompts are expanded. Raises ConfigError that names the file, the key and what to do."""
     path = None if path is None else find_job(path)
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))

@@ -21,9 +21,8 @@ OWN_BATCHED_TOKENS = 2048  # vLLM's max_num_batched_tokens where nobody sets one
 
 class AskedPrompt(NamedTuple):
     """A prompt as an engine is asked it: its tokens, and those of its answer. It begins with the
-    same `shared_tokens` as the prompt before it, which an engine that answered that one has in its
-    prefix cache; for a prompt that `opens_block` it was another engine, as a rule. None: the prompt
-    before it is not known, and it shares what others that open a block do."""
+    same `shared_tokens` as the one before it (None: not known), which the engine has in its prefix
+    cache; one that `opens_block` mostly meets another engine."""
 
     tokens: float
     answer_tokens: float

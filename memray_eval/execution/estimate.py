@@ -83,10 +83,9 @@ class Bound(Frozen):
 
 
 class JudgeEstimate(Frozen):
-    """One judge's work and its cost: calls, tokens, US dollars (without those of `unpriced_calls`;
-    None if the price of none is known), seconds at its limits, and what bounds it.
-    `cacheable_tokens` of the input can come from its prompt cache: `cached_usd` is the cost where
-    all of them do, `usd` where none does."""
+    """One judge's work: calls, tokens, US dollars (without `unpriced_calls`; None: no price is
+    known), seconds at its limits, and what bounds it. `cached_usd` is the cost if all
+    `cacheable_tokens` come from its prompt cache."""
 
     judge: str
     calls: int
@@ -147,12 +146,10 @@ class ClusterUse(Frozen):
 
 
 class Estimate(Frozen):
-    """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them;
-    where it generates and scores apart, those two follow each other. `bounds` are all that could
-    hold it up, the slowest first. `usd` is what judges cost, without `unpriced_calls` (None: the
-    price of no call is known). `warnings` name models that retire soon. `phase_order` is what
-    `cluster.phases` comes to, and `phase_uses` are what each order would take, where a run has a
-    choice."""
+    """A run before it is made. Stages overlap: `wall_s` is the start-up and the slowest of
+    `bounds`, or generating and scoring after each other. `usd` is what judges cost, without
+    `unpriced_calls` (None: no price is known). `warnings` name models that retire soon.
+    `phase_uses` are what each `phase_order` would take."""
 
     units: int
     prompt_tokens: int
@@ -190,9 +187,8 @@ def estimate(
     today: date | None = None,
 ) -> Estimate:
     """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
-    these; on a cluster if it has a `placement`. The candidates of a wave answer side by side, waves
-    one after the other. Judges' prices are those of the table, nodes' those in
-    `node_usd_per_hour`. Raises ConfigError for a price of no group."""
+    these; on a cluster if it has a `placement`. Waves of candidates follow one another. Raises
+    ConfigError for a price of no group in `node_usd_per_hour`."""
     reader = PromptReader(spec)
     sampled = list(sample_units(spec, scan, reader))
     records = [unit.record for unit in sampled]

@@ -109,9 +109,8 @@ def choose_phases(
     seconds: Callable[[], StageSeconds],
 ) -> PhaseChoice:
     """The order of the phases that `cluster.phases` asks for; with `auto`, `apart` where GPUs would
-    otherwise wait for judges. `has_cpu_nodes`: there is something to judge on when the GPU nodes
-    are gone; `is_generated`: earlier sessions generated all units. `seconds` are of what is left to
-    do, and are only asked for where they decide."""
+    otherwise wait for judges. `has_cpu_nodes`: judges need no GPU node; `is_generated`: no unit is
+    left to generate. `seconds`, of what is left, is only called where it decides."""
     if spec.has_responses:
         return PhaseChoice("together", "the responses exist already")
     if not spec.metrics:

@@ -86,12 +86,10 @@ def run_pairwise(
     quiet: bool = False,
     agree: Agree = lambda _: True,
 ) -> PairwiseResult:
-    """Compares the answers of runs (RUN, or RUN:CANDIDATE) pair by pair, by the judge and metrics
-    of a job; `job.limit` is a number of questions. Of more than four candidates it plays Swiss
-    rounds unless it `judges_all`. Where a run of that `run_id` has begun, it goes on.
-
-    Raises what `run` raises, ConfigError for a metric that compares nothing, and DataError if
-    the runs share no question."""
+    """Compares the answers of runs (RUN, or RUN:CANDIDATE) pair by pair, by a job's judge and
+    metrics; `job.limit` counts questions. Of more than four candidates it plays Swiss rounds unless
+    it `judges_all`. A begun run of that `run_id` goes on. Raises what `run` raises, ConfigError for
+    a metric that compares nothing, and DataError if the runs share no question."""
     for name in job.metrics:
         metric = all_metrics().get(name) if isinstance(name, str) else None
         scores_one = isinstance(name, RubricMetric) and not name.compares

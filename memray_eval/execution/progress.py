@@ -41,10 +41,9 @@ class StageCount(Frozen):
 
 
 class RunTelemetry(Frozen):
-    """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as
-    execution/timeline.py makes them; `counts` are those of the affect stage; `caught` records broke
-    a stage. `decided` is there where the run was stopped since its question was. `parameters` are
-    those that models refused, as ParameterBook knows them."""
+    """All that a run's counter was told, for the manifest: `timeline` and `calls` as
+    execution/timeline.py makes them, the affect stage's `counts`, records that broke a stage
+    (`caught`), why it is `decided`, and `parameters` that models refused."""
 
     stages: dict[str, StageCount]
     events: list[str]
@@ -122,10 +121,9 @@ class RunSize(Frozen):
 
 
 class RunOutline(Frozen):
-    """The facts of a run that a display shows and its counter does not know: its name, its size,
-    its stages in order, what each of them is waited for at first, how many verdicts a unit takes,
-    and the money: what the budget allows (None: no limit), and what earlier sessions have spent of
-    it."""
+    """The facts of a run that a display shows and its counter does not know: name, size, stages in
+    order and what each waits for at first, verdicts a unit, and money: the budget (None: no limit),
+    and what earlier sessions spent."""
 
     name: str
     size: RunSize

@@ -76,12 +76,10 @@ class ResumeState:
 
 
 def load_resume_state(folder: RunFolder) -> ResumeState:
-    """Reads what a run left behind, and puts failed units back among those to be done: what has a
-    response keeps it, with the scores that are no errors. A unit is in one place afterwards; a kill
-    in between leaves it in two at worst, never in none.
-
-    Reads the parts' indexes, and of the parts only those that rows are taken out of. Raises
-    DataError for a part that cannot be read."""
+    """Reads what a run left behind, and puts failed units back among those to be done, with their
+    responses and the scores that are no errors. A kill in between leaves a unit in two places at
+    worst, never in none. Reads the parts' indexes, and the parts only that rows are taken out of.
+    Raises DataError for a part that cannot be read."""
     records = _IndexedParts.read(folder, RECORDS)
     chosen, failed = records.index.first_of_each(), records.index.is_failed
     records.rewrite(folder, keep=chosen & ~failed, retry=chosen & failed)

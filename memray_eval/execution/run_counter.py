@@ -25,12 +25,10 @@ SHOWN_CAUGHT = 3
 
 
 class RunCounter:
-    """A run's counter, as stages report to it and its driver reads it (a ProgressSource). Stages
-    also learn through it together what models refuse (a ParameterPort).
-
-    Here it is in the process of the stages; on Ray they have a RemoteCounter with the same methods,
-    which reports without waiting: a lost report costs a number on the display and in the manifest's
-    figures of the run's course, nothing else. `exporter` records it for Prometheus."""
+    """A run's counter, as stages report to it and its driver reads it (a ProgressSource and
+    ParameterPort). On Ray stages have a RemoteCounter, which reports without waiting: a lost report
+    costs a number on the display and in the manifest, nothing else. `exporter` records it for
+    Prometheus."""
 
     def __init__(
         self,

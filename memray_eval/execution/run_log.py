@@ -91,11 +91,9 @@ def _shorten(text: str, most: int) -> str:
 
 
 class RunLogFile:
-    """log.jsonl of a run folder, and the full ones before it: log.1.jsonl, log.2.jsonl.
-
-    On a local disk entries are in the file when `write` returns. Elsewhere they are kept on the
-    local disk and uploaded every UPLOAD_S and at the end. A log that cannot be kept or written (a
-    full disk, a lost lease) ends no run."""
+    """log.jsonl of a run folder, and the full ones before it. On a local disk entries are in the
+    file when `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. A log that
+    cannot be written ends no run."""
 
     def __init__(
         self,

@@ -163,12 +163,9 @@ def run_waves(
     stop: Callable[[str], object],
 ) -> None:
     """Does the work for each group, a thread each: that of a wave side by side, and one wave after
-    the other. `begin(wave, tails)` is called before each wave, and returns its work.
-
-    A wave begins when those before it are over; or earlier, when their engines have begun to end
-    and `has_room(tails, wave)`: its engines then start while the last responses of `tails` are
-    judged. When one group fails, the others are told to stop, and end what is under way; then its
-    error is raised."""
+    the other. `begin(wave, tails)` returns a wave's work. A wave begins when those before it are
+    over, or their engines begin to end and `has_room(tails, wave)`. When one group fails, the
+    others end what is under way; then its error is raised."""
     if [len(wave) for wave in waves] == [1]:
         begin(waves[0], ())(waves[0][0], None)
         return

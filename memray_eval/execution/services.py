@@ -42,9 +42,8 @@ PUTS = 4  # batches of paid calls on their way from one set of judges
 @dataclass(frozen=True)
 class JudgeServices:
     """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
-    actors that answer as these do; None: the run has none. `max_in_flight` calls may be under way
-    from one set of judges to one judge, of which there are `members`. `run` is what the limiter
-    knows this session by, `secret` is that of the cache folder."""
+    actors that answer as these do; None: it has none. `max_in_flight` calls may go from one set of
+    judges to one judge, of which there are `members`. `run` names this session to the limiter."""
 
     limiter: Any
     calls: Any | None
@@ -290,10 +289,9 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """`send` takes up to `most` items and returns an answer for each, in order; what it raises,
-    every item of the batch raises. It may answer the first of them only, at least one: the others
-    are sent again, before those that came later. Up to `at_once` batches are on their way. For one
-    event loop."""
+    """`send` takes up to `most` items and returns an answer for each, in order, or for the first of
+    them only: the others are sent again first. What it raises, every item raises. Up to `at_once`
+    batches are on their way. For one event loop."""
 
     def __init__(
         self,

@@ -22,11 +22,9 @@ STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in fl
 
 
 class Timeline:
-    """A run's rows by stage and calls by kind over time, as its manifest keeps them, in up to
-    `bins` bins. When they are used up, every two become one of twice the width: a run of any length
-    takes the same room, and has between half of its bins and all of them.
-
-    A block's rows are where it ended, calls where they were reported, up to a second later."""
+    """A run's rows by stage and calls by kind over time, for its manifest, in up to `bins` bins:
+    when they are used up, every two become one of twice the width. A block's rows are where it
+    ended, calls where they were reported."""
 
     CALLS = ("sent", "retried", "throttled", "malformed", "cached")
 
@@ -151,11 +149,9 @@ class CallTotals:
         )
 
     def figures(self) -> dict[str, Any]:
-        """The sums of all judges, and under `judges` those of each; {} where no model judged.
-
-        `ok` to `abandoned` are what became of the calls that were `sent`; of `verdicts`, which were
-        asked for and not remembered, `failed` came to nothing, and `tries` says how many of them
-        took so many calls."""
+        """The sums of all judges, and under `judges` those of each; {} where no model judged. `ok`
+        to `abandoned` are what became of the calls `sent`; of `verdicts`, not remembered ones,
+        `failed` came to nothing; `tries` says how many took so many calls."""
         if not self._calls:
             return {}
         by_judge = {judge: _figures(calls) for judge, calls in sorted(self._calls.items())}

@@ -75,10 +75,9 @@ _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class CachedCall(Frozen):
-    """One judge call that was paid. `judgment` is the verdict as JSON, None if the judge
-    refused; `created` is in epoch seconds. The tokens are those of a Usage.
-    `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score
-    says what it cost. `served_model` is the model that answered, "" if its server did not say."""
+    """One judge call that was paid. `judgment` is JSON, None if the judge refused; `created` is in
+    epoch seconds. `paid_for` names the run, unit and metric whose score has the cost of a batch's
+    call. `served_model` is "" if the server did not say."""
 
     key: str
     judge: str
@@ -123,13 +122,9 @@ def call_key(
     layout: str = "",
     version: int = 0,
 ) -> str:
-    """The identity of a judge call, 32 hex digits: another judge, message, schema, parameter or
-    repeat makes another key.
-
-    `schema` is what schema_digest made. `layout` names the prompt's and its version, "" for the one
-    that was the only one. `version` is the rubric's: up to 1 it is not counted, for rubrics had
-    none. Raises TypeError for parameters that are not JSON.
-    """
+    """The identity of a judge call, 32 hex digits. `schema` is what schema_digest made; `layout`
+    the prompt's and its version, "" for the first; `version` is the rubric's, not counted up to 1.
+    Raises TypeError for parameters that are not JSON."""
     content = [
         judge,
         [message.model_dump() for message in messages],
@@ -150,13 +145,10 @@ def _digest(value: dict[str, Any] | list[Any]) -> str:
 
 
 class CallCache:
-    """Judge calls by key, in one SQLite file on a local disk. Many processes and threads may use
-    the file at once.
-
-    Once `put` returns, its calls outlive a kill of this process; a power cut may lose the last
-    ones, never the file. Methods raise ResourceError where the file cannot be used now (a full
-    disk, locked for more than `busy_s`), ConfigError where it is damaged. Build it in the process
-    that uses it."""
+    """Judge calls by key, in one SQLite file on a local disk, for many processes and threads. Once
+    `put` returns, its calls outlive a kill; a power cut may lose the last ones. Methods raise
+    ResourceError if the file cannot be used now (a full disk, locked for `busy_s`), ConfigError if
+    it is damaged. Build it in the process that uses it."""
 
     def __init__(
         self, path: Path | str, busy_s: float = BUSY_S, *, is_scratch: bool = False

@@ -77,9 +77,9 @@ MEMBER_FAILURES = 3  # calls in a row that a pool's member fails before it rests
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of the session `run` of the run `run_id`; `say` takes lines for a person; calls that
-    wait when `is_stopping` are not made; `watch` gives a judge's observer; `secret` makes the
-    nonces of prompts; by `parameters` they learn together what models refuse."""
+    `members` of the session `run` of the run `run_id`; `say` takes lines for a person; `watch`
+    gives a judge's observer; `secret` makes the nonces of prompts; by `parameters` they learn what
+    models refuse."""
 
     limiter: LimiterPort
     member: str

@@ -60,14 +60,12 @@ class PriceBand(Frozen):
 
 
 class ModelEntry(PriceBand):
-    """One model of a provider: its prices with their date, and in `bands` those of longer prompts
-    and other days; the limits of a beginner's account, the parameters it is asked with (null: not
-    sent), and its family ("": by its name). One that `thinks` first has a larger output limit.
-
-    From the day `retires` on its `successor`, PROVIDER/MODEL, judges in its place; what is no
-    `judge` is here for that day alone. A prompt's start is cached from `cache_floor_tokens` on;
-    with `cache_marks` only up to a mark, and writing it is billed. `batch_factor` is the share of
-    the prices that batches are billed. None: not known."""
+    """One model of a provider: prices with their date (`bands`: of longer prompts and other days),
+    limits of a beginner's account, parameters (null: not sent), and family ("": by its name). One
+    that `thinks` has a larger output limit. From the day `retires` on its `successor`,
+    PROVIDER/MODEL, judges instead; what is no `judge` is here for that alone. A prompt's start is
+    cached from `cache_floor_tokens` on, with `cache_marks` only up to a mark; `batch_factor` is the
+    share of the prices that batches are billed. None: not known."""
 
     bands: tuple[PriceBand, ...] = ()
     price_date: str = "unknown"

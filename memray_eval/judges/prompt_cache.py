@@ -59,10 +59,9 @@ class PromptCache:
 
 
 class SharedStart(NamedTuple):
-    """The start of a call's first user turn that other calls begin with too, for the provider's
-    cache: the turn's text in `blocks`, the first `shared` of them common, and the `key` of what is
-    common. `is_marked`: the request is to mark it, for an hour instead of five minutes with
-    `lasts_1h`."""
+    """The start of a call's first user turn that other calls share, for the provider's cache: the
+    turn's `blocks`, the first `shared` of them common, and their `key`. `is_marked`: the request is
+    to mark it, for an hour instead of five minutes with `lasts_1h`."""
 
     blocks: tuple[str, ...]
     shared: int
@@ -92,11 +91,9 @@ class QueuedStart(NamedTuple):
 
 
 class StartQueue:
-    """Lets the first call with a start go ahead, and those with the same one follow at its answer:
-    sent at once, each would pay for the whole start.
-
-    Where a call ends without an answer, whatever the reason, the next one goes ahead. A start that
-    was last used `lasts_s` ago is no longer kept. For one event loop."""
+    """Lets the first call with a start go ahead, and those with the same one follow when it ends:
+    sent at once, each would pay for the whole start. A start last used `lasts_s` ago is forgotten.
+    For one event loop."""
 
     def __init__(
         self, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.monotonic

@@ -50,12 +50,10 @@ class Rubric(Frozen):
 
 class JudgeAssignment(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
-    `others`; by which rubric, if the metric has several; and what stands in if no judge gives a
-    verdict. Nobody scores it if it `needs_judge`. `successions` tell of judges in the place of
-    models that are off; `heirs` are who is asked, by judge, if it answers that it is no more.
-    Metrics that ask the same, and share a judgment, share the call of the first of them,
-    `shares_call_of`. So many yes/no `questions` are put to a judge whose first token counts; 0: it
-    judges."""
+    `others`; by which rubric; and what stands in without a verdict. Nobody scores it if it
+    `needs_judge`. `successions` tell of models that are off; `heirs` are asked if a judge answers
+    that it is no more. A metric may share the call of another, `shares_call_of`. So many yes/no
+    `questions` are put to a judge whose first token counts; 0: it judges."""
 
     metric: str
     judge: str
@@ -114,11 +112,10 @@ def assign_judges(
     today: date | None = None,
     kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, JudgeAssignment]:
-    """The choice for every judged metric, and under "metric/task" for every task that has a judge
-    or a rubric of its own; `tasks` are the suite's, where it names them. Models that are off
-    `today` have their successors; a resumed run has `kept` its judges, by the same keys. Raises
-    ConfigError for an unknown provider, metric, task or rubric, a missing key, a rubric's file that
-    cannot be read."""
+    """The choice for every judged metric, and under "metric/task" for every task with its own judge
+    or rubric. Models that are off `today` have their successors; a resumed run has `kept` its
+    judges. Raises ConfigError for an unknown provider, metric, task or rubric, a missing key, a
+    file that cannot be read."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
     judging, wanted = request.judging, request.judge
     if not isinstance(wanted, dict):

@@ -34,12 +34,9 @@ class Segment(NamedTuple):
 
 
 class SegmentLog:
-    """Judge calls as many whole objects in a folder, local or a cloud URL. Any number of processes
-    may append, load and merge at once: a segment is deleted only when another one that was written
-    before holds all its calls.
-
-    `n_unreadable` counts the segments that the last load had to skip.
-    """
+    """Judge calls as many whole objects in a folder, local or a cloud URL, for any number of
+    processes: a segment is deleted only when another one holds all its calls. `n_unreadable` counts
+    those that the last load skipped."""
 
     def __init__(self, folder: str) -> None:
         """Raises ConfigError for a scheme that pyarrow does not know. Nothing is made before the
@@ -88,10 +85,9 @@ class SegmentLog:
         return merged
 
     def load(self) -> Iterator[Segment]:
-        """The segments, earlier ones first. Skips one that cannot be read, and counts it; where one
-        has gone since the folder was listed, because another process merged it, lists again.
-        Raises ConfigError if the folder cannot be listed; one that is not there holds nothing.
-        """
+        """The segments, earlier ones first, without unreadable ones, which it counts. Lists again
+        if another process merged one meanwhile. Raises ConfigError if the folder cannot be listed;
+        one that does not exist holds nothing."""
         self.n_unreadable = 0
         seen = set[str]()
         with ThreadPoolExecutor(READERS) as readers:

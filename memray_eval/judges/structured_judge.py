@@ -154,12 +154,9 @@ class Spent:
 @dataclass(eq=False)
 class JudgeCall:
     """One verdict that is asked for, with the start of its prompt for the provider's cache (None:
-    it goes without); `remembered_by` are the messages without a secret nonce, `version` is the
-    rubric's. `route` is the
-    account that is asked, one of several in a pool, and `failed_at` those that have failed.
-
-    Drivers: `run` asks at once, in a pool at the account that it chooses. A batch takes `key`,
-    `tokens` and `request()`, and has `StructuredJudge.read_batched` read what comes back."""
+    without). `remembered_by` are the messages without a secret nonce; `route` is the account of a
+    pool that is asked, `failed_at` those that have failed. `run` asks at once; a batch takes `key`,
+    `tokens` and `request()`, and `StructuredJudge.read_batched` reads its answer."""
 
     judge: StructuredJudge
     judgment: type[BaseModel]

@@ -59,14 +59,10 @@ HEAD = 8000  # bytes of a reply that is no event stream
 
 
 class OpenAIGenerator:
-    """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that
-    the time to the first token is known, unless the candidate says that its server does not. A
-    server that answers as a whole if a stream was asked for is understood; one that refuses to
-    stream is asked without from then on. Build it on the event loop that will use it.
-
-    A parameter that the server refuses is left out from then on, in all workers that share `port`.
-    The SDK tries again if a call cannot be opened; a stream that breaks or is odd is asked for
-    again here. Whatever becomes of a call is a Response."""
+    """Asks one candidate's server, at most `max_in_flight` calls at a time, on one event loop.
+    Replies stream, for the time to the first token, unless the candidate or the server refuses. A
+    refused parameter is left out from then on, in all workers that share `port`. A stream that
+    breaks or is odd is asked for again. Whatever becomes of a call is a Response."""
 
     def __init__(
         self, candidate: Candidate, config: ServerConfig, port: ParameterPort | None = None

@@ -23,11 +23,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A throttled call waits as long as the provider says (else as a failure would) and is no try;
-    a failed one waits a random share of a doubling delay, up to `tries` tries; to ask another
-    member of a pool is no further try. No call waits past
-    `ceiling_s` of wall clock in all; where a provider says to wait for longer than that, the
-    admission decides when the next try goes."""
+    """A throttled call waits as long as the provider says and is no try; a failed one waits a
+    random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall
+    clock in all; where a provider asks for more, the admission decides when the next try goes."""
 
     tries: int = 5
     first_delay_s: float = 0.5

@@ -56,13 +56,10 @@ def export_benchmark(
     path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details
 ) -> None:
     """Writes seed 004's benchmark file: a list with one object a candidate, its answers under
-    `tests`.
-
-    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to
-    one decimal as in the seed; `details` explains it, and `quality_is_estimate` marks an offline
-    estimate. What was not measured, or failed, is null. `prompt_name` is the task, as in the seed;
-    `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows are buffered on disk
-    until their candidate is written."""
+    `tests`. `quality_score` is the headline metric's on 0-100, to one decimal, and
+    `quality_is_estimate` marks an offline estimate. What was not measured is null. `prompt_name` is
+    the task; `prompt_id`, which the seed lacks, tells its prompts apart. Rows are buffered on
+    disk."""
     scale = next(
         (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
         (0.0, 1.0),

@@ -83,10 +83,9 @@ def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = 
 
 def write_csv(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
     """Writes the table as CSV in UTF-8. An empty cell is null; an empty text is quoted. A text that
-    a spreadsheet would take for a formula (it begins with = + - @, their full-width forms, a tab or
-    an end of line) is prefixed with an apostrophe, and so is one that begins with an apostrophe, so
-    that removing the first apostrophe restores the text. Control characters are written as \\uXXXX,
-    so that a terminal that shows the file obeys none. Numbers are written unchanged."""
+    a spreadsheet would take for a formula (= + - @, their full-width forms, a tab or an end of
+    line), or that begins with an apostrophe, is prefixed with an apostrophe. Control characters are
+    written as \\uXXXX."""
     with (
         write_atomically(path) as stream,
         pacsv.CSVWriter(stream, _schema_with(adjusted)) as writer,

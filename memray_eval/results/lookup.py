@@ -67,12 +67,9 @@ LOST_AFTER_S = 2 * BEATS * BEAT_S  # twice what a holder's successor waits
 
 
 class HolderWatch:
-    """Watches one run folder: on a local disk the file lock of its process, in the cloud the lease
-    that a process keeps rewriting.
-
-    A local lock is tried as a shared one, which is given back at once: a process that holds it is
-    not disturbed. Of a lease only a change counts, as no clocks are compared, so a run in the cloud
-    counts as held until its lease has stood still for LOST_AFTER_S."""
+    """Watches if a process holds one run folder: on a local disk by its file lock, tried as a
+    shared one for a moment; in the cloud by its lease, which is lost when it has not changed for
+    LOST_AFTER_S."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock

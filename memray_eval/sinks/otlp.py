@@ -63,10 +63,9 @@ class Event(NamedTuple):
 
 
 class SentJournal:
-    """The ids of the events that the receiver at `place` has taken, in 8 bytes each.
-
-    An id joins once the receiver has answered: a kill between the two sends it again, under the
-    same id. Another place has a journal of its own. Raises DataError if one cannot be read."""
+    """The ids of the events that the receiver at `place` has taken, in 8 bytes each. An id joins
+    once the receiver has answered: a kill between the two sends it again, under the same id. Raises
+    DataError if one cannot be read."""
 
     def __init__(self, folder: RunFolder, kind: str, place: str) -> None:
         self._folder = folder

@@ -45,10 +45,9 @@ class OtlpAddress:
 
 
 def find_address(endpoint: str | None, environ: Mapping[str, str]) -> OtlpAddress:
-    """The address of the sink's `endpoint`, or of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, which is taken
-    as it is, or of OTEL_EXPORTER_OTLP_ENDPOINT; to the others /v1/logs is added. Raises ConfigError
-    for what is no HTTP address, for headers that are no KEY=VALUE, and for another protocol than
-    http/protobuf."""
+    """The address of the sink's `endpoint`, or of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, or of
+    OTEL_EXPORTER_OTLP_ENDPOINT; all but the second get /v1/logs. Raises ConfigError for what is no
+    HTTP address, headers that are no KEY=VALUE, and a protocol other than http/protobuf."""
 
     def setting(name: str) -> str | None:
         """OTEL_EXPORTER_OTLP_LOGS_<name>, else OTEL_EXPORTER_OTLP_<name>."""

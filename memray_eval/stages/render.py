@@ -32,10 +32,9 @@ def render(
     template: Mapping[str, Any] = MappingProxyType({}),
 ) -> Rendered:
     """Renders the prompt in at most `room` tokens (None: no limit), cutting the middle out of its
-    longest message (as LongBench), or whole sessions if the prompt shows a conversation. A prompt
-    that may not be cut, or whose other messages take the room, comes back whole: the engine refuses
-    it. A model without a chat template gets plain text. `template` are arguments of the chat
-    template, such as enable_thinking."""
+    longest message (as LongBench), or whole sessions of a conversation. A prompt that cannot be cut
+    comes back whole: the engine refuses it. A model without a chat template gets plain text.
+    `template` are the chat template's arguments."""
     is_chat = prompt.is_chat and tokenizer.has_chat
     if prompt.passages and prompt.is_cut and room is not None:
         return _render_conversation(prompt, tokenizer, room, is_chat, template)

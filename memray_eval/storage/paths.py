@@ -55,10 +55,8 @@ _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|Bucket '.*' not found|bucket does not e
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
     """Returns the file system of a path or URL, and the path within it. A cloud URL is probed once
-    per process, so that problems with it are reported before any work.
-
-    Raises ConfigError for a scheme that pyarrow does not know, a URL that holds keys, and a cloud
-    that denies access; ResourceError for a cloud that does not answer."""
+    per process. Raises ConfigError for a scheme that pyarrow does not know, a URL that holds keys,
+    and a cloud that denies access; ResourceError for one that does not answer."""
     path = path.removeprefix(JOB_FILE)
     if "://" not in path:
         return fs.LocalFileSystem(), os.path.abspath(path)
@@ -139,11 +137,9 @@ def is_object_store(filesystem: fs.FileSystem) -> bool:
 
 @contextmanager
 def translate_cloud_errors(path: str) -> Iterator[None]:
-    """Translates a cloud's errors inside the block to one message each. Local errors and missing
-    files pass unchanged.
-
-    Raises ConfigError if access is denied or the bucket is missing, ResourceError if the cloud
-    cannot be reached."""
+    """Translates a cloud's errors inside the block to one message each; others pass. Raises
+    ConfigError if access is denied or the bucket is missing, ResourceError if the cloud cannot be
+    reached."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError):

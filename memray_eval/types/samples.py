@@ -71,11 +71,10 @@ class SimulatedUser(Frozen):
 
 
 class Sample(Frozen):
-    """One question to the model under test, with all that a metric may need to judge its answer.
-    `memory` maps a key to a fact about the user: `required_keys` must be used, `forbidden_keys`
-    must not, `neutral_keys` may. `traits` are Big Five scores in 0-1;
-    `emotion` is a distribution summing to 1. A session has `turns`, the user's messages in order,
-    or a `user`; its `query` is the first of them, and is filled in."""
+    """One question to the model under test, with all that a metric may need to judge its answer. Of
+    `memory`, facts about the user, `required_keys` must be used, `forbidden_keys` must not,
+    `neutral_keys` may. `traits` are Big Five scores in 0-1; `emotion` sums to 1. A session has
+    `turns`, the user's messages in order, or a `user`; its `query` is the first of them."""
 
     id: Name
     suite: str = ""

@@ -54,13 +54,11 @@ def is_estimate(judge: str) -> bool:
 
 class Score(Frozen):
     """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a
-    failure is never a zero.
-
-    `parts` are the counts that aggregates sum (tp, fp, claims, ...); `judgment` is the whole
-    verdict as JSON; `judge` names who gave it and `served_model` the model by its server's name, of
-    a jury all of them, None if one is not named. `calls` counts the answered, and so paid, judge
-    calls: jurors, repeats and retries; None in older records. `saved_usd` is what the provider's
-    prompt cache took off `cost_usd`; a `cached` verdict cost nothing."""
+    failure is never a zero. `parts` are the counts that aggregates sum (tp, fp, claims, ...);
+    `judgment` is the whole verdict as JSON; `judge` names who gave it, `served_model` the model by
+    its server's name. `calls` counts paid judge calls: jurors, repeats and retries; None in older
+    records. `saved_usd` is what the provider's prompt cache took off `cost_usd`; a `cached` verdict
+    cost nothing."""
 
     metric: str
     status: Status

@@ -23,10 +23,9 @@ Question: TypeAlias = tuple[str, str]  # sample id and task
 @dataclass
 class PairVerdicts:
     """All pairs of one metric, as columns: the numbers of question, cluster and candidates (`i` <
-    `j`), the verdicts with i's answer first and with j's first (1 if the first answer is preferred,
-    NaN: none), and the answers' lengths in characters. `statuses` counts verdicts by their end,
-    `unanswered` questions without an answer by candidate and kind, `n_unanswered` the pairs that
-    these left out."""
+    `j`), the verdicts with i's answer first and with j's first (1: the first is preferred, NaN:
+    none), and the answers' characters. `unanswered` counts by candidate and kind, `n_unanswered`
+    are the pairs that these left out."""
 
     metric: str
     question: Numbers

@@ -75,11 +75,9 @@ class Order(NamedTuple):
 
 
 def order_score(n_events: int, listed: Sequence[int]) -> Order:
-    """Compares the events that a response lists, in its order, with those of the reference, which
-    are numbered 1 to n. 0 stands for something listed that is none of them.
-
-    Both lists rank the events of either; what a list lacks ties behind its last. Where all tie, as
-    for a response that lists nothing, tau-b is not defined: 0.0 here, NaN in the code."""
+    """Compares the events that a response lists with those of the reference, numbered 1 to n (0:
+    none of them). Both lists rank the events of either; what a list lacks ties behind its last.
+    Where all tie tau-b is not defined: 0.0 here, NaN in the code."""
     order: list[int] = []
     others = n_events
     for event in listed:

@@ -30,11 +30,9 @@ TRIES = 12  # drafts of a sample where they do not
 def samples(
     plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
 ) -> Iterator[Sample]:
-    """The samples of a plan: by task, language, length, depth and number.
-
-    `on_group` is told each task, language and length before its first sample, and whether its
-    tokens are counted by parts. Raises ConfigError at once if a task does not fit a length, naming
-    the smallest that it fits."""
+    """The samples of a plan: by task, language, length, depth and number. `on_group` hears of each
+    group before its first sample, and if its tokens are counted by parts. Raises ConfigError at
+    once if a task does not fit a length, naming the smallest that it fits."""
     check_fit(plan, resources)
     return _samples(plan, resources, on_group)
 

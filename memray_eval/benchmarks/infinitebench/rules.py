@@ -102,11 +102,8 @@ def math_find(prediction: str, label: Label) -> float:
 
 def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
     """The number of running values that are right before the first wrong one, as a share of the
-    label's.
-
-    All runs of digits are values, so a text before them, or the starting value, costs everything.
-    The original drops the first number (`skip_first`) where its model is called "gpt4", which its
-    prompt makes print the starting value."""
+    label's. All runs of digits are values. The original drops the first (`skip_first`) for a model
+    called "gpt4"."""
     first = _first(label)
     # a loader may nest the list in another
     values = label if isinstance(first, str | int | float) else first

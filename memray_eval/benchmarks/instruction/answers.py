@@ -121,10 +121,9 @@ def offered_options(prompt: str) -> dict[str, str]:
 
 def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option that a response settles on: the last that it says is its answer ("the answer is
-    B", "I choose B", "B is the safest", \\boxed{B}), else the one that it opens with, else the only
-    one that it marks ("(B)", "**B**", "option B"), else the one whose own words it is. None where
-    it settles on none or on several. The letter may be one that was not offered (up to H). Of two
-    words, the first that is said."""
+    B", "I choose B", \\boxed{B}), else the one that it opens with, else the only one that it marks
+    ("(B)", "**B**", "option B"), else the one whose words it is. None if it settles on none or
+    several. The letter may be one that was not offered (up to H)."""
     if not options:
         return None
     if not set(options) <= set(_LETTERS):
@@ -316,11 +315,10 @@ class Match(NamedTuple):
 
 
 def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
-    """The response beside the best of the answers. Where the prompt offers options and an answer is
-    one of them (its letter, "B) right", or its text), the option that the response chooses is
-    compared: both figures are 1 or 0. JSON is exact where it is equal as data. Else exact is
-    equality of words and values (text_processing/values.py), and F1 is LongBench's over these (of
-    Chinese words where the answer is Chinese). Empty answers count nowhere."""
+    """The response beside the best of the answers. If an answer is an offered option (its letter,
+    "B) right", or its text), the chosen option is compared: 1 or 0. JSON is exact if it is equal as
+    data; else exact is equality of words and values (text_processing/values.py), and F1 is
+    LongBench's over these. Empty answers count nowhere."""
     return _compare(prompt, response, tuple(answers))
 
 

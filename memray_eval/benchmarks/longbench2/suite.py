@@ -108,9 +108,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 def templated(suite: Suite, path: str) -> Suite:
     """With the benchmark's 0shot.txt and 0shot_cot.txt for the variants `default` and `cot`: a
-    folder with them, or one file. There is no second question that reads the choice off the
-    thoughts, so 0shot_cot.txt should ask for "The correct answer is (X)". Raises ConfigError naming
-    the file."""
+    folder with them, or one file. As no second question reads the choice off the thoughts,
+    0shot_cot.txt should ask for "The correct answer is (X)". Raises ConfigError naming the file."""
     if is_file(path):
         files = {"cot" if path.endswith(_FILES["cot"]) else "default": path}
     else:

@@ -24,16 +24,14 @@ def is_own_record(raw: Row) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The `adapt` of a published benchmark's suite: a row of our own format as it is, a record of
-    the benchmark as the fields of a Sample.
+    """The `adapt` of a published benchmark's suite: a row of our own format as it is, a `kind` of
+    record as the fields of a Sample. All raise ValueError that says what is wrong.
 
-    `kind` is what the records are called, `fields` are those that each of them has, with their
-    types (None: any). `read` makes a Sample's fields of a record in the file at a path; what a
-    record has besides `fields` and `used` is kept beside them, a response to judge perhaps.
-    `aliases` are fields that a record's response made a query of (`undo_alias`). `is_published`
-    tells a record from a row of ours; a row that is neither `lacks` something. `tasks` are those
-    that a row of ours may name, `check_own` is what else must hold of it. All raise ValueError that
-    says what is wrong."""
+    `fields` are those of each record, with their types (None: any); what a record has besides
+    `fields` and `used` is kept. `aliases` are fields that a record's response made a query of
+    (`undo_alias`). `is_published` tells a record from a row of ours; a row that is neither `lacks`
+    something. `tasks` are those that a row of ours may name, `check_own` is what else must hold of
+    it."""
 
     kind: str
     read: Callable[[Row, str], Row]

@@ -57,9 +57,8 @@ def resolve(
     today: date | None = None,
 ) -> RunSpec:
     """The run that a config describes, as it is to be made `today`; with `generate_only` it has no
-    metrics. A resumed run has `kept` these judges, by metric. Raises ConfigError
-    for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
-    that is missing."""
+    metrics. A resumed run has `kept` its judges, by metric. Raises ConfigError for what there is
+    not, and for a missing key."""
     _check_affect_values(config)
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})

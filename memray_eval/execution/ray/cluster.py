@@ -75,11 +75,9 @@ def is_ray_error(error: BaseException) -> bool:
 
 @contextmanager
 def connected(config: ClusterConfig) -> Iterator[Capacity]:
-    """A cluster for the time of a run. Uses a Ray that this process has already started, and then
-    leaves it up.
-
-    Without an address a new local Ray starts: a bare ray.init could join somebody else's. Raises
-    ResourceError when the address does not answer, ConfigError when it is none."""
+    """A cluster for the time of a run. Uses a Ray that this process has already started, and leaves
+    it up; without an address a new local Ray starts. Raises ResourceError when the address does not
+    answer, ConfigError when it is none."""
     if ray.is_initialized():
         yield cluster_capacity("the running Ray")
         return
@@ -242,11 +240,9 @@ def subtract_holdings(
     own_job: str,
 ) -> tuple[dict[str, dict[str, float]], tuple[Holding, ...]]:
     """The resources of each node left for this job, by the node's id, and what others hold. `nodes`
-    have all resources of each node, `free` those that Ray calls free there, `jobs` the names of
-    jobs that have not ended.
-
-    What is neither free nor with an actor or a placement group is with tasks: of the other jobs,
-    where there are any, else of this one, which an earlier run in this process has left to end."""
+    have all resources of each node, `free` those that Ray calls free, `jobs` the names of jobs that
+    have not ended. What is neither free nor with an actor or a group is with tasks of other jobs
+    or, without those, of an earlier run in this process."""
     left = {node_id: dict(has) for node_id, has in nodes.items()}
     busy = {
         (node_id, name): has.get(name, 0.0) - free.get(node_id, {}).get(name, 0.0)
@@ -339,11 +335,9 @@ def wait_for_nodes(
     wait_s: float,
     say: Callable[[str], None],
 ) -> Capacity:
-    """The cluster's capacity once the pools have room on it, for which it waits as long as
-    `wait_s`. `reservation` then holds a placement group for each of `engines`, which are to take
-    them over; those of other pools are given back.
-
-    Raises ResourceError when there is no room even then."""
+    """The cluster's capacity once the pools have room on it, for which it waits up to `wait_s`.
+    `reservation` then holds a placement group for each of `engines`. Raises ResourceError when
+    there is no room even then."""
     others = [_group_of_pool(pool) for pool in pools if pool.name != ENGINES]
     has_said = False
 
@@ -378,11 +372,9 @@ def _group_of_pool(pool: Pool) -> GroupSpec:
 
 
 def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
-    """A selector of Ray's labels that keeps work off nodes with GPUs. None if the others have no
-    room for all of `pools` that need none, or where GPUs are neither there nor asked for.
-
-    Nodes that come later are told by the label of their GPUs' type, as Ray sets it; those that are
-    there without one, as where Ray does not know the GPUs, by their ids."""
+    """A selector of Ray's labels that keeps work off nodes with GPUs: by the label of their type
+    or, without one, their ids. None if the other nodes have no room for all of `pools` that need
+    none, or there are no GPUs."""
     living = [node for node in ray.nodes() if node["Alive"]]
     with_gpus = [node for node in living if node["Resources"].get("GPU")]
     without = [node for node in living if node not in with_gpus and node["Resources"].get("CPU")]

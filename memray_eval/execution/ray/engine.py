@@ -62,20 +62,14 @@ def add_engines(
     label_selector: Mapping[str, str] | None = None,
     sessions: SessionSpec | None = None,
 ) -> Dataset:
-    """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA in
-    execution/prompt_stage.py), in so many `blocks`, have ANSWER in their place, null where there
-    are no tokens; or sessions become records. Its engines are in the groups of `placement`:
-    `at_first` of them, where `config.replicas` is a range (None: the least).
+    """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA), in so
+    many `blocks`, have ANSWER in their place, null where there are no tokens, with
+    `__inference_error__` where the engine refuses; or sessions become records. Engines are in the
+    groups of `placement`: `at_first` of them, where `config.replicas` is a range (None: the least).
 
     Ray Data's own actors are clients (EngineClient), kept off the nodes that `label_selector`
-    excludes: an actor whose node is lost waits for another of the kind, and Ray Data would leave it
-    the rows that it has, and ask a restarted one for them without end. A machine's own Ray has one
-    node, which does not grow.
-
-    A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings
-    go to the counter of the run's `context`, and an actor that was lost and is restarted takes
-    the responses in the run's folder.
-    """
+    excludes: Ray Data would leave rows to an actor whose node is lost, without end. An actor that
+    was restarted takes the responses in the run's folder."""
     least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
     most = most_of(config.replicas) if is_on_cluster else at_first
     grows = f", up to {most} as the cluster grows" if most > at_first else ""
@@ -141,13 +135,10 @@ def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str
 
 
 class EngineActor:
-    """One vLLM engine behind Ray Data LLM's stage for it, as an actor that clients ask: its own,
-    and those whose engine is lost.
-
-    `make_stage` makes the stage's class here in the actor: vLLM takes 15 s of processor time to
-    import, which the driver need not spend before it can start an actor that spends them again. At
-    most `at_once` engines of its node load their model at a time (None: all). One that cannot start
-    says why when it is asked: Ray prints the traceback of what a constructor raises."""
+    """One vLLM engine behind Ray Data LLM's stage for it, as an actor that clients ask.
+    `make_stage` makes the stage's class in the actor: vLLM takes 15 s to import. At most `at_once`
+    engines of its node load their model at a time (None: all). One that cannot start says why when
+    it is asked."""
 
     def __init__(
         self,

@@ -45,15 +45,11 @@ logger = logging.getLogger(__name__)
 
 
 class EngineClient:
-    """Has one engine answer rows and, while that one is not up, any other of the pipeline: what was
-    asked of an engine that died is asked again, until it is clear that a row kills them all
-    (lost_rows.py).
-
-    Ray starts a dead engine anew where there is room for it. One that fails to start for good is
-    done without as long as `least` others are up, else GenerationError says why. `add_stored` gives
-    rows the responses that the run's folder has, where Ray started this actor anew. With
-    `sessions` it asks whole ones: their turns go to the engine that holds their prefix, and to
-    another, the same for all of a session, while that one is not up."""
+    """Has one engine answer rows and, while that one is not up, any other of the pipeline, until it
+    is clear that a row kills them all (lost_rows.py). An engine that fails to start for good is
+    done without if `least` others are up, else GenerationError says why. `add_stored` gives rows
+    the responses of the run's folder, if Ray restarted this actor. With `sessions` it asks whole
+    ones, each at one engine."""
 
     def __init__(
         self,

@@ -40,11 +40,9 @@ class EngineReserved(Exception):
 
 
 class PersistentAsker:
-    """Has engines of a model answer rows, some of which engines may die of.
-
-    Only an engine that answers nothing else says something of the rows that it dies of, so what one
-    row does is never held against another. Raises GenerationError if engines die of whatever
-    they are asked."""
+    """Has engines answer rows, some of which engines may die of. Only an engine that answers
+    nothing else says something of the rows that it dies of. Raises GenerationError if engines die
+    of whatever they are asked."""
 
     def __init__(self, ask: AskEngine, model: str) -> None:
         self._ask, self._model = ask, model
@@ -97,11 +95,8 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
 
 
 class Turns:
-    """Whose turn it is at an engine: many callers beside each other, or one alone. For the methods
-    of one actor, on one event loop.
-
-    Who comes beside others does not wait for one that is alone, but is turned away: it would be
-    lost with an engine that it has not asked anything."""
+    """Whose turn it is at an engine: many callers beside each other, or one alone. Who comes beside
+    others is turned away while one is alone. For the methods of one actor, on one event loop."""
 
     def __init__(self) -> None:
         self._n_beside, self._changed = 0, asyncio.Condition()

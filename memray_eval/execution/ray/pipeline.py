@@ -85,11 +85,10 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSetup:
-    """A run's plan with what was started for it, as its pipelines take it. `engine` is that of the
-    pipeline's model, `services` are those of the run's judges, None if no model judges.
-    `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere.
-    `engines_at_first` begin where the config has a range (None: the least), and `judge_actors` grow
-    to `most_judge_actors`."""
+    """A run's plan with what was started for it. `engine` is that of the pipeline's model,
+    `services` those of its judges. `label_selector` keeps work off nodes with GPUs (None:
+    anywhere). `engines_at_first` begin where the config has a range, and `judge_actors` grow to
+    `most_judge_actors`."""
 
     plan: RunPlan
     context: StageContext
@@ -134,12 +133,9 @@ def run_pipeline(
     candidates: tuple[Candidate, ...],
     on_engine_end: Callable[[], None] | None = None,
 ) -> int:
-    """Runs all samples through all stages for candidates that share an engine; without metrics it
-    only generates. Returns how many units were written. `on_engine_end`, where another model waits
-    for the engines' nodes, is called when the first of them has ended.
-
-    Raises EvalError when a stage could not be started at all; a row that fails is a row.
-    """
+    """Runs all samples through all stages for candidates that share an engine; returns how many
+    units were written. `on_engine_end` is called when its first engine has ended. Raises EvalError
+    when a stage could not be started; a row that fails is a row."""
     logger.info("a pipeline begins: %s", ", ".join(candidate.name for candidate in candidates))
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
@@ -268,10 +264,9 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
-    """The options of a stage of tasks: a few at a time (each is a process to start), with other
-    CPUs than an actor stage has, or Ray Data would run it inside the actor, on the event loop that
-    judges or asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they
-    are not the shards."""
+    """The options of a stage of tasks: a few at a time, with other CPUs than an actor stage has, or
+    Ray Data would run it on that actor's event loop. `inputs` is how many blocks come in, if not
+    the shards."""
     taken = {
         setup.plan.spec.judging.cpus,
         setup.plan.spec.embedding.cpus,

@@ -122,11 +122,8 @@ class _Engine(NamedTuple):
 
 
 class EnginePlacement:
-    """The placement groups of one pipeline's engines, an engine each. A group is removed when its
-    engine has ended, for want of more to answer, and all are at the block's end.
-
-    `on_end`, where another model waits for the nodes, is called in a thread when a group was
-    removed before the block's end."""
+    """The placement groups of one pipeline's engines, removed when their engine has ended, and all
+    at the block's end. `on_end` is called in a thread when a group was removed before that."""
 
     def __init__(
         self,
@@ -291,10 +288,9 @@ def _waits_since_before(began: float) -> bool:
 
 
 def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
-    """The placement group of one engine: a bundle for each worker (tensor x pipeline
-    parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
-    one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
-    may lie on several."""
+    """The placement group of one engine: a bundle for each worker (tensor x pipeline parallel), or
+    one for all where vLLM starts them as processes of the actor. Workers of one stage lie on one
+    node, the stages of a pipeline may on several."""
     workers = config.tensor_parallel * config.pipeline_parallel
     bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
     bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]

@@ -25,10 +25,9 @@ PAGE, MOST_PAGES = 100, 50  # of a list
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """Progress of a batch. `state` is the provider's own word, `done` of `total` calls are through
-    (None: it does not say). An `end` of "failed" means that no call was made, for `reason`;
-    `is_full` that the account has too much in its queue, so that it may be sent again later, and
-    `is_refused` that its model takes no batches. `files` are where results lie."""
+    """Progress of a batch: the provider's own `state`, `done` of `total` calls (None: unknown). An
+    `end` of "failed" means that no call was made, for `reason`: `is_full`, its queue is, so that it
+    may be sent again; `is_refused`, its model takes no batches. `files` are where results lie."""
 
     state: str
     done: int | None = None

@@ -129,9 +129,9 @@ class BatchRunner:
 
     async def run(self, fill: Callable[[], Awaitable[None]] | None) -> None:
         """Fetches what earlier sessions left under way; then `fill` notes the calls that are
-        missing, they are sent, waited for and kept, as often as it takes. Without `fill`, only the
-        first. Raises BatchesUnderWay where the session is to end with that, JudgeStalled where a
-        provider can be asked no more, BudgetSpent at the end of the money."""
+        missing, they are sent, waited for and kept, as often as it takes. Raises BatchesUnderWay if
+        the session is to end with that, JudgeStalled if a provider can be asked no more,
+        BudgetSpent."""
         try:
             await self._attach()
             for _ in range(MOST_PASSES):
@@ -360,10 +360,9 @@ class BatchRunner:
         send: Callable[[], Awaitable[str]],
         search: Callable[[], Awaitable[str]],
     ) -> str | None:
-        """Sends, and returns the id. If no answer came, the provider is searched before it is sent
-        again. None: not now (the provider is busy, the run is stopping), or never (the judge is
-        asked live). Raises JudgeStalled if the provider stays out of reach: what it has is not
-        known, so its calls may not be made in another way."""
+        """Sends, and returns the id; the provider is searched for it if no answer came. None: not
+        now (busy, stopping), or never (the judge is asked live). Raises JudgeStalled if the
+        provider stays out of reach: its calls may not be made in another way."""
         for attempt in range(self._options.tries):
             try:
                 return await send()

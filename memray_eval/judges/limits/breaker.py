@@ -46,9 +46,8 @@ class _Outage:
 
 class Breaker:
     """Every call that `admit` let go ends in exactly one of `record_success`, `record_failure` and
-    `record_abandoned`.
-    What `admit` itself raises was no call: it is not reported. `say` gets a line when the breaker
-    opens and when it closes; `others` says who is asked meanwhile. For one event loop."""
+    `record_abandoned`; what `admit` raises was no call. `say` gets a line when the breaker opens
+    and closes; `others` says who is asked meanwhile. For one event loop."""
 
     def __init__(
         self,
@@ -101,10 +100,8 @@ class Breaker:
 
     def admit(self) -> float:
         """Seconds to wait before asking again; 0.0: go, the breaker is closed or this call is its
-        one probe.
-
-        While it is open and no probe is due, raises what opened it (one of FATAL), or Unavailable
-        once it has been open for longer than `outage_s`, or for UNREACHED_S if the judge was never
+        one probe. While it is open and no probe is due, raises what opened it (one of FATAL), or
+        Unavailable once it has been open for `outage_s`, or for UNREACHED_S if the judge was never
         reached."""
         outage = self._outage
         if outage is None:

@@ -144,13 +144,10 @@ class _Reservation(NamedTuple):
 
 
 class BudgetLedger:
-    """The ledger of a run behind one queue, as a BudgetPort: first come, first served. What was
-    reserved for a call and not settled after `stale_s` belongs to an actor that died, and is given
-    back.
-
-    `save` keeps what the calls may have cost so far where it outlives this process: before a call
-    is made that is not covered by what was saved last. It is called AHEAD of the budget ahead, so
-    that it need not be at every call. Batches are in the run's journal instead."""
+    """The ledger of a run, as a BudgetPort: first come, first served. What was not settled after
+    `stale_s` belongs to a lost actor, and is given back. `save` keeps the cost so far where it
+    outlives this process, AHEAD of the budget ahead, before a call that is not covered. Batches are
+    in the run's journal instead."""
 
     def __init__(
         self,

@@ -55,12 +55,9 @@ class JudgeEndpoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionOptions:
-    """How one judge actor may ask one judge.
-
-    `member` names the actor, one of `members` of its `run` that share the limits. `limits` are what
-    is known beforehand, firm when the user set them. A judge that has let no call through for
-    `patience_s`, waiting included, fails the calls that wait for it. One `in_pool` raises
-    MemberRests instead of having them wait while it is down or refuses calls."""
+    """How one judge actor, `member` (one of `members` of its `run`), may ask one judge. `limits`
+    are known beforehand, firm if the user set them. A judge that lets no call through for
+    `patience_s` fails the calls that wait for it; one `in_pool` raises MemberRests at once."""
 
     member: str
     run: str = ""
@@ -266,10 +263,9 @@ class LimiterMember:
 
 
 class SlotQueue:
-    """Gets slots from the limiter as long as calls wait; while one request is on its way, and for
-    as long as the limiter says, the next batch gathers. `on_queued` is called when a call has to
-    wait, `on_grant` with every grant. With `moves_on` a pause fails the calls that wait with
-    MemberRests."""
+    """Gets slots from the limiter as long as calls wait; while a request is on its way the next
+    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant. With
+    `moves_on` a pause fails the calls that wait with MemberRests."""
 
     def __init__(
         self,

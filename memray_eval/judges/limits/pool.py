@@ -31,10 +31,9 @@ class PoolPatience(NamedTuple):
 
 
 class MemberPool:
-    """The members of one pool in one actor. A call goes to the one with most free capacity, or to
-    the one whose cache has its start. One that fails or refuses rests until its breaker or its
-    Retry-After lets a call try it; the calls that wait for it go to the others. While all rest,
-    calls wait as they do for a judge that is no pool. For one event loop."""
+    """The members of one pool in one actor. A call goes to the one with most free capacity, or
+    whose cache has its start. One that fails or refuses rests until its breaker or Retry-After lets
+    a call try it, and its calls go to others. While all rest, calls wait. For one event loop."""
 
     def __init__(
         self,

@@ -96,10 +96,9 @@ class CallCost(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """A member's (a judge actor's) request for slots of these costs. With it come all limits that
-    it knows, for a limiter that was restarted, and what its last calls took: `correction`, actual
-    minus estimated tokens; `done`, how many ended, those with a 429 apart; `answered`, how many of
-    them by an answer. `judge` is a model, at an address, on one account."""
+    """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
+    for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
+    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer."""
 
     judge: str
     member: str
@@ -134,10 +133,9 @@ class StallStatus(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how
-    many calls the member may have in flight (None: any number); the limit that 429s have taught;
-    and the limit that these calls, or those behind them, wait for. The member is to gather calls
-    for `gather_s` before it asks again."""
+    """When the first calls of a reservation may be sent (epoch seconds), or until when any may;
+    calls in flight of the member (None: any number); the limit that 429s have taught, and the one
+    that these calls wait for. `gather_s` is to pass before the member asks again."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
@@ -182,12 +180,10 @@ class SlidingWindow:
 
 
 class RatePacer:
-    """One judge's schedule. Times are epoch seconds, all from the caller.
-
-    Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them).
-    After a 429 the pace halves and grows back. A quantity without a limit is free until the first
-    429: then the calls of the minute before are taken for the limit, which is searched for from
-    there: the pace rises to a little below the last 429, stays for a while, and rises on."""
+    """One judge's schedule. Times are epoch seconds, all from the caller. Limits are firm (set by
+    the user) or assumed (learnt ones replace them). After a 429 the pace halves and grows back. A
+    quantity without a limit is free until the first 429: then the limit is searched for from the
+    calls of the minute before, and tried out from a little below the last 429."""
 
     def __init__(
         self,
@@ -360,13 +356,10 @@ class RatePacer:
         self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
 
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
-        """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots
-        move past its Retry-After, and the pace halves once for all calls that were sent before it
-        did.
-
-        It does if a found limit is tried out, or when a SIGN share of the last calls got one.
-        Fewer are a provider's hiccups, as when it sheds load at random: those calls wait and try
-        again, the others go on, a little slower if there is a limit."""
+        """A call that was sent at `sent_at` got a 429. If a found limit is tried out, or a SIGN
+        share of the last calls got one, all slots move past its Retry-After, and the pace halves
+        once for all calls sent before. Fewer are a provider's hiccups: those calls wait, the others
+        go on."""
         self.is_proven = True
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
@@ -621,10 +614,9 @@ class _Judge:
 
 
 class Limiter:
-    """The paces of all judges of a cluster, behind one queue each: first come, first served. The
-    lowest firm limits of the members that live hold for all of them; who has taken leave, or has
-    not been heard of for MEMBER_S, counts no more. `hold_s` after a restart nothing is granted,
-    because the slots of the one before may still be in use."""
+    """The paces of all judges of a cluster, behind one queue each. The lowest firm limits of the
+    members that live hold for all of them; one not heard of for MEMBER_S counts no more. `hold_s`
+    after a restart nothing is granted, as earlier slots may still be in use."""
 
     def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0

@@ -21,10 +21,9 @@ _PLAIN = Intervals()
 
 
 class FigureCell(NamedTuple):
-    """A metric's figure of one candidate, as text. `low` and `high` are "" if no interval is
-    known; `mark` says which of the scores are not verdicts; `is_below`: told from the best of its
-    row. `adjusted` is the figure as people would see it with its interval, "" if there is
-    none."""
+    """A metric's figure of one candidate, as text. `low` and `high` are "" without an interval;
+    `mark` says which scores are not verdicts; `is_below`: told from the best of its row. `adjusted`
+    is the figure as people would see it, with its interval."""
 
     metric: str
     candidate: str

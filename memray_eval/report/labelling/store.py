@@ -22,11 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class LabelEvent(Frozen):
-    """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took an
-    event back (`undo`, of the event with the id `undoes`).
-
-    `id` is the browser's, so that an event that is sent twice counts once; `aided`: the judge's
-    quotes were shown; `at` is in seconds since 1970."""
+    """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took back
+    the event `undoes` (`undo`). `id` is the browser's: an event sent twice counts once; `aided`:
+    the judge's quotes were shown; `at` is in epoch seconds."""
 
     id: Name = Field(max_length=64)
     kind: Literal["label", "skip", "undo"]

@@ -28,10 +28,10 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Query(Frozen):
-    """A request for a page of the samples that match. Names are given by their numbers. A sample
-    matches if one of its scores has the metric, status and value together. `sort` is m3+ (metric 3,
-    lowest first), duration-, tokens+, ..., or "" for the order of the run. The ids of a session's
-    turns begin with `session`. `fresh` looks for new parts first."""
+    """A request for a page of the samples that match. Names are given by their numbers. One of a
+    sample's scores has the metric, status and value together. `sort` is m3+ (metric 3, lowest
+    first), duration-, tokens+, ..., or "" for the run's order. `fresh` looks for new parts
+    first."""
 
     text: str = Field("", max_length=500)
     session: str = Field("", max_length=500)

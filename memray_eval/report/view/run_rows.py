@@ -55,11 +55,9 @@ class RowFigure(Frozen):
 
 class RunRow(Frozen):
     """A run, as the list shows it; `note` says why it ended or what is wrong with its folder.
-
-    Of `n_units` planned (None: unknown) `n_done` are in its records, and `n_answered` have an
-    answer. `figures` are the headline metric's; without a summary they are of the units so far
-    (`is_so_far`), and `all_figures` has every metric's. `units_per_s` is over the last minute;
-    `cost_usd` of judges with a known price; `written_s` of a run that has no start."""
+    `n_units` were planned (None: unknown). `figures` are the headline metric's, `all_figures` every
+    metric's; `is_so_far`: of the units so far. `units_per_s` is over the last minute; `written_s`
+    is of a run without a start."""
 
     id: str
     status: Status
