@@ -1,8 +1,5 @@
-"""Finds what users bring: an object in a file of theirs, in a package, or behind an entry point of
-one that is installed.
-
-A file travels as its text, with those that it imports from its own folder, so that Ray's workers
-on other nodes have the same code."""
+"""Finds what users bring: an object in a file of theirs, in a package, or behind an entry point. A
+file travels as its text, with those that it imports from its own folder, to Ray's workers."""
 
 from __future__ import annotations
 
@@ -102,9 +99,8 @@ class OwnObject:
 
 
 def find_own_object(name: str) -> OwnObject | None:
-    """What `file.py:ATTR`, `package.module:ATTR` or the name of an installed package's entry point
-    stands for; None for any other name. Raises ConfigError where there is no such file or module,
-    or it cannot be imported."""
+    """The object of `file.py:ATTR`, `package.module:ATTR` or an entry point's name; None for any
+    other name. Raises ConfigError if there is no such file or module, or it cannot be imported."""
     reference = split_reference(entry_points().get(name, name))
     if reference is None:
         return None

@@ -1,8 +1,6 @@
 """The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes
-over columns.
-
-A metric is one file in metrics/<family>/ that holds `METRIC = JudgedMetric(...)`,
-`EmbeddedMetric(...)` or `ComputedMetric(...)`. Its name is the file's name."""
+over columns. A metric is one file in metrics/<family>/ that holds `METRIC = JudgedMetric(...)`,
+`EmbeddedMetric(...)` or `ComputedMetric(...)`, and has its name."""
 
 from __future__ import annotations
 
@@ -56,9 +54,8 @@ DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value le
 
 
 class MetricValue(NamedTuple):
-    """What a metric read off one response: its value, and the counts that aggregates sum. Plain,
-    because cheap metrics make hundreds of thousands a second; the Score that it becomes is
-    validated."""
+    """What a metric read off one response: its value, and the counts that aggregates sum. Plain, as
+    cheap metrics make hundreds of thousands a second."""
 
     value: float
     parts: Mapping[str, float] = MappingProxyType({})
@@ -89,8 +86,8 @@ class Pooled:
 
 def linearise_ratio(part: FloatArray, whole: FloatArray) -> FloatArray | None:
     """Figures of which the mean is the ratio of sums r, and whose standard error is the ratio's: r
-    + (part - r * whole) / mean(whole) (Cochran, Sampling Techniques, 1977, 6.3). None where there
-    is nothing to divide by."""
+    + (part - r * whole) / mean(whole) (Cochran, Sampling Techniques, 1977, 6.3). None without a
+    whole."""
     total = float(whole.sum())
     if not total:
         return None
@@ -362,9 +359,8 @@ def score_empty(
 def score_by_verdict(
     metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict
 ) -> Score:
-    """A judge's verdict as a score: its evidence looked for, its figures measured here. It abstains
-    where none of the evidence that the score rests on is found; its judgment is kept, with what was
-    not found under `unverified`."""
+    """A judge's verdict as a score. It abstains if none of the evidence that the score rests on is
+    found; its judgment is kept, with what was not found under `unverified`."""
     unverified: tuple[str, ...] = ()
 
     def compute() -> tuple[MetricValue, BaseModel]:

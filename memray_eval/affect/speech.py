@@ -1,7 +1,5 @@
-"""Recognises emotion in speech: in a sample's own recording, else in its text spoken aloud.
-
-Speech that cannot be heard gives a uniform distribution and the reason: no sample is lost over its
-sound."""
+"""Recognises emotion in speech: in a sample's own recording, else in its text spoken aloud. Speech
+that cannot be heard gives a uniform distribution and the reason."""
 
 from __future__ import annotations
 
@@ -154,9 +152,8 @@ async def recognise_speech(
     store: AudioStore,
     speaker: Speaker | None,
 ) -> list[RecognisedSpeech]:
-    """Recognises the emotion of each utterance. Without a speaker, only recordings are heard. A
-    broken recording or a failing provider gives the uniform distribution and the reason; a broken
-    recording is not replaced by synthetic speech."""
+    """Recognises the emotion of each utterance; without a speaker only of recordings. A broken
+    recording or a failing provider gives the uniform distribution and the reason."""
     sounds = await asyncio.gather(
         *(_find_sound(utterance, store, speaker) for utterance in utterances)
     )

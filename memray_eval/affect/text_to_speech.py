@@ -133,9 +133,8 @@ class AudioStore:
 
     @asynccontextmanager
     async def _lock(self, name: str) -> AsyncIterator[None]:
-        """Locks a text (and others that share its hash prefix) for this process on this machine,
-        unless the folder is read-only. The lock dies with its process. Its file stays: removing it
-        could give two processes a lock each."""
+        """Locks a text (and others of its hash prefix) for this process on this machine, unless the
+        folder is read-only. The file stays: removing it could give two processes a lock each."""
         with ExitStack() as stack:
             file = None
             if self._is_local:

@@ -1,10 +1,7 @@
 """Calibrates a judge against people: how far its scores of the same responses agree with theirs,
-and how certain that is.
-
-Figures are on the people's scale, onto which the judge's is mapped linearly. Several labels of one
-response count as their mean. Intervals are 95 % bootstrap intervals (expanded percentile) over
-clusters: all responses to one question are drawn together. Undefined figures, such as the
-correlation with a constant judge, are None."""
+and how certain that is. Figures are on the people's scale, onto which the judge's is mapped
+linearly. Several labels of one response count as their mean. Intervals are 95 % bootstrap intervals
+(expanded percentile) over clusters. Undefined figures are None."""
 
 from __future__ import annotations
 
@@ -333,9 +330,9 @@ def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
 def estimate_with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
 ) -> dict[str, Coefficient]:
-    """Computes each statistic with its bootstrap interval. Whole clusters are drawn with
-    replacement, always the same ones for the same data. There is no interval for a single cluster,
-    or if fewer than half the draws define the statistic."""
+    """Computes each statistic with its bootstrap interval over clusters, always the same draws for
+    the same data. None for a single cluster, or if fewer than half the draws define the
+    statistic."""
     if not clusters:
         return dict.fromkeys(statistics, Coefficient(value=None))
     names, codes = np.unique(np.array(clusters), return_inverse=True)

@@ -1,10 +1,7 @@
 """Recommends a candidate by speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule
-that is printed with the recommendation.
-
-The rule walks the Pareto front from the fastest candidate on. The next better one is taken if the
-points that it gains over the fastest, and over the one chosen so far, are worth its slowdown, and
-the paired differences on common prompts show the gain. Otherwise speed wins, and the reason says
-about how many more prompts would show a difference."""
+that is printed with it: it walks the Pareto front from the fastest on, and takes the next better
+one if the points that it gains over the fastest, and over the one chosen so far, are worth its
+slowdown and shown by the paired differences on common prompts. Otherwise speed wins."""
 
 from __future__ import annotations
 
@@ -196,9 +193,8 @@ def _choose_from_front(
     differences: _Differences,
     rule: TradeoffRule,
 ) -> tuple[str | None, str]:
-    """Chooses the candidate of the front to use, and says why. It is called the best only if it is
-    shown to be better than every other; none is chosen if it is the fastest by less than SAME_SPEED
-    and no difference in quality is shown either."""
+    """Chooses the candidate of the front to use, and says why. None is chosen if it is the fastest
+    by less than SAME_SPEED and no difference in quality is shown either."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(

@@ -1,10 +1,7 @@
 """Reads the scores of a run's records as columns: a row a score, beside the row of its unit.
-
-Records are streamed in blocks, and of scores only the fields that a caller names are decoded, so
-that memory does not grow with the run. Nothing here is a Python object a score.
-
-What each score adds to its metric's figure are two columns, part and whole: a
-mean's are the value and 1; a pooled metric's come from the score's parts."""
+Records are streamed in blocks, with only the fields that a caller names. Each score adds part and
+whole to its metric's figure: a mean's are the value and 1; a pooled metric's come from the score's
+parts."""
 
 from __future__ import annotations
 

@@ -130,9 +130,9 @@ def read_all_scores(
     metrics: Collection[str] | None = None,
     by_epoch: bool = False,
 ) -> dict[str, Scores]:
-    """Reads the scores of candidates, of all metrics or of `metrics`. A unit written twice counts
-    once. `cluster` and `by` are of CLUSTER_COLUMNS, or a key of the samples' metadata. `by_epoch`:
-    each answer is a unit."""
+    """Reads the scores of candidates, of all metrics or `metrics`; a unit written twice counts
+    once. `cluster` and `by` are of CLUSTER_COLUMNS or metadata keys. `by_epoch`: each answer is a
+    unit."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
@@ -264,9 +264,8 @@ def read_texts(
 def read_units(
     records: pads.Dataset, candidates: Collection[str], units: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str, str], Record]:
-    """Reads whole records of a few units (by sample id and task), by candidate, sample id and task.
-    Only the row groups that hold one of them are decoded. A row that no longer reads as a record is
-    left out."""
+    """Reads whole records of a few units, by candidate, sample id and task, from the row groups
+    that hold one. A row that no longer reads as a record is left out."""
     ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
     units_read: dict[tuple[str, str, str], Record] = {}

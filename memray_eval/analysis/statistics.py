@@ -1,11 +1,9 @@
 """Statistics of differences between scores: standard errors, intervals, tests, and the smallest
 detectable difference.
 
-Every function takes figures as one-dimensional arrays, one figure per unit, none of them NaN.
-`clusters` gives each unit's cluster as an integer: units of one user, context or document are not
-independent, and are drawn, flipped and summed together. A figure that the data do not determine is
-None: one unit has no standard error, and equal values have no interval. Tested against scipy's
-figures, and statsmodels' formulas by hand."""
+Figures are one-dimensional arrays, one figure per unit, none of them NaN. `clusters` gives each
+unit's cluster as an integer: its units are drawn, flipped and summed together. A figure that the
+data do not determine is None. Tested against scipy's figures, and statsmodels' formulas by hand."""
 
 from __future__ import annotations
 
@@ -36,9 +34,9 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Settings(Frozen):
-    """How a comparison is computed. `resamples` counts the permutations of the test and the
-    resamples of the bootstrap. `bootstrap` replaces Student's, Wilson's and Tango's intervals. The
-    same `seed` gives the same figures."""
+    """How a comparison is computed. `resamples` counts the test's permutations and the bootstrap's
+    resamples; `bootstrap` replaces Student's, Wilson's and Tango's intervals. `seed` fixes the
+    figures."""
 
     level: OpenShare = 0.95
     power: OpenShare = 0.8
@@ -134,8 +132,8 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
 def mean_interval(
     values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Interval | None:
-    """The mean's confidence interval: Wilson's for independent zeros and ones; else Student's, or
-    the bootstrap's (BCa, expanded) by `settings`. None without a standard error above 0, except for
+    """The mean's interval: Wilson's for independent zeros and ones; else Student's, or the
+    bootstrap's (BCa, expanded) by `settings`. None without a standard error above 0, except for
     Wilson's."""
     how = settings or Settings()
     if values.size and clusters is None and not how.bootstrap and is_binary(values):
@@ -211,8 +209,7 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
 
 def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
     """The interval of the difference of two shares of the same n units, of which `up` went from 0
-    to 1 and `down` from 1 to 0: all differences that the score test would not reject (Tango 1998).
-    It is not empty even if no unit changed."""
+    to 1 and `down` from 1 to 0: all that the score test would not reject (Tango 1998)."""
     z = _NORMAL.inv_cdf((1 + level) / 2)
     observed = (up - down) / n
 
@@ -286,9 +283,9 @@ def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval
 
 
 def expand_level(level: float, n: int) -> float:
-    """Expands the level of a bootstrap interval of n units (or clusters), so that it covers as
-    often as it should: resamples spread too little, by sqrt((n - 1) / n), and by the normal's
-    instead of Student's quantiles (Hesterberg 2015)."""
+    """Expands the level of a bootstrap interval of n units (or clusters) for the too narrow spread
+    of resamples, by sqrt((n - 1) / n), and the normal's quantiles in place of Student's (Hesterberg
+    2015)."""
     if n < 2:
         return level
     return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1
@@ -298,8 +295,7 @@ def bca_interval(
     replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95
 ) -> Interval:
     """The percentile interval, corrected for bias and skewness (Efron 1987, as in
-    scipy.stats.bootstrap). `jackknife` holds the estimate without each unit (or cluster) in
-    turn."""
+    scipy.stats.bootstrap). `jackknife` holds the estimate without each unit (or cluster)."""
     below = (np.mean(replicates < estimate) + np.mean(replicates <= estimate)) / 2
     if not 0.0 < below < 1.0:
         return percentile_interval(replicates, level)
@@ -446,9 +442,8 @@ def _chunk_sizes(rows: int, width: int) -> Iterator[int]:
 
 @lru_cache(maxsize=4096)
 def t_quantile(share: float, freedom: int) -> float:
-    """Student's quantile, accurate to eight digits of scipy's, without it: the t below which
-    `share` (0-1, ends excluded) of the distribution lies, for 1 or more whole degrees of
-    freedom."""
+    """Student's quantile, to eight digits of scipy's: the t below which `share` (0-1, ends
+    excluded) of the distribution lies, for 1 or more whole degrees of freedom."""
     if share < 0.5:
         return -t_quantile(1 - share, freedom)
     if freedom > _SERIES_UP_TO:

@@ -124,9 +124,8 @@ def all_suites() -> dict[str, Suite]:
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:
-    """The built-in suite of that name, asking with the benchmark's own `templates` where the user
-    has them. Raises ConfigError that lists the known ones, or says what is wrong with the
-    templates."""
+    """The built-in suite of that name, asking with the user's copy of its `templates`. Raises
+    ConfigError that lists the known ones, or says what is wrong with the templates."""
     if name not in all_suites():
         advice = suggest(name, all_suites())
         raise ConfigError(f"no suite {name!r}; {advice} One of your own is FILE.py:NAME")
@@ -169,9 +168,8 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
 
 @cache
 def prompt_text(path: str) -> str:
-    """The text of a candidate's own prompt, read once a process: from an absolute path, one
-    relative to the working directory, or a cloud URL. Raises ConfigError: no such file, not UTF-8,
-    empty."""
+    """The text of a candidate's own prompt, read once a process, from a path or a cloud URL. Raises
+    ConfigError: no such file, not UTF-8, empty."""
     try:
         with open_reader(*locate(path)) as file:
             text = file.read().decode("utf-8-sig").strip()

@@ -69,9 +69,8 @@ def suite(
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """The source of a suite: the package's folder of that name, with the benchmark's templates
-    where the user has them, or a user's object or template. It is what travels to workers; `load`
-    makes the suite there."""
+    """The source of a suite, which travels to workers: the package's folder of that name, with the
+    user's copy of its templates, or a user's object or template."""
 
     name: str
     templates: str | None = None

@@ -110,9 +110,8 @@ def is_private_host(host: str) -> bool:
 
 
 def server_key(base_url: str | None, api_key_env: str | None, whose: str) -> str:
-    """The key for a server: from `api_key_env` where that is named; OPENAI_API_KEY goes to OpenAI
-    only, never to another base_url by itself. Raises ConfigError, naming `whose` server it is, when
-    a key is needed and not set."""
+    """The key for a server: from `api_key_env` if named; OPENAI_API_KEY goes to OpenAI only. Raises
+    ConfigError, naming `whose` server it is, when a key is needed and not set."""
     variable = api_key_env or ("OPENAI_API_KEY" if base_url is None else None)
     return "none" if variable is None else required_key(variable, whose)
 

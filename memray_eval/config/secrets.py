@@ -53,9 +53,8 @@ def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
 
 
 def refuse_keys_in_file(name: str, data: bytes, held: Mapping[str, str], is_text: bool) -> None:
-    """Raises ConfigError if a file that the job takes along holds the value of a key variable, or,
-    where it is the job's own text (a prompt, a rubric, a judge table), something of a key's
-    shape."""
+    """Raises ConfigError if a file that the job takes along holds the value of a key variable or,
+    as the job's own text (a prompt, a rubric, a judge table), something of a key's shape."""
     if any(value.encode() in data for value in held.values()):
         raise ConfigError(
             f"{name} holds the value of a key variable of this machine; take it out before it is "

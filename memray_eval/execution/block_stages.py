@@ -98,9 +98,8 @@ def finish_ungenerated(
     stages: Sequence[str],
     context: StageContext,
 ) -> pa.Table:
-    """Writes the units whose generation failed, where generating comes first and scoring later: no
-    judge is asked of them. `stages` are those that they do not go through any more. Hands on which
-    units wait to be scored."""
+    """Writes the units whose generation failed, if generating comes first: no judge is asked of
+    them, and they skip `stages`. Hands on which units wait to be scored."""
     has_failed = pc.is_valid(table.column("error"))
     records, broken = context.from_table(table.filter(has_failed), "judge")
     chosen, started = pick(metrics, options), time.time()
@@ -144,9 +143,8 @@ def _read_new(
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreAnswers:
-    """Reads responses that exist already and scores them where they are read, by code and rules:
-    a record becomes columns once, with its scores. Shards come in, and rows of RECORD_SCHEMA go
-    out."""
+    """Reads responses that exist already and scores them by code and rules where they are read.
+    Shards come in, and rows of RECORD_SCHEMA go out."""
 
     reading: SampleReader
     resume_state: ResumeState
@@ -218,9 +216,8 @@ def read_waiting(
     context: StageContext,
     is_earlier: bool = True,
 ) -> pa.Table:
-    """Parts of responses that wait to be judged, for some of the candidates; None: for all, where
-    responses exist already and each row names its own. `is_earlier`: an earlier session generated
-    them."""
+    """Parts of responses that wait to be judged, for some of the candidates (None: all, of
+    responses that exist already). `is_earlier`: an earlier session generated them."""
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
         rows, others = folder.read_part(part, RESPONSES), state.elsewhere.get(part, UnitIdSet())

@@ -1,12 +1,10 @@
 """How long engines take to answer a run's prompts, from what one takes for each part of its work
-(`assumptions.engine`). A closed form: tests/bench/estimate_1m.py compares it with engines that
-are simulated step by step.
+(`assumptions.engine`). A closed form: tests/bench/estimate_1m.py compares it with engines that are
+simulated step by step.
 
-An engine is taken for vLLM's with chunked prefill: each step makes a token for every prompt that is
-being answered, and computes up to `max_num_batched_tokens` of the prompts that are not yet. Prompts
-come in blocks, and one engine answers a block: so the beginning that prompts of a block share is
-computed once, and where there are few blocks for each engine, some engines have more to do than
-others."""
+As vLLM's chunked prefill: each step makes a token for every prompt that is being answered, and
+computes up to `max_num_batched_tokens` of the others. One engine answers a block, so the beginning
+that its prompts share is computed once, and few blocks load engines unevenly."""
 
 from __future__ import annotations
 

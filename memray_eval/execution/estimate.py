@@ -1,9 +1,7 @@
 """Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
-Makes no call.
-
-Prompts are really built, for some hundred units spread over the dataset (estimate_sample.py); what
-a model will answer is assumed (config `assumptions`), and so is the speed of what no limit bounds.
-A token is taken for CHARACTERS_A_TOKEN characters."""
+Makes no call. Prompts are really built, for some hundred units spread over the dataset
+(estimate_sample.py); what a model will answer, and the speed of what no limit bounds, are assumed
+(config `assumptions`). A token is taken for CHARACTERS_A_TOKEN characters."""
 
 from __future__ import annotations
 
@@ -112,9 +110,8 @@ class StageEstimate(Frozen):
 
 
 class PhaseUse(Frozen):
-    """The duration of a run with this order of its phases (`wall_s`), for how much of it its nodes
-    with GPUs are up (`gpus_up_s`), and the node-hours of those with GPUs and without; none where no
-    cluster is named."""
+    """The duration of a run with this order of its phases, how long its nodes with GPUs are up, and
+    the node-hours of those with GPUs and without (none without a cluster)."""
 
     order: PhaseOrder
     wall_s: float

@@ -34,9 +34,8 @@ class Executor(Protocol):
     def run(
         self, counter: RunCounter, enter_phase: Callable[[Phase], None], waiting: Waiting
     ) -> None:
-        """Takes the plan's unfinished units through its stages; `waiting` is told what else it
-        waits for. Raises EvalError when a stage could not be started or a service died; a unit that
-        fails is a record."""
+        """Takes the plan's unfinished units through its stages; `waiting` hears what else it waits
+        for. Raises EvalError when a stage could not be started or a service died."""
         ...
 
 
@@ -54,8 +53,7 @@ def choose_executor(
     spec: RunSpec, n_units: int | None = None, is_on_ray: bool = False
 ) -> ExecutorChoice:
     """The executor of a run of so many units (None: not counted yet), and why. `is_on_ray`: this
-    process has joined a cluster. Raises ConfigError if the one that was asked for cannot do
-    it."""
+    process has joined a cluster. Raises ConfigError if the named one cannot do it."""
     reason = _why_not_local(spec)
     if spec.executor == "local" and reason is not None:
         raise ConfigError(

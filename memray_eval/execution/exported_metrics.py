@@ -1,9 +1,6 @@
-"""What Prometheus can read of a run, through Ray's own metrics; each name and what it means stands
-in SERIES.
-
-The run's counter (execution/ray/progress_counter.py) is the one process that exports: Ray gives
-every process its own time series, and would give every judge actor's, and those of every one that
-took its place, too. Ray puts `ray_` before a name and, at a counter, `_total` behind it; a
+"""What Prometheus can read of a run, through Ray's own metrics; SERIES has each name and its
+meaning. The run's counter (execution/ray/progress_counter.py) alone exports: Ray gives every
+process its own time series. Ray puts `ray_` before a name and, at a counter, `_total` behind it; a
 histogram's sum is made of the middles of its buckets."""
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
 
 
 class WriteParts:
-    """Writes blocks to the run folder, and hands them on when they can be lost no more: responses
-    as they are, of records only which units they held. The counter is told of their values of the
-    metric `watched`, where one may decide the run."""
+    """Writes blocks to the run folder, and hands on responses as they are, of records only the
+    units. The counter gets their values of the metric `watched`, if one may decide the run."""
 
     def __init__(
         self, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None

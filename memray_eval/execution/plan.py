@@ -1,8 +1,6 @@
-"""What a run needs of its cluster, counted before anything starts. Pure: no Ray here.
-
-A Ray Data pipeline whose actors hold every CPU hangs without a word, because its read and write
-tasks never get one. So the needs are counted against what is there, and a run that could hang is
-refused with what to change."""
+"""What a run needs of its cluster, counted before anything starts. Pure: no Ray here. A Ray Data
+pipeline whose actors hold every CPU hangs without a word, so a run that could hang is refused with
+what to change."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
 class Pool(Frozen):
     """Some actors or tasks of one kind. `knob` is the config key that changes what they need. Each
-    of them must find its place on one node; those with an `accelerator_type`, on one with such
-    GPUs."""
+    must fit on one node; those with an `accelerator_type`, on one with such GPUs."""
 
     name: str
     actors: int
@@ -207,9 +204,9 @@ WAITING = 2  # prompts at an engine for each that it answers at once: none of it
 
 
 def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> EngineConfig:
-    """An engine as it runs on prompts of this mean length: what the config leaves open is filled in
-    by ENGINE_LOADS, and batches have fewer rows where contexts are long, at most BATCH_CHARS in one
-    batch and ENGINE_CHARS in all that are under way."""
+    """An engine as it runs on prompts of this mean length: gaps of the config filled by
+    ENGINE_LOADS, and fewer rows for long contexts: at most BATCH_CHARS in a batch and ENGINE_CHARS
+    under way."""
     length = max(1.0, mean_chars)
     load = ENGINE_LOADS[device, length >= LONG_CHARS]
     seqs = engine.max_num_seqs or load.max_num_seqs
@@ -230,8 +227,7 @@ def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> Engin
 
 def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
     """The number of blocks that one of so many engines is given at a time: twice those that it
-    works on, so that it never waits for the next; of few blocks no more than its share, or an
-    engine that is up before others would have theirs too."""
+    works on, so that it never waits, but no more than its share."""
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
@@ -342,8 +338,8 @@ def _others(capacity: Capacity) -> str:
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     """The first pool one of whose actors finds no node with room, when each takes the first that
-    has it, and what needs no GPU looks at nodes without one first, as Ray does too. None if all
-    find one, or where no nodes are given."""
+    has it, those without GPUs first where it needs none, as Ray does. None if all find one, or
+    `nodes` are none."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)

@@ -66,9 +66,8 @@ class FailedUnit(Frozen):
 
 
 class JudgeNow(Frozen):
-    """One judge's calls: how many were `sent` in this session, how many `verdicts` came of them or
-    were remembered, how many it has not answered, how many wait for their slot, and the limit that
-    keeps others back."""
+    """One judge's calls: `sent` in this session, `verdicts` that came or were remembered, calls not
+    answered, calls that wait for their slot, and the limit that keeps others back."""
 
     sent: int = 0
     verdicts: int = 0
@@ -78,9 +77,8 @@ class JudgeNow(Frozen):
 
 
 class Snapshot(Frozen):
-    """A run at a moment. `lines` are new ones for a person; `spent` is what judge calls cost in
-    this session; `stopping` says why the run ends early. `unasked` units of the plan are not to
-    come any more."""
+    """A run at a moment. `lines` are new ones for a person; `spent` is this session's; `stopping`
+    says why the run ends early. `unasked` units of the plan will not come any more."""
 
     stages: dict[str, StageCount] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
@@ -121,9 +119,9 @@ class RunSize(Frozen):
 
 
 class RunOutline(Frozen):
-    """The facts of a run that a display shows and its counter does not know: name, size, stages in
-    order and what each waits for at first, verdicts a unit, and money: the budget (None: no limit),
-    and what earlier sessions spent."""
+    """The facts of a run that a display shows and its counter does not know: its stages in order
+    with what each waits for at first, verdicts a unit, the budget (None: no limit), and earlier
+    spending."""
 
     name: str
     size: RunSize

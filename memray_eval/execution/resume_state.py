@@ -1,9 +1,6 @@
 """Finds what an unfinished run left behind: units that are finished, and units that were only
-generated.
-
-Ours, not Ray Data's checkpointing: a unit is one row in one file that is written whole, so what is
-finished can be read off the files, and what is not is asked again. The calls a unit had paid are
-found in the memory of calls."""
+generated. A unit is one row in one file that is written whole; the calls that an unfinished one had
+paid are in the memory of calls."""
 
 from __future__ import annotations
 
@@ -135,9 +132,8 @@ def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> 
 
 
 def drop_duplicates(folder: RunFolder) -> int:
-    """Rewrites the parts whose units overlap, so that every unit is in the records once; a task
-    that Ray ran again may have written some twice. Returns how many rows went. Raises DataError for
-    a part that cannot be read."""
+    """Rewrites the parts whose units overlap, as of tasks that Ray ran twice, so that every unit is
+    in the records once. Returns the rows dropped. Raises DataError for an unreadable part."""
     records = _IndexedParts.read(folder, RECORDS)
     chosen = records.index.first_of_each()
     records.rewrite(folder, keep=chosen)

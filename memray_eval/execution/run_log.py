@@ -1,8 +1,6 @@
-"""The log of a run: `log.jsonl` in its folder, one JSON object a line, and stderr with `-v`.
-
-An entry holds `time` (ISO 8601, UTC), `level`, `logger`, `message` and `process` (HOST:PID);
-`actor`, the start of Ray's id, where an actor logged it; and `exception`, a traceback, where there
-is one. Keys are replaced by [key] in every text."""
+"""The log of a run: `log.jsonl` in its folder, one JSON object a line, and stderr with `-v`. An
+entry holds `time` (ISO 8601, UTC), `level`, `logger`, `message` and `process` (HOST:PID); `actor`,
+the start of Ray's id, and `exception`, a traceback, if there is one. Keys are replaced by [key]."""
 
 from __future__ import annotations
 
@@ -291,9 +289,8 @@ class RunLog:
 def keep_run_log(
     folder: RunFolder, session: int = 1, held: Mapping[str, str] | None = None
 ) -> Iterator[RunLog]:
-    """Writes the log of a run's session to its folder while the block runs: how it begins and ends,
-    and what the package logs in between, here and in the workers. `held` are key variables whose
-    values must not be in it."""
+    """Writes the log of a run's session to its folder while the block runs, from here and the
+    workers. The values of `held`, key variables, are not in it."""
     package = logging.getLogger(PACKAGE)
     level_before = package.level
     if not package.isEnabledFor(logging.INFO):

@@ -1,7 +1,5 @@
 """What a run is, read from its config once: RunSpec before there is a cluster, RunPlan with one.
-
-Below runs.py and prepare/ nobody reads the config. A stage gets the part that it is about: a
-ReadSpec, an EngineConfig, a JudgingConfig with the judges that were assigned."""
+Below runs.py and prepare/ nobody reads the config."""
 
 from __future__ import annotations
 

@@ -133,8 +133,7 @@ def start_services(
     start: Callable[..., Any] = lambda service, *options: service(*options),
 ) -> JudgeServices:
     """The services of a run in `folder`, made by `start` of their classes; `say` hears what a
-    person should know of them. The limiter of a run without a cluster is the process's own: another
-    process that calls the same provider is not counted."""
+    person should know. Without a cluster the limiter is the process's own."""
     return JudgeServices(
         limiter=Limiter() if limiter is None else limiter,
         calls=None if cache == OFF else start(StoredCalls, *calls_location(cache, folder), say),

@@ -51,9 +51,9 @@ def no_waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def show_waiting(what: str) -> Iterator[None]:
-    """Says on stderr that `what` is waited for, where the block takes longer than SOON_S: on a
-    terminal in a line that counts the seconds and goes at the end, elsewhere in a line at first and
-    then every PLAIN_EVERY_S."""
+    """Says on stderr that `what` is waited for, if the block takes longer than SOON_S: on a
+    terminal in a line that counts seconds and goes at the end, else in a line every
+    PLAIN_EVERY_S."""
     is_over = threading.Event()
 
     def show(stream: IO[str]) -> None:

@@ -153,9 +153,8 @@ class CallCache:
     def __init__(
         self, path: Path | str, busy_s: float = BUSY_S, *, is_scratch: bool = False
     ) -> None:
-        """Opens the file, made with its folders if need be. `is_scratch`: the file is a copy of
-        what lies elsewhere, so that a power cut may take it. Raises ConfigError if it cannot be
-        opened, or holds something else."""
+        """Opens the file, made with its folders if need be. `is_scratch`: a copy that a power cut
+        may take. Raises ConfigError if it cannot be opened, or holds something else."""
         self.path = Path(path)
         self._lock = threading.Lock()
         try:
@@ -260,9 +259,8 @@ class CallCache:
 
 
 def check_file(path: Path | str) -> None:
-    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError,
-    which say what to do: the file is damaged, is something else, is a newer version's, or is
-    locked; or no file can be made there."""
+    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError
+    that says what to do: damaged, something else, a newer version's, locked, not writable."""
     path = Path(path)
     if path.exists():
         with closing(CallCache(path, CHECK_BUSY_S)) as cache:

@@ -1,7 +1,5 @@
-"""Counts a judge's calls: how many were sent, the outcome of each, their tokens and waits.
-
-A `CallObserver` never waits and never raises. `CallMetrics` counts, and is read out now and then: a
-call costs some additions, and a whole actor one message a second."""
+"""Counts a judge's calls: how many were sent, the outcome of each, their tokens and waits. A
+`CallObserver` never waits and never raises; `CallMetrics` counts, and is read out now and then."""
 
 from __future__ import annotations
 
@@ -64,9 +62,8 @@ class CallObserver:
     def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`. Its cost is
-        None if nobody knows it. It is not counted if the provider did not give its tokens, or not
-        as numbers that can be."""
+        """A call that was sent is over; one that its caller gave up on is `abandoned`. A cost of
+        None is unknown. Not counted without usable token counts."""
 
     def on_lookup(self, is_hit: bool) -> None:
         """A verdict was looked for among the calls that were paid."""

@@ -169,8 +169,7 @@ def load_table(path: str | None) -> JudgeTable:
 
 def family(model: str) -> str:
     """The family that the words of a model's name tell, "" for an unknown one: gpt-4o and o3 are
-    one, gemini and gemma another. Of a name with words of two families, the first in
-    FAMILY_MARKS."""
+    one, gemini and gemma another. Of two families, the first in FAMILY_MARKS."""
     name = model.lower()
     words = [word for word in re.findall(r"[a-z]+", name) if word != "ollama"]  # a server's name
     for named, marks in FAMILY_MARKS.items():

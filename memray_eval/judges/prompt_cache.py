@@ -38,9 +38,8 @@ class PromptCache:
         )
 
     def puts_shared_first(self, prompt: JudgePrompt) -> bool:
-        """Whether a prompt begins with what it shares. `auto`: only where that pays off. The rubric
-        first is what judges were validated with, and providers enforce the schema of a verdict
-        only where it may be a part of the start."""
+        """True if a prompt begins with what it shares; `auto`: if that pays off, as judges were
+        validated with the rubric first."""
         if self.layout != "auto":
             return self.layout == "shared_first"
         return self.pays_off(prompt)

@@ -1,8 +1,6 @@
-"""A judge behind a provider's API, and one call of it: read `JudgeCall.run` first.
-
-What all providers share is here: the retries, asking again with the validation error, usage summed
-over every attempt, the price, and the memory of calls that were paid. What differs is in one
-adapter a provider (providers/)."""
+"""A judge behind a provider's API, and one call of it: read `JudgeCall.run` first. What all
+providers share is here: retries, asking again with the validation error, usage, price, and the
+memory of paid calls. What differs is in one adapter a provider (providers/)."""
 
 from __future__ import annotations
 
@@ -206,8 +204,7 @@ class JudgeCall:
 
     async def run(self) -> Verdict:
         """The verdict, which costs nothing if it was paid before. It is stored before its turn
-        ends: what is in flight is all that a kill can lose. Raises JudgeError, which carries what
-        was spent all the same."""
+        ends. Raises JudgeError, which carries what was spent all the same."""
         async with self.judge.one_at_a_time(self):
             if (verdict := await self.recall(self._access.observer)) is not None:
                 return verdict

@@ -67,8 +67,7 @@ class Roster:
 
     def heirs_of(self, name: str) -> tuple[str, ...]:
         """Who can be asked, in this order, if a judge of the table is no more: its successors, then
-        the fallback order with theirs. Nobody stands in for a model that the table does not know:
-        its name may be a slip."""
+        the fallback order with theirs. Nobody for a model that the table does not know."""
         if is_embedded(name) or entry_of(name, self.config, self.table) == ModelEntry():
             return ()
         line = self.successors_of(name)
@@ -163,9 +162,8 @@ class SucceedingJudge:
 
 
 class FallbackJudge:
-    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a
-    verdict of sorts: final. Where the last one lets no call through any more, JudgeStalled ends the
-    run, instead of one unit after the other."""
+    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is
+    final. If the last one lets no call through any more, JudgeStalled ends the run."""
 
     def __init__(self, judges: Sequence[Judge]) -> None:
         self.name = " then ".join(judge.name for judge in judges)

@@ -80,9 +80,8 @@ class OpenAIGenerator:
         self._parameters = ParameterNegotiator(target, port or LocalParameters())
 
     async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
-        """Chat prompts go to the chat completions; plain ones to a server's completions, which
-        OpenAI itself does not have for its models of today, so there they are a chat of one
-        message."""
+        """Chat prompts go to the chat completions; plain ones to a server's completions, or to
+        OpenAI itself as a chat of one message."""
         is_chat = prompt.is_chat or candidate.base_url is None
         parameters = {**prompt.sampling(candidate), **candidate.extra}
         # Not OpenAI's own, but vLLM's and others': sent only if it is asked for

@@ -74,8 +74,7 @@ _AFTER = (
 
 class Step(NamedTuple):
     """What a worker asks or tells of `target`, a model at its address: a `call` with this
-    `signature` is to go; it was refused, and goes on with `changes`; it was taken; or it failed in
-    another way."""
+    `signature` is to go; it was refused, and goes on with `changes`; it was taken; or it failed."""
 
     target: str
     signature: frozenset[str] = frozenset()
@@ -219,8 +218,7 @@ class ParameterNegotiator:
         call: Callable[[Attempt], Awaitable[T]],
     ) -> T:
         """What `call` returns, which says of its attempt when the server has answered. It is called
-        again as long as the server refuses a parameter that it was sent, with that one left out:
-        once for each name, so it ends."""
+        again without each parameter that the server refuses, once for each name."""
         attempt = Attempt(self, parameters, signature)
         try:
             while True:

@@ -1,8 +1,6 @@
-"""Checks what a provider sent (its JSON, texts and counts) and turns its errors into our types.
-
-A reply with a success status that is no completion is Unreadable, with what was odd and the reply's
-first characters; one that holds an `error` object instead is the error of the status that it names.
-No message holds a key, or anything that was sent."""
+"""Checks what a provider sent (its JSON, texts and counts) and turns its errors into our types. A
+successful reply that is no completion is Unreadable; one that holds an `error` object is the error
+of the status that it names. No message holds a key, or anything that was sent."""
 
 from __future__ import annotations
 

@@ -40,9 +40,8 @@ class RetryPolicy:
         call: Callable[[A], Awaitable[T]],
         admission: Callable[[], AbstractAsyncContextManager[A]],
     ) -> T:
-        """The call's result. Every try goes through `admission`, whose waiting does not count.
-        Raises the call's JudgeError when tries or time are used up, and any other at once; what
-        `admission` itself raises is final."""
+        """The call's result. Every try goes through `admission`, whose waiting does not count and
+        whose errors are final. Raises the call's JudgeError when tries or time are used up."""
         retries = Retries(self)
         while True:
             try:

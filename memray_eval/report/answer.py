@@ -36,9 +36,8 @@ def title(summary: Summary) -> str:
 
 
 def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
-    """The sentence: who is better where, of several candidates; of one what stands out. `splits`
-    (of `find_places`) add the places. It names no estimate: nobody measured what a rule says in
-    place of a judge."""
+    """The sentence: who is better where, of several candidates; of one what is remarkable. `splits`
+    (of `find_places`) add the places. It names no estimate."""
     scored = [metric for metric in summary.metrics if metric.figure.value is not None]
     if not scored:
         return f"Nothing was scored: {_why_nothing(summary)}."

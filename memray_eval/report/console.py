@@ -219,8 +219,7 @@ def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
 
 def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
     """Formats a line's figure in the line's form; `-` if there is none, and "no claims" of a ratio
-    over no claims. The field of a line is a field of the summary, or GROUP.NAME for an entry of one
-    that is a mapping."""
+    over no claims. A line's field is the summary's, or GROUP.NAME of a mapping."""
     group, _, name = line.field.rpartition(".")
     value = getattr(metric, group).get(name) if group else getattr(metric, line.field)
     if not isinstance(value, int | float):

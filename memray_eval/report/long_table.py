@@ -2,14 +2,12 @@
 data frame (Parquet).
 
 Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
-no metric scored has one row without a metric, so that no unit is missing; a unit written twice
-counts once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a
-rule gave because the judge failed. `no_answer` is why a unit has no answer, null if it has one,
-or failed. A metric's figure is the sum of its `part` over the sum of its
-`whole`: a mean's are the value and 1, a micro average's what it counts, such as claims; there is no
-figure where the sum of `whole` is 0. If a run has figures adjusted to people's labels, three
-more columns repeat the metric's at each of its rows (`adjusted`, `adjusted_low`, `adjusted_high`).
-"""
+no metric scored has one row without a metric; a unit written twice counts once. `estimate` marks an
+offline estimate, `fallback` a score that a rule gave because the judge failed. `no_answer` is why a
+unit has no answer, null if it has one, or failed. A metric's figure is the sum of its `part` over
+the sum of its `whole`: a mean's are the value and 1; there is none where the sum of `whole` is 0.
+Figures adjusted to people's labels repeat the metric's at each row (`adjusted`, `adjusted_low`,
+`adjusted_high`)."""
 
 from __future__ import annotations
 

@@ -69,9 +69,8 @@ _LABEL_WIDTH, _CELL_WIDTH = 8, 5  # of a heat map: 8 + 12 x (1 + 5) = 80
 
 
 def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
-    """A line per task with its buckets below, and the macro mean; then a table of the
-    metrics that have no column above. The judge's column is named after the judge, and what rules
-    scored is marked."""
+    """A line per task with its buckets below, and the macro mean; then the metrics that have no
+    column above. The judge's column has its name, and what rules scored is marked."""
     tasks = [task for task in summary.tasks if task.candidate == macro.candidate]
     judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
@@ -258,9 +257,8 @@ def _curve_cell(point: LengthPoint | None, scale: tuple[float, float]) -> str:
 
 
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each heat map that has a score and is no curve: lengths as columns, depths as
-    rows, a cell the metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take
-    several tables."""
+    """A section for each heat map with a score and no curve: lengths as columns, depths as rows,
+    the mean in percent of the scale. More than LENGTHS_AT_ONCE lengths take several tables."""
     for heat in heats:
         counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
         if counts and not is_curve(heat):

@@ -68,8 +68,7 @@ LOST_AFTER_S = 2 * BEATS * BEAT_S  # twice what a holder's successor waits
 
 class HolderWatch:
     """Watches if a process holds one run folder: on a local disk by its file lock, tried as a
-    shared one for a moment; in the cloud by its lease, which is lost when it has not changed for
-    LOST_AFTER_S."""
+    shared one; in the cloud by its lease, lost when unchanged for LOST_AFTER_S."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock

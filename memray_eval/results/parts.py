@@ -1,9 +1,6 @@
-"""Parts: the Parquet files that hold a run's rows, each with an index of its units.
-
-The index is in the file's own footer, so it cannot tell of another state than the rows. The
-first request that a reader of Parquet makes, for the last 64 KB of a file, brings all of it: the
-index of MAX_ROWS units takes 25 KB. A part that a tool wrote again without one is indexed from its
-columns."""
+"""Parts: the Parquet files that hold a run's rows, each with an index of its units in the file's
+own footer, within the 64 KB that a reader's first request brings (MAX_ROWS units take 25 KB). A
+part without one is indexed from its columns."""
 
 from __future__ import annotations
 

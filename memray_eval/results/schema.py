@@ -1,8 +1,6 @@
 """Records as Arrow rows: the schema of every block between stages and of records/*.parquet.
-
-Free-form parts (memory, history, metadata, judgment, ...) travel as JSON strings, because Arrow
-would add the keys of one row to all others; everything that an aggregate or a filter reads is a
-typed column."""
+Free-form parts (memory, history, metadata, judgment, ...) are JSON strings, as Arrow would add the
+keys of one row to all others; what an aggregate or a filter reads is a typed column."""
 
 from __future__ import annotations
 

@@ -99,9 +99,9 @@ class OtlpSink:
         self._address, self._environ, self._sleep = address, environ, sleep
 
     def send(self, folder: RunFolder) -> int:
-        """Sends the scores that the collector does not have yet, and returns how many these were.
-        Raises SinkError if it does not answer, refuses them, or is no collector; what it took
-        until then is not sent again."""
+        """Sends the scores that the collector does not have yet, and returns how many. Raises
+        SinkError if it does not answer, refuses them, or is no collector; what it took is not sent
+        again."""
         journal = SentJournal(folder, "otlp", self._address.place)
         resource = make_resource(folder.run_id, self._environ)
         n_sent, refused = 0, list[str]()

@@ -24,8 +24,7 @@ async def embed_records(
     records: Sequence[Record], metrics: Sequence[Metric], embedder: Embedder
 ) -> list[Record]:
     """Adds a score for each metric that a record has none for; an error if the embedding call
-    fails. After anything but an EmbeddingError each record is tried alone, because one odd text may
-    be the reason."""
+    fails. After anything but an EmbeddingError each record is tried alone."""
     wanted = [_collect_texts(record, metrics) for record in records]
     lists = (texts_of for by_metric in wanted for texts_of in by_metric.values())
     texts = sorted(

@@ -21,9 +21,9 @@ _STEP_BYTES = 64 << 10
 
 
 class _RecodedFile(io.RawIOBase):
-    """The UTF-8 bytes of a text in another encoding. Seeking forward reads on; seeking backward
-    starts again from the beginning. Raises DamagedFile, with the encoding and the byte, for what is
-    not in that encoding."""
+    """The UTF-8 bytes of a text in another encoding. Seeking backward starts again from the
+    beginning. Raises DamagedFile, with the encoding and the byte, for what is not in that
+    encoding."""
 
     def __init__(self, filesystem: fs.FileSystem, path: str, encoding: str) -> None:
         self._filesystem, self._path, self._encoding = filesystem, path, encoding

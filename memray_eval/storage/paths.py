@@ -1,8 +1,6 @@
-"""Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems.
-
-Keys, endpoint and region of a cloud come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
-AWS_REGION, Google's application default credentials), never from a URL: URLs are written to
-configs, manifests and logs."""
+"""Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems. Keys,
+endpoint and region of a cloud come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
+AWS_REGION, Google's application default credentials), never from a URL."""
 
 from __future__ import annotations
 
@@ -137,9 +135,8 @@ def is_object_store(filesystem: fs.FileSystem) -> bool:
 
 @contextmanager
 def translate_cloud_errors(path: str) -> Iterator[None]:
-    """Translates a cloud's errors inside the block to one message each; others pass. Raises
-    ConfigError if access is denied or the bucket is missing, ResourceError if the cloud cannot be
-    reached."""
+    """Translates a cloud's errors inside the block: ConfigError if access is denied or the bucket
+    is missing, ResourceError if the cloud cannot be reached. Others pass."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError):
@@ -270,9 +267,8 @@ class _DecompressedFile(io.RawIOBase):
 
 
 def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:
-    """Opens a buffered binary reader from byte `start`; a .gz or .zst file is decompressed. Raises
-    OSError, also for anything but a regular file: reading a FIFO could block for ever, and a device
-    may have no end."""
+    """Opens a buffered binary reader from byte `start`, decompressing .gz and .zst. Raises OSError,
+    also for anything but a regular file: reading a FIFO could block without end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
     compression = next(

@@ -1,8 +1,6 @@
 """Reads what a cluster's file offers, without a cluster: a KubeRay RayCluster, RayJob or
-RayService, or a Ray launcher YAML.
-
-A node's CPUs and GPUs are those that Ray would schedule on: what the start parameters say, else the
-Ray container's limits, else its requests."""
+RayService, or a Ray launcher YAML. A node's CPUs and GPUs are what the start parameters say, else
+the Ray container's limits, else its requests."""
 
 from __future__ import annotations
 

@@ -37,9 +37,8 @@ _TOKEN = (
 
 
 class Jobs:
-    """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Every method
-    raises ResourceError if the cluster does not answer or does not take the token, ConfigError
-    for a job that it does not know."""
+    """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Methods raise
+    ResourceError if it does not answer or take the token, ConfigError for an unknown job."""
 
     def __init__(self, address: str | None) -> None:
         self.address = normalise_address(address)

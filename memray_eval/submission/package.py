@@ -130,9 +130,8 @@ class _PackedFiles:
 
 
 def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
-    """The config as a mapping, with its paths pointing into the package. What is read on all nodes,
-    and prompts, whose paths are part of their units' identity, are job:// paths: the same on every
-    node and cluster."""
+    """The config as a mapping, with its paths pointing into the package. Data read on all nodes,
+    and prompts, whose paths are part of units' identity, are job:// paths."""
     _check_dataset(config.dataset)
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"

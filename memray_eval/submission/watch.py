@@ -99,8 +99,7 @@ def follow(
     quiet_s: float = QUIET_S,
 ) -> JobState:
     """Writes what the job prints, each character once, until it is over, and returns its last
-    state. A stream that drops or falls silent is opened again; it then begins at the first line, so
-    what was written is passed over."""
+    state. A stream that drops is opened again and skips what was written."""
     patience, written = patience or Patience(), 0
 
     def write_from(start: int, text: str) -> int:

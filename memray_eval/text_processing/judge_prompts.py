@@ -1,12 +1,11 @@
-"""How a judge's prompt is laid out: the rubric first, or what many calls share first.
+"""How a judge's prompt is laid out: the rubric first, or what many calls share first, as providers
+bill the start of a prompt less when another starts alike. Shared first, sections go from what most
+calls have in common to what one has alone: frame, CONTEXT, MEMORY, HISTORY, QUERY; then RESPONSE,
+what else a metric shows, and the rubric.
 
-Providers keep the start of a prompt and bill it less when another starts alike. Shared first,
-sections go from what most calls have in common to what one has alone: frame, CONTEXT, MEMORY,
-HISTORY, QUERY; then RESPONSE, what else a metric shows, and the rubric.
-
-What is judged stands between markers with a nonce: with the rubric first a digest of all that is
-asked. Shared first it cannot depend on the response, so it is made with a machine's secret, and a
-call is known by its question without the nonce (`LaidOut.question`)."""
+What is judged is between markers with a nonce: with the rubric first a digest of all that is asked;
+shared first it is made with a machine's secret, and a call is known by its question without the
+nonce (`LaidOut.question`)."""
 
 from __future__ import annotations
 
@@ -150,8 +149,7 @@ def is_long_start(prompt: Sequence[Message]) -> TypeGuard[JudgePrompt]:
 
 def _rubric_first(rubric: str, sections: Mapping[str, str]) -> tuple[Message, Message]:
     """Frame and rubric; then each section between markers. The nonce is a digest of them all: the
-    same question is the same call (so that a paid one is found again), and a text that holds its
-    own digest cannot be written."""
+    same question is the same call, and no text can hold its own digest."""
     nonce = _digest([rubric, dict(sections)])
     return (
         Message(role="system", content=_RUBRIC_FIRST + rubric.strip()),

@@ -102,8 +102,8 @@ class Quantity(NamedTuple):
         return self.value != int(self.value) or self.value >= 100 or measured
 
     def matches(self, other: Quantity) -> bool:
-        """Same number, and the same unit unless one of the two has none. Hours and minutes compare;
-        clock times do on a twelve-hour clock; a number that is only about so many may be off by
+        """Same number, and the same unit unless one has none. Hours and minutes compare; clock
+        times do on a twelve-hour clock; a number that is only about so many may be off by
         ABOUT_SHARE."""
         left, right = self.value, other.value
         if self.unit == other.unit == "clock":

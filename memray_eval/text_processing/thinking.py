@@ -1,8 +1,7 @@
-"""Splits a model's output into its answer and its thinking, whichever marks the model writes.
-
-A mark counts by its place. An opening mark counts at the start of the output, after the end of
-another block, or on lines of its own; a closing mark without an opening counts if the text does not
-quote it. Every other mark is text, so that an answer about marks stays whole."""
+"""Splits a model's output into its answer and its thinking, whichever marks the model writes. An
+opening mark counts at the start of the output, after the end of another block, or on lines of its
+own; a closing mark without an opening counts if the text does not quote it. Every other mark is
+text."""
 
 from __future__ import annotations
 
@@ -164,9 +163,8 @@ def _kind_of(mark: re.Match[str]) -> tuple[bool, str]:
 
 
 def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int | None:
-    """The number of the mark that closes the block which a mark opens. Marks that the thinking
-    quotes are passed over, unless no other closes it; if nested blocks do not come out even, the
-    first close does."""
+    """The number of the mark that closes the block which a mark opens, passing over marks that the
+    thinking quotes; if nested blocks do not come out even, the first close does."""
     since, (_, dialect) = marks[number].end(), _kind_of(marks[number])
     first, quoted, depth = None, None, 1
     for later in range(number + 1, len(marks)):

@@ -18,9 +18,8 @@ Stream = Literal["auto"] | bool  # whether a server is asked for streamed answer
 
 
 class Sampling(Frozen):
-    """How the model under test decodes. What is None is not sent: the server's or engine's own
-    default holds. `max_tokens` auto is the length that the suite has for the task, else
-    DEFAULT_MAX_TOKENS."""
+    """How the model under test decodes. None is not sent: the server's or engine's default holds.
+    `max_tokens` auto is the suite's length for the task, else DEFAULT_MAX_TOKENS."""
 
     temperature: Temperature | None = 0.0
     """0 is greedy."""
@@ -248,9 +247,8 @@ class Response(Frozen):
         reasoning_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> Response:
-        """The response with why it is no answer, if it is none: by its own fields, whether its
-        content was null and a tool was called, and the tokens that its thinking took of the
-        limit."""
+        """The response with why it is no answer, if it is none: by its fields, if its content was
+        null and a tool was called, and its thinking's tokens of the limit."""
         if self.error is not None or not self.is_empty or self.no_answer is not None:
             return self
         finish = _CAUSE_OF_FINISH.get((self.finish_reason or "").lower())

@@ -14,9 +14,8 @@ from memray_eval.types.scores import FALLBACKS, is_estimate
 
 
 class SummaryLine(Frozen):
-    """One line of a metric's section: a label, where its figure stands in the MetricSummary, and
-    how to print it: four decimals, a whole number, two decimals, a share as percent, 4.12/5.00,
-    4/5, or a count with its share and a bar."""
+    """One line of a metric's section: a label, the field of its figure in the MetricSummary, and
+    how to print it (FigureForm)."""
 
     label: str
     field: str
@@ -233,9 +232,8 @@ class Agreement(Frozen):
 
 
 class TaskSummary(Frozen):
-    """One task of one candidate, `n` units; of one `bucket` of its samples, or of all of them where
-    that is None. The task is empty for samples that name none. `agreement` is None where judge and
-    rule were not both computed."""
+    """One task of one candidate, `n` units; of one `bucket`, or all (None). The task is empty for
+    samples that name none. `agreement` is None unless judge and rule were both computed."""
 
     candidate: str
     task: str
@@ -410,9 +408,8 @@ FAILURES: Mapping[str, str] = {
 
 
 class CategoryFigure(Frozen):
-    """The mean of one metric over the questions of one category (None: all of them), `n` scored,
-    with its 95 % interval, clustered by conversation where there are several. Each interval holds
-    alone: it is not corrected for the number of categories."""
+    """The mean of one metric over the questions of one category (None: all), `n` scored, with its
+    95 % interval, clustered by conversation, not corrected for the number of categories."""
 
     category: str | None
     metric: str
@@ -520,9 +517,9 @@ class Cause(Frozen):
 
 
 class BatchFigures(Frozen):
-    """A run's judge calls through batch APIs, and its live ones. `n_verdicts` of the `n_calls` in
-    `n_batches` brought a verdict or a refusal; `lost_usd` of their `cost_usd` was paid for calls
-    that did not. Costs leave out unpriced calls."""
+    """A run's judge calls through batch APIs, and its live ones. `n_verdicts` calls brought a
+    verdict or a refusal; `lost_usd` was paid for calls that did not. Costs leave out unpriced
+    calls."""
 
     n_batches: int
     n_calls: int

@@ -3,7 +3,7 @@ labels of some, with intervals that count the noise of both.
 
 Values are shares of a metric's scale (0-1). Clusters are numbered over the run and the labels
 together. An estimate's influence has one entry a cluster; their squares sum to its variance
-(linearised, cluster-robust, CR1), so that estimates over the same clusters can be subtracted."""
+(linearised, cluster-robust, CR1), so estimates over the same clusters can be subtracted."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ class Labelled(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A weighted mean, its influence by cluster, how many clusters it is of, and how many
-    independent units of the same weight would tell as much of a share of zeros and ones (Kish's
-    effective sample size): no more than there are."""
+    """A weighted mean, its influence by cluster, how many clusters it is of, and Kish's effective
+    sample size, at most the units that there are."""
 
     value: float
     influence: FloatArray

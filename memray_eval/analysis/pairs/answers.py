@@ -32,9 +32,8 @@ class Answers:
 
 
 def name_sides(runs: Sequence[str]) -> list[str]:
-    """The runs as RUN or RUN:CANDIDATE; a run with several candidates stands for all of them.
-    Raises ConfigError for fewer than two candidates or too many, and DataError for a folder
-    without records."""
+    """The runs as RUN or RUN:CANDIDATE, all candidates of a run. Raises ConfigError for fewer than
+    two candidates or too many, and DataError for a folder without records."""
     named: list[str] = []
     for run in runs:
         folder = RunFolder(find_run(run))

@@ -46,9 +46,8 @@ class _Pairs(NamedTuple):
 def measure_pairs(
     verdicts: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
 ) -> Criterion:
-    """All figures of one metric. Intervals are clustered: all pairs of a cluster, which is a
-    question unless samples name a larger one, count together; those of strengths, ranks and length
-    are bootstrap intervals over clusters."""
+    """All figures of one metric. Intervals are clustered by question, unless samples name a larger
+    cluster; those of strengths, ranks and length are bootstrap intervals over clusters."""
     how, whole = settings or Settings(), verdicts.is_complete
     lengths = np.log2((1 + verdicts.length_i) / (1 + verdicts.length_j))
     pairs = _Pairs(

@@ -39,8 +39,7 @@ class CandidateStanding(Frozen):
 
 class Duel(Frozen):
     """Candidate `a` against `b`: wins, ties and losses of a, its share of the points, and what that
-    would be if both answers were always of one length (an estimate of the model, None where it
-    cannot be told)."""
+    would be at equal lengths (an estimate of the model; None: it cannot be told)."""
 
     a: str
     b: str

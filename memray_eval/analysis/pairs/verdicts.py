@@ -77,9 +77,8 @@ class _OfMetric:
 def read_verdicts(
     records: Iterable[Record], sides: Sequence[str], cluster: str | None = None
 ) -> list[PairVerdicts]:
-    """The verdicts of every metric that compares pairs, of candidates in the order of `sides`.
-    `cluster` is a key of the samples' metadata. Rows that are no pair of two sides are left
-    out."""
+    """The verdicts of every metric that compares pairs, of candidates in the order of `sides`;
+    `cluster` is a key of the samples' metadata. Rows that are no pair of two sides are left out."""
     number = {name: number for number, name in enumerate(sides)}
     metrics: dict[str, _OfMetric] = {}
     unanswered: dict[tuple[str, str], set[Question]] = {}

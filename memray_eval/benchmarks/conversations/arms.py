@@ -1,7 +1,6 @@
-"""The part of a conversation that a candidate is shown, and the prompt that shows it.
-
-The arms: `full`, all of it; `oracle`, the sessions that hold the evidence; `none`; `retrieved`,
-what a retriever of ours finds, or what the row says that a memory system returned."""
+"""The part of a conversation that a candidate is shown, and the prompt that shows it: `full`, all
+of it; `oracle`, the sessions that hold the evidence; `none`; `retrieved`, what a retriever of ours
+finds, or what the row says that a memory system returned."""
 
 from __future__ import annotations
 
@@ -69,9 +68,8 @@ def evidence_of(sample: Sample) -> list[tuple[str, str]]:
 
 
 def retrieved_ids(retrieved: Any) -> list[str]:
-    """The ids in what a memory system returned, best first. Each item is an id, or an object with
-    `id`, `session` or neither ("", a text that names no source). Raises ValueError for what is no
-    list of these."""
+    """The ids in what a memory system returned, best first: an item is an id, or an object with
+    `id`, `session` or neither (""). Raises ValueError for what is no list of these."""
     if not isinstance(retrieved, list | tuple):
         raise ValueError("retrieved: must be a list of ids, or of objects with text and id")
     ids = []
@@ -113,9 +111,8 @@ def conversation_prompt(
     wording: ConversationWording,
     question: str,
 ) -> Prompt:
-    """One message: what is the same for all questions, the conversation, and what differs, so that
-    questions on one conversation share their prefix. Too long a conversation loses whole sessions,
-    or turns, out of its middle (stages/render.py)."""
+    """One message: what all questions share, the conversation, and what differs, for a common
+    prefix. Too long a conversation loses whole sessions, or turns, out of its middle."""
     shown = choose(sample, candidate)
     wanted = evidence_of(sample)
     text, passages = f"{wording.before}\n\n", list[Passage]()

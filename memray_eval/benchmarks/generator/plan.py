@@ -22,8 +22,8 @@ MIDDLE = 50  # the only depth of a sweep of one
 
 class Task(NamedTuple):
     """One kind of task, made by a function (order, resources, slack) -> SampleDraft of at most
-    `order.length - slack` tokens. It `has_depth` where one needle can be placed. `needs_all`: every
-    answer must be named, not any one."""
+    `order.length - slack` tokens. It `has_depth` of one needle. `needs_all`: every answer must be
+    named."""
 
     make: Callable[[QuestionOrder, Resources, int], SampleDraft]
     has_depth: bool = True
@@ -36,9 +36,8 @@ def count_plain_prompt(counter: TokenCounter, draft: SampleDraft) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """The tasks of a benchmark by name, and the languages in which they are made. `count` counts
-    the tokens of a draft in full. With `has_buckets` a sample's length is its bucket in the
-    report's table too."""
+    """The tasks of a benchmark by name, and their languages. `count` counts the tokens of a whole
+    draft. With `has_buckets` a sample's length is its bucket in the report's table too."""
 
     suite: str
     tasks: Mapping[str, Task]

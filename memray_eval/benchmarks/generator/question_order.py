@@ -1,7 +1,5 @@
-"""One sample to make and its name, and seeded draws.
-
-A sample's generator is random.Random of its own name, whose bits are the same on every machine and
-version; draws by the million take those bits through numpy."""
+"""One sample to make and its name, and seeded draws. A sample's generator is random.Random of its
+own name, the same on every machine; draws by the million take those bits through numpy."""
 
 from __future__ import annotations
 

@@ -105,9 +105,8 @@ class SampleSpec(Room):
         draw_places: Callable[[int], list[int]] = lambda n: [0],
         least: int = 2,
     ) -> SampleDraft:
-        """The draft of needles, which take `tokens` together, among as many of the pile's units as
-        fit: before units that `draw_places` draws, given how many there are; with a `depth` the
-        first needle stands there."""
+        """The draft of needles of `tokens` together, among as many of the pile's units as fit,
+        before those that `draw_places` draws; with a `depth` the first needle is there."""
         totals = pile.totals(numbers)
         n = self.most(totals + tokens, least)
         places = draw_places(n)

@@ -85,8 +85,7 @@ def code_run(prediction: str, label: Label) -> float:
 
 def math_find(prediction: str, label: Label) -> float:
     """The first number, its sign ignored, equals the label. Raises ValueError, as the original
-    does, where the label is a whole number and the prediction's first number has a decimal point
-    ("88.0")."""
+    does, for a whole label and a first number with a decimal point ("88.0")."""
     wanted = _number(_first(label))
     if (match := _NUMBER.search(prediction)) is None:
         return 0.0
@@ -101,9 +100,8 @@ def math_find(prediction: str, label: Label) -> float:
 
 
 def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
-    """The number of running values that are right before the first wrong one, as a share of the
-    label's. All runs of digits are values. The original drops the first (`skip_first`) for a model
-    called "gpt4"."""
+    """The share of the label's running values that are right before the first wrong one. All runs
+    of digits are values; the original drops the first (`skip_first`) for a model called "gpt4"."""
     first = _first(label)
     # a loader may nest the list in another
     values = label if isinstance(first, str | int | float) else first

@@ -97,8 +97,7 @@ class ChosenOption(NamedTuple):
 
 def offered_options(prompt: str) -> dict[str, str]:
     """The options of a prompt by their letters ("A) center B) right", "(a) ... (b) ...", "A. ... B.
-    ..."), or the two words of a question that ends in "left or right?", each under itself. Empty
-    where it offers none."""
+    ..."), or the two words of "left or right?", each under itself. Empty if it offers none."""
     prompt = _with_latin_letters(prompt)
     marks: list[re.Match[str]] = []
     for match in _OPTION_MARK.finditer(prompt):

@@ -101,8 +101,7 @@ def _explanation_present(response: str) -> CheckResult:
 
 def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
     """What an explanation should speak of, at most MAX_CONCEPTS stems: up to three content words of
-    the chosen option, then the most frequent of the rest of the prompt, without those of the other
-    options."""
+    the chosen option, then the prompt's most frequent, without those of other options."""
     own = _content(options.get(answer, ""))[:3]
     offered_stems = frozenset(word for text in options.values() for word in _content(text))
     counts = Counter(

@@ -103,9 +103,8 @@ def _is_unended_prose(text: str) -> bool:
 
 
 def error_free(response: str) -> CheckResult:
-    """0 for a refusal ("I cannot ...", "I'm unable to", "As an AI") or an error message ("Error:
-    ...", a traceback), in English or Chinese. "I can't wait" and what stands in quotation marks is
-    no refusal."""
+    """0 for a refusal ("I cannot ...", "As an AI") or an error message ("Error: ...", a traceback),
+    in English or Chinese. "I can't wait" and what is in quotation marks is no refusal."""
     match = _ERRORS.search(response.replace("’", "'"))
     if match is None:
         return CheckResult(100, "No errors detected")

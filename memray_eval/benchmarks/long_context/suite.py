@@ -32,9 +32,8 @@ def as_published(sample: Sample) -> Sample:
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row as its benchmark reads it, whose name the task and the id then begin with; a row of a
-    run as it is. Raises ValueError that names the benchmarks where no folder above the file is
-    called as one."""
+    """A row as its benchmark reads it, with that name before its task and id; a row of a run as it
+    is. Raises ValueError that names the benchmarks if no folder above the file is called as one."""
     if "sample_id" in raw or str(raw.get("task", "")).partition(":")[0] in SUITES:
         return raw
     parts = reversed(path.replace("\\", "/").split("/"))

@@ -135,9 +135,9 @@ def _fuzzy_ratio(left: str, right: str) -> float:
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:
-    """LongBench v2: 1.0 if "The correct answer is (X)", else "The correct answer is X", names
-    the letter. "*" is deleted before; other wordings, and "(x)", are wrong. Not "compensated" (0.25
-    for no answer)."""
+    """LongBench v2: 1.0 if "The correct answer is (X)", else "The correct answer is X", names the
+    letter, without "*"; other wordings, and "(x)", are wrong. Not "compensated" (0.25 for no
+    answer)."""
     text = prediction.replace("*", "")
     match = next((match for pattern in _CHOICES if (match := pattern.search(text))), None)
     return float(match is not None and match[1] == letter)

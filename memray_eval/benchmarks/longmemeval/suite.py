@@ -85,9 +85,8 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
-    """The sessions, oldest first as the file has them, and the ids of the turns that are marked as
-    evidence. A turn is called SESSION:NUMBER. Raises ValueError for lists that do not fit each
-    other, and for what is no session."""
+    """The sessions, oldest first, and the ids (SESSION:NUMBER) of the turns that are marked as
+    evidence. Raises ValueError for lists that do not fit each other, and for what is no session."""
     sessions, ids, dates = (raw[name] for name in _HAYSTACK)
     if not all(isinstance(listed, list) for listed in (sessions, ids, dates)):
         raise ValueError("haystack_sessions, haystack_session_ids, haystack_dates must be lists")

@@ -1,8 +1,6 @@
 """Conversations of any length in which one request is made 2, 4 or 8 times, each time with another
-answer: short pieces of writing from a seeded grammar, a form (poem, letter, ...) about a topic.
-
-The tokens of a sample are those of its messages, each counted by itself, without special tokens and
-without what a chat template puts around them."""
+answer: short pieces of writing from a seeded grammar. A sample's tokens are those of its messages,
+each counted by itself, without special tokens and the chat template."""
 
 from __future__ import annotations
 

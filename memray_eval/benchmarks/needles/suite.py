@@ -48,9 +48,8 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The context, an empty line, the question: nothing is added, so that its length is the one
-    that was made. A list of running values gets as many tokens as it needs, up to InfiniteBench's
-    30,000."""
+    """The context, an empty line, the question, so that its length is the one that was made. A list
+    of running values gets as many tokens as it needs, up to InfiniteBench's 30,000."""
     max_tokens = MAX_TOKENS.get(sample.task, _FOUND_TOKENS)
     label = sample.metadata.get("label")
     if sample.task == "math_calc" and isinstance(label, list):

@@ -86,9 +86,8 @@ class Wording(Frozen):
 def own_wording(
     before: str, after: str, max_tokens: int, *, is_chat: bool = True, stop: tuple[str, ...] = ()
 ) -> Wording:
-    """The house's way to ask: what is the same for all of a task's samples, the context, and then
-    all that varies, so that questions on one context begin with the same tokens and the engine's
-    prefix cache serves them."""
+    """The house's way to ask: what all of a task's samples share, the context, and then all that
+    varies, so that the engine's prefix cache serves questions on one context."""
     template = check_places(
         parse_braces(f"{before}\n\n{{context}}\n\n{after}"), ("context", "input", "options")
     )

@@ -94,9 +94,8 @@ def read_lengths(path: str, tasks: Collection[str]) -> dict[str, int]:
 def ask_with_templates(
     suite: Suite, path: str, wordings: Mapping[str, Wording], values: Values
 ) -> Suite:
-    """The suite that asks with these wordings, and so has these tasks only: where the user brings
-    some of a benchmark's templates, asking the other tasks in our words would mix what cannot be
-    compared."""
+    """The suite that asks with these wordings, and has these tasks only: asking the others in our
+    words would mix what cannot be compared."""
     return replace(
         suite,
         prompt=partial(_prompt, wordings=dict(wordings), values=values),

@@ -67,9 +67,8 @@ def _suite_of_rows(path: str) -> str | None:
 def follow_origin(
     config: RunConfig, origin: Origin, explicit: Collection[str]
 ) -> tuple[RunConfig, list[str]]:
-    """A job's config with what its responses' origin says of how they are judged, where neither the
-    job nor, by the keys in `explicit`, the command line says it; and each difference between the
-    job and the origin, as a line."""
+    """A job's config with how its responses' origin says that they are judged, where neither the
+    job nor the command line (`explicit`) says it; and each difference, as a line."""
     set_keys, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite

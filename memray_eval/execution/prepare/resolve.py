@@ -56,9 +56,9 @@ def resolve(
     kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
     today: date | None = None,
 ) -> RunSpec:
-    """The run that a config describes, as it is to be made `today`; with `generate_only` it has no
-    metrics. A resumed run has `kept` its judges, by metric. Raises ConfigError for what there is
-    not, and for a missing key."""
+    """The run that a config describes, as made `today`; with `generate_only` without metrics. A
+    resumed run has `kept` its judges, by metric. Raises ConfigError for unknown names and missing
+    keys."""
     _check_affect_values(config)
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
@@ -173,9 +173,8 @@ def needs_of(config: RunConfig) -> JobNeeds:
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:
-    """The samples that a config reads; its own reader's rows are written below `out` first. Raises
-    ConfigError for an unknown suite or task, or broken templates, DataError if the reader
-    fails."""
+    """The samples that a config reads; its own reader's rows are written below `out`. Raises
+    ConfigError for an unknown suite or task, or broken templates, DataError if the reader fails."""
     source = _suite_of(config)
     suite = source.load()
     has_responses = config.candidates[0].backend == EXISTING

@@ -37,9 +37,8 @@ class RunSite:
         return self._first
 
     def reach(self, is_new: bool) -> None:
-        """Finds what there is: on this machine, which starts nothing yet, or on the cluster, which
-        is joined. Raises ConfigError or ResourceError if the run would fit in no order of its
-        phases; a resumed one knows its order later."""
+        """Finds what there is: on this machine, or on the cluster, which is joined. Raises
+        ConfigError or ResourceError if the run would fit in no order of its phases."""
         spec, phases = self._spec, self._spec.cluster.phases
         if self.kind != "joined":
             self._first = local_capacity(spec.cluster)

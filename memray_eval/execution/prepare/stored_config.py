@@ -65,9 +65,8 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
 
 
 def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
-    """A run's config as it is given anew, where it measures the same. Its files may lie in other
-    folders than before (a job's package does): what is in them is compared later. Raises
-    ConfigError if it is another run."""
+    """A run's config as given again, if it measures the same; its files may lie in other folders:
+    what is in them is compared later. Raises ConfigError if it is another run."""
     if other := [
         key
         for key in MEASURED_KEYS

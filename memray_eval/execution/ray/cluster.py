@@ -152,9 +152,8 @@ def keep_own_signals() -> Iterator[None]:
 
 @contextmanager
 def watch_ray_processes(on_death: Callable[[str], None]) -> Iterator[None]:
-    """Calls `on_death`, in a thread, with the name of a process of Ray on this machine that no
-    driver outlives, when it ends while the block runs. Ray itself ends the driver's process some
-    seconds later, without a word and past every `finally`."""
+    """Calls `on_death`, in a thread, with the name of a vital process of Ray on this machine that
+    ends in the block: Ray ends the driver seconds later, past every `finally`."""
     vital, is_over = _vital_processes(), threading.Event()
 
     def watch() -> None:
@@ -296,9 +295,8 @@ def wait_for_room(
     reservation: NodeReservation,
     say: Callable[[str], None],
 ) -> Capacity:
-    """The capacity that the run starts with. A cluster that is let grow need hold the first models
-    only, whose nodes `reservation` holds from then on; for those that come later it grows while
-    they wait."""
+    """The capacity that the run starts with. A cluster that may grow need hold the first models
+    only, whose nodes `reservation` holds; it grows for later ones while they wait."""
     device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
     if not wait_s:
         return free_capacity(spec, capacity, order)

@@ -258,9 +258,8 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 
 def telling_engine(context: StageContext | None) -> type:
-    """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt
-    came from the prefix cache, takes prompts as bytes, hands none of their tokens on, and sends
-    what vLLM and its processes warn of to the run's counter."""
+    """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
+    prefix cache, takes prompts as bytes, and sends vLLM's warnings to the run's counter."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -295,9 +294,8 @@ def telling_engine(context: StageContext | None) -> type:
 
 
 def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:
-    """For an actor that Ray restarted, since it or its node was lost: what puts the responses
-    that the run's folder has into rows of ENGINE_SCHEMA, so that none is asked for again. None for
-    any other actor."""
+    """What puts the responses of the run's folder into rows of ENGINE_SCHEMA, for an actor that Ray
+    restarted, so that none is asked for again. None for any other actor."""
     if context is None or not is_restarted_actor():
         return None
     # What this actor is to make again was written before it was started

@@ -124,9 +124,8 @@ class EngineClient:
         return engine, ticket
 
     async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
-        """Calls a method of the engine; None if the engine was lost. A call to an actor
-        that Ray cannot restart yet would wait as long as that, so it is given up: nobody must be
-        asked twice then."""
+        """Calls a method of the engine; None if the engine was lost. A call to an actor that Ray
+        cannot restart yet would wait as long, so it is given up."""
         reference = method.options(max_task_retries=0).remote(*args)  # perhaps of another
         call = asyncio.ensure_future(reference)
         try:
@@ -244,9 +243,8 @@ def _weight(session: str, engine: Any) -> bytes:
 async def ask_again(
     table: pa.Table, answered: pa.Table, ask: Callable[[pa.Table], Awaitable[pa.Table]]
 ) -> pa.Table:
-    """Rows that were answered, with SECOND: what was answered with the candidate's
-    `retry_max_tokens`, null where nothing was asked again. `table` are the same rows as they were
-    asked."""
+    """Rows that were answered, with SECOND: the answer with the candidate's `retry_max_tokens`,
+    null if not asked again. `table` are the same rows as they were asked."""
     limits = _raised_limits(answered)
     is_again = np.array([limit is not None for limit in limits], np.bool_)
     if not is_again.any():

@@ -102,8 +102,7 @@ def last_lines(output: str) -> Sequence[str]:
 @contextmanager
 def turn_on_node(node_id: str, at_once: int | None) -> Iterator[None]:
     """Waits until fewer than `at_once` processes of this node are in such a block, and is one of
-    them. The place of a process that dies is free at once. Where no file can be locked, there is no
-    waiting."""
+    them. A dead process is none. Without file locks there is no waiting."""
     if at_once is None:
         yield
         return

@@ -1,8 +1,5 @@
 """The embedded judge: a vLLM server on a local model, started for a run, checked, and stopped with
-it.
-
-It shows the whole judge path without a key. A small model proves the plumbing, not the scores.
-"""
+it. A small model proves the plumbing, not the scores."""
 
 from __future__ import annotations
 

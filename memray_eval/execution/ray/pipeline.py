@@ -106,8 +106,7 @@ class PipelineSetup:
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
         """The options of a stage's actors: where they run and what each takes. On a machine's own
-        Ray memory is not declared: Ray hands out less than there is, and the check before the run
-        counted what is there."""
+        Ray memory is not declared: Ray hands out less than there is."""
         is_on_cluster = bool(self.plan.capacity.nodes)
         return {
             **BLOCKS,
@@ -155,9 +154,8 @@ def generate_responses(
     candidates: tuple[Candidate, ...],
     on_engine_end: Callable[[], None] | None = None,
 ) -> int:
-    """Only generates, into the folder's responses, for candidates that share an engine; units that
-    failed are finished with that. Returns how many wait to be scored. `on_engine_end` and what is
-    raised as in `run_pipeline`."""
+    """Only generates, into the folder's responses, for candidates that share an engine; failed
+    units are finished. Returns how many wait to be scored. Else as `run_pipeline`."""
     logger.info("generating begins: %s", ", ".join(candidate.name for candidate in candidates))
     spec = setup.plan.spec
     set_up_data_context(spec.cluster.no_progress_timeout_s)
@@ -264,9 +262,9 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
-    """The options of a stage of tasks: a few at a time, with other CPUs than an actor stage has, or
-    Ray Data would run it on that actor's event loop. `inputs` is how many blocks come in, if not
-    the shards."""
+    """The options of a stage of tasks: a few at a time, on other CPUs than an actor stage's, or Ray
+    Data would run it on that actor's event loop. `inputs`: how many blocks come in, if not the
+    shards."""
     taken = {
         setup.plan.spec.judging.cpus,
         setup.plan.spec.embedding.cpus,

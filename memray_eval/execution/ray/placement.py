@@ -140,8 +140,7 @@ class _RunningNode(NamedTuple):
 
 def _place_pools(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _PlacedPools:
     """Each actor takes the first node with room: engines where they leave the fewest GPUs over, the
-    others off GPU nodes where they can, as Ray keeps them. A group grows when its nodes are
-    full."""
+    others off GPU nodes if they can. A group grows when its nodes are full."""
     up = [
         _RunningNode(group, group.node)
         for group in cluster_spec.groups

@@ -201,9 +201,9 @@ class EnginePlacement:
                 self._on_end()
 
     def _find_unwanted(self) -> list[str]:
-        """The clients whose engines are of no use any more, once Ray Data has begun to end clients,
-        as all rows are handed out: engines that never were up, and those of ended clients, unless
-        clients whose own engines are lost ask them."""
+        """The clients whose engines are of no use once Ray Data has begun to end clients: engines
+        that never were up, and those of ended clients, unless clients without an engine ask
+        them."""
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
             old = {
@@ -242,9 +242,8 @@ class EnginePlacement:
             self._engines[name] = self._engines[name]._replace(actor=None, up=None)
 
     def _living(self) -> set[str]:
-        """The names whose engine, or its client, runs, is about to, or is restarted by Ray. By
-        Ray's list of names: `ray.get_actor` goes on finding an actor that died in its
-        constructor."""
+        """The names whose engine or client runs, is about to, or is restarted. By Ray's list of
+        names: `ray.get_actor` also finds an actor that died in its constructor."""
         listed = set(ray.util.list_named_actors()) if self._engines else set()
         return {name for name in self._engines if not listed.isdisjoint((name, engine_name(name)))}
 

@@ -47,9 +47,8 @@ def is_restarted_actor() -> bool:
 
 
 def is_lost(actor: Any) -> bool:
-    """True if an actor that this process has called is down, for good or until Ray has started it
-    anew, as far as this process knows: Ray tells of an actor's state through the dashboard only,
-    which a cluster may lack."""
+    """True if an actor that this process has called is down, as far as this process knows: Ray
+    tells of an actor's state through the dashboard only, which a cluster may lack."""
     from ray.core.generated.gcs_pb2 import ActorTableData
 
     state = actor._get_local_state()
@@ -57,9 +56,8 @@ def is_lost(actor: Any) -> bool:
 
 
 def set_repartition_options(dataset: Dataset, **options: Any) -> None:
-    """Gives the tasks of a repartition that was just added these options of Ray's. It takes none
-    itself, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for
-    ever."""
+    """Gives the tasks of a repartition that was just added these options of Ray's, which it does
+    not take itself: a whole CPU each could be waited for without end."""
     dataset._logical_plan.dag.ray_remote_args.update(options)
 
 
@@ -88,9 +86,8 @@ class Held(NamedTuple):
 
 
 def held_resources() -> list[Held]:
-    """The resources that jobs hold for as long as they like, by living actors and placement groups.
-    Running tasks are not in it. Ray's public listings ask the dashboard, which a cluster may
-    lack."""
+    """The resources that jobs hold by living actors and placement groups, running tasks left out.
+    Ray's public listings ask the dashboard, which a cluster may lack."""
     from ray.core.generated import gcs_pb2
 
     accessor = ray._private.state.state._connect_and_get_accessor()

@@ -146,9 +146,8 @@ def on_head_node() -> dict[str, float]:
 
 
 def on_driver_node() -> NodeAffinitySchedulingStrategy:
-    """The node for an actor that every worker asks: a run outlives the loss of any node but its
-    driver's, and keeps no other node up by it. Not soft: Ray 2.60 then puts an actor that takes no
-    CPU on any node."""
+    """The driver's node, for an actor that every worker asks: a run outlives the loss of any other.
+    Not soft: Ray 2.60 then puts an actor that takes no CPU on any node."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 

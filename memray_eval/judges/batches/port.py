@@ -48,8 +48,7 @@ class BatchStatus:
 
 class BatchResult(NamedTuple):
     """The outcome of one call: a completion, an error of its own (`status` as over HTTP), or
-    nothing, as the batch expired or was cancelled first. Of the first two `body` is what the
-    provider says."""
+    nothing, as the batch expired or was cancelled. `body` is what the provider says."""
 
     key: str
     kind: Literal["reply", "error", "expired", "cancelled"]

@@ -1,9 +1,6 @@
-"""Sends a run's judge calls in batches, waits for them and keeps what they bring.
-
-Every step is in the journal before it can be lost: what is about to be uploaded, the file's id, the
-batch's id, what was collected. Whatever step a session dies at, the next one finds from there what
-the provider has, asks for it by its tag where an answer was lost, and sends anew only what is
-certain to be nowhere. No wait is without an end: a batch has a deadline, after which it is
+"""Sends a run's judge calls in batches, waits for them and keeps what they bring. Every step is in
+the journal before it can be lost: the next session asks the provider by its tag for what may be
+there, and sends again only what is certain to be nowhere. A batch has a deadline, after which it is
 cancelled, and what has not come by then goes again, or live."""
 
 from __future__ import annotations
@@ -657,9 +654,8 @@ class NotYet(JudgeError):
 
 
 class RehearsedJudge:
-    """Stands for a judge while the judge stage is rehearsed, and asks nobody. Raises NotYet for a
-    verdict that is not remembered, once its call is noted: by the judge, the call, and "UNIT
-    METRIC" of the score that will tell its cost."""
+    """Asks nobody, in a rehearsal of the judge stage. Raises NotYet for a verdict that is not
+    remembered, once its call is noted: by the judge, the call, and "UNIT METRIC" of its score."""
 
     def __init__(
         self,

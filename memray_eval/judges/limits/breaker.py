@@ -181,8 +181,7 @@ class Breaker:
 
     def _end_call(self) -> None:
         """One call less is out. While calls from before the opening are out too, nobody knows which
-        one was the probe, so it is over when the last has ended: thus never two probes, and never
-        two longer pauses for one."""
+        was the probe: it is over when the last has ended."""
         self._in_flight = max(0, self._in_flight - 1)
         outage = self._outage
         if outage is None or not outage.is_probing or self._in_flight:

@@ -79,9 +79,8 @@ class BudgetPort(Protocol):
 
 
 class Ledger:
-    """What was spent and what is reserved for calls under way. As long as no call costs more than
-    its estimate, the two together never pass the budget; one that does cost more is booked all the
-    same, and leaves less for the next."""
+    """What was spent and what is reserved for calls under way: together within the budget, as long
+    as no call costs more than its estimate; one that does is booked all the same."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -108,8 +107,7 @@ class Ledger:
 
     def reserve(self, wanted: Sequence[Spending]) -> int:
         """How many of the calls, from the first on, fit by their estimates; those are reserved. A
-        call that was refused may fit later, when others have cost less than their estimates: ask
-        again until `is_spent`."""
+        refused call may fit later: ask again until `is_spent`."""
         if not wanted:
             return 0
         self._refused = None

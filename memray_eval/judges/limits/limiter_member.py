@@ -249,9 +249,8 @@ class LimiterMember:
         )
 
     def _count_outlived(self, refused: CallPermit) -> int:
-        """Counts calls that were sent no later than a refused one and are still in flight: most
-        will be answered. Refusals come back first, and without those others the few of a burst
-        would look like all of it."""
+        """Counts calls sent no later than a refused one and still in flight: refusals come back
+        first, and without those the few of a burst would look like all of it."""
         outlived = [
             other
             for other in self.in_flight

@@ -140,9 +140,8 @@ def describe_rate(lane: str, per_min: float) -> str:
 
 
 class StallWatch:
-    """Watches one judge while calls wait or will be tried again. Says after QUIET_S that none is
-    let through, fails the waiting ones after `patience_s`, and ends their waiting when the run
-    stops."""
+    """Watches one judge while calls wait. Says after QUIET_S that none is let through, fails the
+    waiting ones after `patience_s`, and ends their waiting when the run stops."""
 
     def __init__(
         self,

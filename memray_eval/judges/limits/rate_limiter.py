@@ -1,9 +1,8 @@
-"""The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks.
-
-Each judge has a `RatePacer`: per limited quantity the time from which there is room again, moved
-forward by every call's share of a minute (the generic cell rate algorithm, GCRA). That alone lets a
-minute pass its limit by one call, which may be many tokens: what was let go in the last minute is
-counted too. A slot that is not used is lost, so a member that dies costs at most those it held."""
+"""The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks. Each
+judge has a `RatePacer`: per limited quantity the time from which there is room again, moved forward
+by every call's share of a minute (the generic cell rate algorithm, GCRA); as that alone lets a
+minute pass its limit by one call, what was let go in the last minute is counted too. A slot that is
+not used is lost."""
 
 from __future__ import annotations
 
@@ -389,8 +388,7 @@ class RatePacer:
 
     def learn(self, limits: RateLimits, now: float) -> None:
         """Takes over what the provider says of what the user has not set. The first time the pace
-        begins below it: many calls start at once then, some of them late, and a provider may count
-        by the second."""
+        begins below it: many calls start at once then, some of them late."""
         if not self.is_proven:
             self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
@@ -458,8 +456,7 @@ class RatePacer:
 
     def _duration_s(self, lane: str, amount: float, start: float) -> float:
         """Seconds from `start` until there is room for more in a lane: a share of a minute,
-        stretched while the pace recovers. There it grows by `_recovery_per_s`, so that what it lets
-        go is the area below it."""
+        stretched while the pace recovers by `_recovery_per_s`."""
         even_s = amount * WINDOW_S / (self._per_min[lane] or math.inf)
         factor = self._factor_now(start)
         if factor >= 1.0:
@@ -603,9 +600,8 @@ class _Judge:
         return max(1, int(min(turn, most, len(wanted.costs))))
 
     def share_of(self, wanted: Reservation) -> int | None:
-        """A member's part of the calls in flight: an even one, over as many members as the run has
-        or as have been seen; what is left over goes to those seen first. Never below one: more
-        members than places take more than there are."""
+        """A member's part of the calls in flight: an even one over as many members as the run has
+        or were seen, the rest to those seen first. Never below one."""
         if self.pace.concurrency is None:
             return None
         seen = list(self.members)

@@ -155,9 +155,8 @@ def speed_quality(
     y_name: str = "quality",
     unit: str = "tokens/s",
 ) -> Markup:
-    """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers
-    if its interval is known. At least one point; names are above and below in turn, so that
-    neighbours' do not meet."""
+    """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers if
+    its interval is known. Names are above and below in turn."""
     ends = [end for point in points for end in (point.interval or (point.y,))]
     xs = [point.x for point in points]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)

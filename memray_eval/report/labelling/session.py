@@ -99,9 +99,8 @@ class LabelSession:
     def answer(
         self, rater: str, tab: str, event_id: str, unit_id: str, value: float | None, aided: bool
     ) -> dict[str, Any]:
-        """Keeps a rater's answer, None for a unit that they pass over, and returns the state after
-        it. Raises ConfigError for a unit or value that there is not, and where it cannot be
-        kept."""
+        """Keeps a rater's answer (None: passed over), and returns the state after it. Raises
+        ConfigError for an unknown unit or value, and if it cannot be kept."""
         rater = check_rater(rater)
         if unit_id not in self._place:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
@@ -273,8 +272,7 @@ class LabelSession:
 
 def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
     """Opens a run for labelling by a metric; None: its headline, or the first that a judge scored.
-    Raises ConfigError for a metric that no judge scored, DataError for records that cannot be
-    read."""
+    Raises ConfigError for one that no judge scored, DataError for unreadable records."""
     with readable(folder.path):
         parts = list_parts(folder.records())
     filesystem, _ = locate(folder.path)

@@ -241,9 +241,8 @@ class Index:
         return record
 
     def records(self, held: HeldPart, rows_of_part: Numbers) -> Iterator[list[Record]]:
-        """Reads the records in these rows of a part, as many at a time as are read at once. A row
-        that no longer reads as a record is left out. Raises DataError if the part can no longer be
-        read, or was written anew."""
+        """Reads the records in these rows of a part. A row that no longer reads as a record is left
+        out. Raises DataError if the part cannot be read, or was written again."""
         wanted, first = np.zeros(held.n, dtype=np.bool_), 0
         wanted[rows_of_part] = True
         for batch in read_columns(self._filesystem, held.part):
