@@ -169,7 +169,7 @@ def test_a_model_has_an_engine_of_its_own() -> None:
         ({SERVED: {"replicas": 2}}, f"no vLLM candidate has the model '{SERVED}'"),
         ({BIG: {"device": "cpu"}}, "set engine.device"),
         ({BIG: {"replica": 2}}, "replica: no such key; did you mean 'replicas'"),
-        ({BIG: {"replicas": 0}}, f"engines: {BIG}.replicas: Input should be greater"),
+        ({BIG: {"replicas": 0}}, f"engines: {BIG}.replicas: must be 1 or more"),
     ],
 )
 def test_engines_that_cannot_be_are_named(engines: dict[str, Any], message: str) -> None:

@@ -95,7 +95,7 @@ def test_what_was_measured_is_of_metrics_and_rubrics_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("empaty", "did you mean: empathy"), ("xyzzy", "empathy, ")]
+    ("name", "message"), [("empaty", "did you mean 'empathy'"), ("xyzzy", "empathy, ")]
 )
 def test_a_name_that_is_none_is_told_what_there_is(name: str, message: str) -> None:
     done = CliRunner().invoke(app, ["list", "metrics", name])
