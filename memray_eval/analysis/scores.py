@@ -143,8 +143,8 @@ def read_all_scores(
             )
         )
     scores = {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
-    apart = by_epoch or all(each.epochs == 1 for each in scores.values())
-    return scores if apart else {name: each.mean_by_sample() for name, each in scores.items()}
+    apart = by_epoch or all(read.epochs == 1 for read in scores.values())
+    return scores if apart else {name: read.mean_by_sample() for name, read in scores.items()}
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:

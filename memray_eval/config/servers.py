@@ -79,9 +79,9 @@ def _name_served(name: str, servers: dict[str, Any]) -> str:
         model, url = address
         server = _server_at(url)
         namesake = servers.setdefault(server, {"url": url})
-        known = namesake.get("url") if isinstance(namesake, dict) else namesake.url
-        if known != url:
-            raise ValueError(f"{name}: there is a server {server!r} at {known}; name this one")
+        other = namesake.get("url") if isinstance(namesake, dict) else namesake.url
+        if other != url:
+            raise ValueError(f"{name}: there is a server {server!r} at {other}; name this one")
         return f"{server}/{model}"
     server, slash, _ = name.partition("/")
     if slash and server in LOCAL_SERVERS:

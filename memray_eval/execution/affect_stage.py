@@ -54,8 +54,8 @@ def affect_arguments(
 ) -> tuple[Any, ...]:
     """The arguments of EnrichSamples for a run."""
     spec = plan.spec
-    asked = spec.read.reader, candidates, spec.epochs, plan.resume_state
-    return *asked, spec.affect, spec.judging, spec.affect_judges, services, url, context
+    what = spec.read.reader, candidates, spec.epochs, plan.resume_state
+    return *what, spec.affect, spec.judging, spec.affect_judges, services, url, context
 
 
 class EnrichSamples(AskingStage):
@@ -77,7 +77,7 @@ class EnrichSamples(AskingStage):
     ) -> None:
         super().__init__(services, url, context)
         self._reading, self._resume_state = reading, resume_state
-        self._asked = [*product(candidates, range(1, epochs + 1))]
+        self._candidates = [*product(candidates, range(1, epochs + 1))]
         self._config, self._judging, self._choices = config, judging, choices
         self._backends: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
@@ -127,7 +127,7 @@ class EnrichSamples(AskingStage):
         return [sample for enriched in alone for sample in enriched or ()]
 
     def _is_unfinished(self, sample: Sample) -> bool:
-        units = (unit for asked in self._asked for unit in unit_ids(sample, *asked))
+        units = (unit for candidate in self._candidates for unit in unit_ids(sample, *candidate))
         return not all(map(self._resume_state.has, units))
 
     def _count(self, samples: Sequence[Sample]) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from textwrap import wrap
 from typing import IO, NamedTuple
 
@@ -21,7 +21,7 @@ from memray_eval.execution.progress import (
     Snapshot,
     StageCount,
 )
-from memray_eval.execution.waiting import PLAIN_EVERY_S, open_console, open_stderr
+from memray_eval.execution.waiting import PLAIN_EVERY_S, beside, open_console, open_stderr
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import period_per_s, rows_per_s
@@ -66,17 +66,8 @@ class RunDisplay:
     @contextmanager
     def showing(self, quiet: bool) -> Iterator[None]:
         """Shows the run while the block runs, and its last state; nothing if quiet."""
-        if quiet:
+        with nullcontext() if quiet else beside(self._show, "display"):
             yield
-            return
-        is_over = threading.Event()
-        thread = threading.Thread(target=self._show, args=(is_over,), daemon=True, name="display")
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join(timeout=5)
 
     def _show(self, is_over: threading.Event) -> None:
         with open_stderr() as stream:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
+from memray_eval.analysis.turns import SESSION_COLUMNS, summarise_sessions
 from memray_eval.results.parts import Flags, Part, UnitIndex, UnitNumbers, unit_number, unit_numbers
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 
@@ -90,7 +90,7 @@ def count_unasked(folder: RunFolder) -> int:
     tables = (
         table.filter(pc.is_null(table.column("error")))
         for kind in (RECORDS, RESPONSES)
-        for table in folder.read_parts(folder.parts(kind), kind, list(COLUMNS))
+        for table in folder.read_parts(folder.parts(kind), kind, list(SESSION_COLUMNS))
     )
     return sum(summary.n_unasked for summary in summarise_sessions(tables))
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from memray_eval.analysis.score_table import ScoreTable, score_columns
 from memray_eval.config.sections import Budget
 from memray_eval.errors import EvalError
+from memray_eval.execution.waiting import beside
 from memray_eval.judges.batches.journal import BatchJournal, spent_in_batches
 from memray_eval.judges.limits.budget import NO_MONEY, Spending
 from memray_eval.log_once import log_once
@@ -44,20 +45,16 @@ class SpendingBook:
         before = _live_spending(
             self._folder, self._session - 1, spent_in_batches(BatchJournal(self._folder).load())
         )
-        is_over = threading.Event()
 
-        def write() -> None:
+        def write(is_over: threading.Event) -> None:
             while not is_over.wait(BOOK_S):
                 with suppress(Exception):  # Ray is busy, or has ended
                     self.write_now(before + paid(), is_open=True)
 
-        thread = threading.Thread(target=write, daemon=True, name="spending")
-        thread.start()
         try:
-            yield
+            with beside(write, "spending"):
+                yield
         finally:
-            is_over.set()
-            thread.join(timeout=5)
             # Ray has ended, or the folder is out of reach: the error that ended the session counts
             with suppress(Exception):
                 self.write_now(before + paid())

@@ -9,7 +9,7 @@ from memray_eval.analysis.marks import digits_of, format_figure, name_figure
 from memray_eval.analysis.recommendation import swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import NAMES, decide, means_of
-from memray_eval.report.sections import ends, figure, metric_ends
+from memray_eval.report.sections import bounded, ends, metric_ends
 from memray_eval.types import (
     EXISTING,
     RULES_ON_NO_ANSWER,
@@ -147,7 +147,7 @@ def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
         None if points is None else points / 100 * (scale[1] - scale[0])
         for points in (best.difference, best.low, best.high)
     )
-    return f"{pair.metric} +{figure(gain, form)} {ends(low, high, form)}".rstrip()
+    return f"{pair.metric} +{bounded(gain, low, high, form)}"
 
 
 def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:

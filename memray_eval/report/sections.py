@@ -138,6 +138,11 @@ def ends(low: float | None, high: float | None, form: str = "+z.4f") -> str:
     return "" if low is None or high is None else f"[{low:{form}}, {high:{form}}]"
 
 
+def bounded(value: float | None, low: float | None, high: float | None, form: str) -> str:
+    """A figure with its interval in brackets, if it has one."""
+    return f"{figure(value, form)} {ends(low, high, form)}".rstrip()
+
+
 def metric_ends(
     metric: MetricSummary, intervals: Intervals = _SUMMARY_INTERVALS
 ) -> tuple[str, str] | None:

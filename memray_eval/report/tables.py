@@ -26,9 +26,9 @@ from memray_eval.report.sections import (
     Section,
     Table,
     append_column,
+    bounded,
     cost_figure,
     count_span,
-    ends,
     figure,
     fit_tables,
 )
@@ -203,10 +203,8 @@ def epoch_table(figures: Sequence[EpochFigures]) -> Iterator[Content]:
         yield "draws' variance: the share of a score's variance that is between one sample's draws."
 
 
-def _bounds(bounded: Bounded | None, form: str = "z.3f") -> str:
-    if bounded is None:
-        return NOTHING
-    return f"{bounded.value:{form}} {ends(bounded.low, bounded.high, form)}".rstrip()
+def _bounds(shown: Bounded | None, form: str = "z.3f") -> str:
+    return NOTHING if shown is None else bounded(shown.value, shown.low, shown.high, form)
 
 
 def curve_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
@@ -239,7 +237,9 @@ def _curve_parts(curves: Sequence[HeatMap]) -> Iterator[Content]:
     columns = [column for column in columns if set(column[1:]) != {NOTHING}]
     for curve, by_length in zip(curves, points, strict=True):
         marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
-        cells = (_curve_cell(by_length.get(length), curve.scale) for length in lengths)
+        shown = (by_length.get(length, LengthPoint()) for length in lengths)
+        form = f"z.{digits_of(curve.scale)}f"
+        cells = (bounded(point.mean, point.low, point.high, form) for point in shown)
         columns.append([append_mark(curve.metric, marked), *cells])
     yield from fit_tables(first, columns)
 
@@ -247,13 +247,6 @@ def _curve_parts(curves: Sequence[HeatMap]) -> Iterator[Content]:
 def size_label(curve: HeatMap, length: float) -> str:
     """A length as tokens are written, or a number of entries."""
     return length_label(length) if curve.measure == "tokens" else f"{length:,.0f}"
-
-
-def _curve_cell(point: LengthPoint | None, scale: tuple[float, float]) -> str:
-    if point is None or point.mean is None:
-        return NOTHING
-    form = f"z.{digits_of(scale)}f"
-    return f"{point.mean:{form}} {ends(point.low, point.high, form)}".rstrip()
 
 
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:

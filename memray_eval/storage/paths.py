@@ -200,23 +200,18 @@ class DamagedFile(OSError):
 _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 
-class _DecompressedFile(io.RawIOBase):
-    """The decompressed bytes of a compressed file. Seeking forward reads on; seeking backward
-    starts again from the beginning.
+class ForwardFile(io.RawIOBase):
+    """A file that is made as it is read. Seeking backward begins again. A subclass opens `_stream`,
+    sets `_at` to 0 (`_rewind`), and reads up to so many bytes, b"" at the end (`_read`)."""
 
-    The file is decompressed in steps of UNPACK_BYTES, the same in every pass, so that a damaged
-    file can be read up to the same byte every time. Raises DamagedFile there."""
-
-    def __init__(self, filesystem: fs.FileSystem, path: str, compression: str) -> None:
-        self._filesystem, self._path, self._compression = filesystem, path, compression
-        self._most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
-        self._rewind()
+    _stream: Any
+    _at: int
 
     def _rewind(self) -> None:
-        self._stream: Any = self._filesystem.open_input_stream(
-            self._path, compression=self._compression
-        )
-        self._at = 0
+        raise NotImplementedError
+
+    def _read(self, size: int) -> bytes:
+        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
@@ -231,6 +226,36 @@ class _DecompressedFile(io.RawIOBase):
         data = self._read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            raise io.UnsupportedOperation("the end of the file is not known")
+        target = offset + (self._at if whence == io.SEEK_CUR else 0)
+        if target < self._at:
+            self._stream.close()
+            self._rewind()
+        while self._at < target and self._read(target - self._at):
+            pass
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+class _DecompressedFile(ForwardFile):
+    """The decompressed bytes of a compressed file, in steps of UNPACK_BYTES, the same in each pass:
+    a damaged file can be read up to the same byte every time. Raises DamagedFile there."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str, compression: str) -> None:
+        self._filesystem, self._path, self._compression = filesystem, path, compression
+        self._most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._stream = self._filesystem.open_input_stream(self._path, compression=self._compression)
+        self._at = 0
 
     def _read(self, size: int) -> bytes:
         """Reads up to `size` bytes, but not past the end of this step; b"" at the end of the
@@ -248,22 +273,6 @@ class _DecompressedFile(io.RawIOBase):
                 "does; if it is meant to, unpack it and name the unpacked file"
             )
         return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_END:
-            raise io.UnsupportedOperation("the end of a packed file is not known")
-        target = offset + (self._at if whence == io.SEEK_CUR else 0)
-        if target < self._at:
-            self._stream.close()
-            self._rewind()
-        while self._at < target and self._read(target - self._at):
-            pass
-        return self._at
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
 
 
 def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:

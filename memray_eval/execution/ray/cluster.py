@@ -45,6 +45,7 @@ from memray_eval.execution.ray.ray_compat import (
 )
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
+from memray_eval.execution.waiting import beside
 
 _GIB = 1 << 30
 _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
@@ -154,20 +155,17 @@ def keep_own_signals() -> Iterator[None]:
 def watch_ray_processes(on_death: Callable[[str], None]) -> Iterator[None]:
     """Calls `on_death`, in a thread, with the name of a vital process of Ray on this machine that
     ends in the block: Ray ends the driver seconds later, past every `finally`."""
-    vital, is_over = _vital_processes(), threading.Event()
+    vital = _vital_processes()
 
-    def watch() -> None:
+    def watch(is_over: threading.Event) -> None:
         while not is_over.wait(WATCH_S):
             for name, process in vital.items():
                 if not _is_alive(process) and not is_over.is_set():
                     on_death(name)
                     return
 
-    threading.Thread(target=watch, daemon=True, name="watch-ray").start()
-    try:
+    with beside(watch, "watch-ray", timeout_s=0.0):
         yield
-    finally:
-        is_over.set()
 
 
 def _vital_processes() -> dict[str, psutil.Process]:
