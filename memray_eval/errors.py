@@ -67,8 +67,7 @@ def suggest(word: str, words: Iterable[str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """The type and text of an exception, as a record keeps them: valid Unicode, of limited
-    length."""
+    """The type and text of an exception for a record: valid Unicode, of limited length."""
     try:
         text = str(error)
     except Exception as broken:  # a class of somebody else's, whose __str__ fails
@@ -80,8 +79,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file cannot be read or written, without the number and the path that an OSError's text
-    has."""
+    """Why a file cannot be read or written, without an OSError's number and path."""
     strerror = error.strerror if isinstance(error, OSError) else None
     return strerror[0].lower() + strerror[1:] if strerror else str(error)
 

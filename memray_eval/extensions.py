@@ -109,8 +109,7 @@ def find_own_object(name: str) -> OwnObject | None:
 
 
 def find_source(source: str) -> OwnSource:
-    """The file or module of that path or name. Raises ConfigError where there is none, or it
-    cannot be imported."""
+    """The file or module of that name. Raises ConfigError without one, or if it fails to import."""
     if source.endswith(".py"):
         return OwnSource(file=read_own_file(source))
     load_package_module(source)
@@ -205,8 +204,7 @@ def _files_of(folder: Path, module: str) -> Iterator[str]:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles a file as it is. Bytecode beside it may be of another text: Python tells files apart
-    by size and second."""
+    """Compiles a file as it is: bytecode beside it may be of another text."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -309,8 +307,7 @@ def module_digest(name: str) -> str:
 
 @cache
 def entry_points() -> dict[str, str]:
-    """What installed packages offer under [project.entry-points."memray_eval"]: name -> reference
-    package.module:ATTR."""
+    """Packages' [project.entry-points."memray_eval"]: name -> reference package.module:ATTR."""
     return {
         entry.name: entry.value for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)
     }

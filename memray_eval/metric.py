@@ -301,8 +301,7 @@ class ComputedMetric(Metric):
 
 
 def lookup_for_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
-    """What is set for a task of a metric (key "metric/task"), else for the metric; None where
-    neither is."""
+    """What is set for a task of a metric (key "metric/task"), else for the metric, else None."""
     own = by_key.get(f"{metric}/{task}") if task else None
     return by_key.get(metric) if own is None else own
 
@@ -627,8 +626,7 @@ def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
 
 
 def _evidence_figures(columns: Columns) -> dict[str, float | None]:
-    """How much of the judges' evidence was found (TRUST), and how far juries disagreed on average,
-    where there was any."""
+    """How much of the judges' evidence was found (TRUST), and juries' mean disagreement."""
     sums = {
         name: float(columns[name].sum()) if name in columns else 0.0
         for name in (EVIDENCE, UNVERIFIED)
@@ -643,8 +641,7 @@ def _evidence_figures(columns: Columns) -> dict[str, float | None]:
 
 
 def statistics(values: FloatArray) -> dict[str, float | None]:
-    """mean, median, min, max, population std, and standard error (sample std / sqrt n) of a
-    column."""
+    """mean, median, min, max, population std, stderr (sample std / sqrt n) of a column."""
     if not values.size:
         return {}
     return {
@@ -660,8 +657,7 @@ def statistics(values: FloatArray) -> dict[str, float | None]:
 def distribution(
     values: FloatArray, scale: tuple[float, float], integer_scale: bool
 ) -> dict[str, int]:
-    """Counts by score, best first: one bin a whole score on an integer scale, else ten even bins
-    over the scale."""
+    """Counts by score, best first: a bin a whole score on an integer scale, else ten."""
     low, high = scale
     if integer_scale:
         rounded = np.clip(np.rint(values), low, high)
@@ -709,8 +705,7 @@ def counts_block(labels: Mapping[str, str]) -> SummarySection:
 
 
 def statistics_block(value_label: str, integer_scale: bool) -> SummarySection:
-    """The section of a metric that is one figure a sample: average, median, min, max, deviation,
-    how many."""
+    """The section of a metric with one figure a sample: average, median, min, max, deviation."""
     form: FigureForm = "of_scale" if integer_scale else "score"
     figure_form: FigureForm = "step" if integer_scale else "score"
     return SummarySection(

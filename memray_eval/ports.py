@@ -71,8 +71,7 @@ class PublishedFiles:
 
 
 class Judge(Protocol):
-    """A model that fills in a judgment. Raises JudgeError (Refused -> abstained, all others ->
-    error)."""
+    """A model that fills in a judgment. Raises JudgeError (Refused: abstained; else error)."""
 
     name: str
 
@@ -113,6 +112,5 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
-        """Token ids of a conversation, ending where the answer begins. Raises ConfigError without
-        `has_chat`."""
+        """Token ids of a conversation up to the answer. Raises ConfigError without `has_chat`."""
         ...

@@ -44,8 +44,7 @@ class Listener(Protocol):
 
 
 class TransformersSpeech:
-    """An audio classifier of the hub or a folder. Its labels decide the label set; several of them
-    may share one."""
+    """An audio classifier of the hub or a folder; its labels decide the label set."""
 
     def __init__(
         self,

@@ -123,8 +123,7 @@ class AudioStore:
             return None
 
     def _save(self, name: str, wav: bytes) -> bool:
-        """Writes a file, whole or not at all. Returns False if that failed: the sound is still
-        good."""
+        """Writes a whole file; False if that failed: the sound is still good."""
         try:
             write_whole(self._filesystem, f"{self._inner}/{name}", wav)
         except OSError:

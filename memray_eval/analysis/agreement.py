@@ -70,8 +70,7 @@ def alpha_interval(ratings: FloatArray) -> float:
 
 
 def alpha_ordinal(ratings: FloatArray) -> float:
-    """Krippendorff's alpha with the ordinal difference: that of midranks among all values that can
-    be paired."""
+    """Krippendorff's alpha with the ordinal difference: of midranks among pairable values."""
     ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
     is_rated = ~np.isnan(ranked)
     ranked[is_rated] = midranks(ranked[is_rated])
@@ -101,8 +100,7 @@ def midranks(values: FloatArray) -> FloatArray:
 
 
 def mean_over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
-    """Averages a statistic of two columns over all pairs of columns, each pair on the rows that
-    have both."""
+    """Averages a statistic over all pairs of columns, each on the rows that have both."""
     values = []
     for first, other in combinations(range(ratings.shape[1]), 2):
         both = ratings[:, [first, other]]

@@ -139,8 +139,7 @@ class Table(NamedTuple):
 def calibrate_judge(
     units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
 ) -> Calibration:
-    """Computes all figures of one judge; they are None if it scored nothing. `scale` is the
-    metric's."""
+    """Computes all figures of one judge; None if it scored nothing. `scale` is the metric's."""
     scored = [unit for unit in units if unit.judge is not None]
     table, clusters = _to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
@@ -350,8 +349,7 @@ def estimate_with_intervals(
 
 
 def _figure(value: float, drawn: FloatArray, level: float) -> Coefficient:
-    """Makes a figure, rounded so that float error in a kappa of 0 is not agreement beyond
-    chance."""
+    """Makes a figure, rounded: float error in a kappa of 0 is no agreement beyond chance."""
     if np.isnan(value):
         return Coefficient(value=None)
     defined = drawn[~np.isnan(drawn)]

@@ -67,8 +67,7 @@ class ConfidenceSequence:
 
     @property
     def half_width(self) -> float:
-        """Half of the interval's width, before it is cut at the ends of the scale; infinite at
-        first."""
+        """Half of the interval's width, uncut by the scale; infinite at first."""
         if not self.n:
             return math.inf
         reach = float(boundary(np.array(self.variance), (1 - self.level) / 2))

@@ -86,8 +86,7 @@ def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int_]:
 
 
 def _best_ridge(features: FloatArray, shares: FloatArray, folds: NDArray[np.int_]) -> float:
-    """The ridge whose held-out log loss is lowest over the folds that are there; the larger of
-    equal ones."""
+    """The ridge with the lowest held-out log loss over the folds; the larger of equal ones."""
     losses = []
     for ridge in RIDGES:
         loss = 0.0

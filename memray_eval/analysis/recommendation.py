@@ -15,16 +15,14 @@ _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
 
 class Worth(Frozen):
-    """`points` of quality (0-100) are worth being up to `slowdown` times slower (None: any
-    slowdown)."""
+    """`points` of quality (0-100) are worth up to `slowdown` times the time (None: any)."""
 
     points: float
     slowdown: float | None
 
 
 class TradeoffRule(Frozen):
-    """The thresholds of a recommendation. `level` holds for the intervals of all differences
-    together."""
+    """The thresholds of a recommendation. `level` holds for all intervals together."""
 
     worth: tuple[Worth, ...]
     level: OpenShare = 0.95
@@ -263,8 +261,7 @@ def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tup
 
 
 def why_not_shown(pair: QualityPair) -> str:
-    """Describes a difference that is not shown, and about how many more prompts would show one of
-    its size."""
+    """Describes a difference that is not shown, and about how many more prompts would show it."""
     prompts = f"{pair.n} common prompt{'s' * (pair.n != 1)}"
     if pair.n < 2 or pair.difference is None:
         return f"{prompts}, too few to tell" if pair.n else "no common prompts"

@@ -80,8 +80,7 @@ class ScoreTable:
         return shares(self.scores, self.codes([metric.name for metric in metrics]), pooled)
 
     def is_judge(self, belongs: Callable[[str], bool]) -> Flags:
-        """Marks the scores whose judge belongs to a kind, asked once per distinct judge; False
-        without a judge."""
+        """Marks the scores whose judge belongs to a kind; False without a judge."""
         of_kind = [belongs(name) for name in self._judges.dictionary.to_pylist()]
         codes = self._judges.indices.fill_null(-1).to_numpy()
         flags: Flags = np.array([*of_kind, False])[codes]
@@ -109,8 +108,7 @@ class ScoreTable:
 def read_score_tables(
     records: pads.Dataset, units: Sequence[str], scores: Sequence[str]
 ) -> Iterator[ScoreTable]:
-    """Streams Parquet files with RECORD_SCHEMA: these columns of the records, and these fields of
-    their scores."""
+    """Streams Parquet files with RECORD_SCHEMA: these columns, and these fields of the scores."""
     for file in records.get_fragments():
         yield from map(ScoreTable.of, read_blocks(file, (*units, *score_columns(*scores))))
 
@@ -149,8 +147,7 @@ def read_blocks(
 def column_statistics(
     metadata: pq.FileMetaData, names: Sequence[str]
 ) -> Iterator[tuple[pq.Statistics | None, int]]:
-    """Yields what Parquet keeps of columns by path: statistics (None: none) and values, a pair each
-    row group and column."""
+    """Yields Parquet's statistics of columns (None: none) and values, by row group and column."""
     for group in range(metadata.num_row_groups):
         for index in range(metadata.num_columns):
             column = metadata.row_group(group).column(index)
@@ -200,8 +197,7 @@ def shares(
 def map_names(
     names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
 ) -> Codes:
-    """Maps each name of a column to a figure, computed once per distinct name; -1 for names that
-    are not `among`."""
+    """Maps each name of a column to a figure, once per distinct name; -1 if it is not `among`."""
     coded = names.dictionary_encode()  # a no-op if it was read as codes
     by_name = [
         figure(name) if among is None or name in among else -1

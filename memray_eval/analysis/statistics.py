@@ -270,8 +270,7 @@ def bootstrap_statistics(
 
 
 def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
-    """Yields resamples with replacement of clusters 0 to n_clusters - 1, in arrays with one row per
-    resample."""
+    """Yields resamples with replacement of clusters 0 to n_clusters - 1, one a row."""
     random = np.random.default_rng(seed)
     for rows in _chunk_sizes(resamples, n_clusters):
         yield random.integers(0, n_clusters, size=(rows, n_clusters))
@@ -342,8 +341,7 @@ def sign_flip_p(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Corrects p-values so that the chance of any false finding stays below the level (Holm 1979).
-    Keeps their order."""
+    """Corrects p-values for the chance of any false finding (Holm 1979). Keeps their order."""
     n = len(p_values)
     return _step_correct(
         p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate
@@ -427,8 +425,7 @@ def _sum_by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[Floa
 
 
 def _mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
-    """The mean's standard error; 0.0 if the values differ only by float error, as 0.3 - 0.2 and
-    0.2 - 0.1 do."""
+    """The mean's standard error; 0.0 if the values differ only by float error."""
     error = standard_error(values) if clusters is None else clustered_error(values, clusters)
     return 0.0 if error is not None and error <= TIE else error
 
@@ -458,8 +455,7 @@ def t_quantile(share: float, freedom: int) -> float:
 
 
 def _central_share(angle: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even
-    degrees of freedom)."""
+    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd), 26.7.4 (even)."""
     sine, square = math.sin(angle), math.cos(angle) ** 2
     if freedom % 2 == 0:
         above = np.arange(1, freedom - 2, 2)
@@ -472,8 +468,7 @@ def _central_share(angle: float, freedom: int) -> float:
 
 
 def _t_from_normal(z: float, freedom: int) -> float:
-    """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun
-    26.7.5."""
+    """Student's quantile from the normal one, for large freedom: Abramowitz and Stegun 26.7.5."""
     terms = (
         z,
         (z**3 + z) / 4,

@@ -25,8 +25,7 @@ Pair: TypeAlias = tuple[str, str]  # sample ids
 
 
 class _Kind(NamedTuple):
-    """Pairs that are compared together. `reveals`: a reply to the first side must not say what one
-    to the second must."""
+    """Pairs compared together. `reveals`: the first side must not be told what the second must."""
 
     task: str
     attribute: str

@@ -106,8 +106,7 @@ def suite_name(entry: str | SuiteTemplate) -> str:
 
 
 def find_suite(entry: str | SuiteTemplate, templates: str | None = None) -> SuiteSource:
-    """The suite that a job names. Raises ConfigError if there is none, or it cannot be
-    loaded."""
+    """The suite that a job names. Raises ConfigError if there is none, or it cannot be loaded."""
     name = suite_name(entry)
     own: OwnObject | SuiteTemplate | None = None
     if isinstance(entry, SuiteTemplate):
@@ -174,8 +173,7 @@ def _read_text(key: str, text: str) -> str:
 
 
 def _parse(text: str, what: str) -> jinja2.Template | None:
-    """A template, None for no text. Raises ConfigError that names the line, or the field that a
-    sample does not have."""
+    """A template, None for no text. Raises ConfigError that names the line or unknown field."""
     if not text:
         return None
     try:

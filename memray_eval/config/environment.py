@@ -61,8 +61,7 @@ def calls_file() -> Path:
 
 
 def api_key(variable: str) -> str | None:
-    """The key in an environment variable, None when unset or empty. Never log or store what this
-    returns."""
+    """The key in an environment variable, None when unset or empty. Never log or store it."""
     return os.environ.get(variable) or None
 
 
@@ -101,8 +100,7 @@ def key_digest(key: str) -> str:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host is this machine or on its own network, by address or name: nobody bills for
-    it."""
+    """True if a host is this machine or on its own network: nobody bills for it."""
     try:
         return ipaddress.ip_address(host).is_private or ipaddress.ip_address(host).is_link_local
     except ValueError:
@@ -117,8 +115,7 @@ def server_key(base_url: str | None, api_key_env: str | None, whose: str) -> str
 
 
 def required_key(variable: str, whose: str) -> str:
-    """The key in an environment variable. Raises ConfigError, naming `whose` it is, when it is not
-    set."""
+    """The key in an environment variable. Raises ConfigError, naming `whose`, if it is unset."""
     if (key := api_key(variable)) is None:
         raise ConfigError(
             f"{whose} needs a key in the environment variable {variable}, which is not set"

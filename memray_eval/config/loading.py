@@ -72,8 +72,7 @@ def read_job_keys(path: Path) -> set[str]:
 
 
 def shipped_jobs() -> dict[str, Path]:
-    """The jobs that come with memray_eval, by name: in an installed package, or in its
-    repository."""
+    """The jobs that come with memray_eval, by name: of the package, or its repository."""
     package = Path(__file__).parents[1]
     for folder in (package / "shipped" / "jobs", package.parent / "jobs"):
         if jobs := {path.stem: path for path in sorted(folder.glob("*.yaml"))}:
@@ -82,8 +81,7 @@ def shipped_jobs() -> dict[str, Path]:
 
 
 def find_job(path: Path) -> Path:
-    """The file of a job: `path`, or where there is no such file, the job of that name which comes
-    with memray_eval."""
+    """The file of a job: `path`, or if there is no such file, the shipped job of that name."""
     return path if path.exists() else shipped_jobs().get(str(path), path)
 
 

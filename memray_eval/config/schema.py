@@ -175,8 +175,7 @@ class RunConfig(Frozen):
 
     @property
     def metric_options(self) -> MetricOptions:
-        """Without what is found when the job is resolved: its own metrics, and what its suite
-        says."""
+        """Without what is found at resolving: its own metrics, and what its suite says."""
         names = MetricOptions.model_fields.keys() & RunConfig.model_fields.keys()
         return MetricOptions(**{name: getattr(self, name) for name in names})
 
@@ -420,8 +419,7 @@ class CandidateEntry(Candidate):
         return self
 
     def expand(self) -> Iterator[Candidate]:
-        """The candidates that it stands for, temperature by temperature; one if it names no
-        lists."""
+        """The candidates that it stands for, temperature by temperature; one without lists."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
         for temperature, prompt, context in product(
             self.temperatures or (None,), self.prompts or (None,), self.contexts or (None,)

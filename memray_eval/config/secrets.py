@@ -134,8 +134,7 @@ def _has_password(value: str) -> bool:
 
 
 def _split_words(name: str) -> list[str]:
-    """The words of an identifier: apiKey, api_key and api-key are {api, key}; passkey is one
-    word."""
+    """The words of an identifier: apiKey, api_key and api-key are {api, key}; passkey is one."""
     return (
         re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
         .replace("-", "_")

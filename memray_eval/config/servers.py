@@ -143,8 +143,7 @@ def is_baseline(candidate: Candidate) -> bool:
 
 
 def _name_function(value: str, servers: dict[str, Any]) -> str:
-    """SERVER/FUNCTION for a judge or candidate that is a function, whose server joins the
-    others."""
+    """SERVER/FUNCTION for a judge or candidate that is a function; its server joins the others."""
     if value in WORDS or value.startswith(f"{EMBEDDED}:"):
         return value
     reference = split_reference(entry_points().get(value, value))

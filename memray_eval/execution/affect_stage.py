@@ -59,8 +59,7 @@ def affect_arguments(
 
 
 class EnrichSamples(AskingStage):
-    """Shards to samples with emotion and traits. Models, clients and the store are built on this
-    actor's loop."""
+    """Shards to samples with emotion and traits. Clients are built on this actor's loop."""
 
     def __init__(
         self,

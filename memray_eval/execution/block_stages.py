@@ -115,8 +115,7 @@ def finish_ungenerated(
 def read_answers(
     table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: StageContext
 ) -> pa.Table:
-    """Shards of responses that exist already, as records, but for what an earlier session
-    judged."""
+    """Shards of responses that exist already, as records, without those judged earlier."""
     return context.to_table(_read_new(table, reading, resume_state, context), "read")
 
 
@@ -203,8 +202,7 @@ def score_answers(plan: RunPlan, context: StageContext) -> ScoreAnswers:
 
 
 def score_and_write(table: pa.Table, score: ScoreAnswers) -> pa.Table:
-    """Shards of responses that exist already, scored and written, a file a block; hands on which
-    units they were."""
+    """Scores and writes shards of existing responses, a file a block; hands on the units."""
     context = score.context
     return write_block(score(table), context.folder, RECORDS, context.counter)
 
@@ -375,8 +373,7 @@ class JudgeRecords(AskingStage):
         return by_rules | build_judges(self._choices, self._config, self._connect())
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
-        """The judged record; None when the run stopped before its last call: it is judged when the
-        run is resumed."""
+        """The judged record; None if the run stopped before its last call."""
         try:
             async with self._seats:
                 judged = await judge_record(record, self._metrics, judges, self._asking)
@@ -445,8 +442,7 @@ class EmbedRecords:
         yield pa.concat_tables([self._context.to_table(records, "embed"), broken])
 
     async def _embedded(self, records: list[Record]) -> list[Record]:
-        """The records with their scores. What the stage did not foresee costs the record it came
-        of, not the block."""
+        """The scored records. An unforeseen error costs its record, not the block."""
         try:
             return await embed_records(records, self._metrics, self._embedder)
         except EvalError:

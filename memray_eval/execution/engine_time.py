@@ -44,8 +44,7 @@ def engine_work(
     engines: int,
     n_prompts: float,
 ) -> EngineWork:
-    """The work of one of so many engines on `n_prompts` like these. `engine` has its limits filled
-    in (`fit_engine`)."""
+    """The work of one of so many engines on `n_prompts` like these, fitted (`fit_engine`)."""
 
     def mean(value: Callable[[AskedPrompt], float]) -> float:
         return sum(map(value, prompts)) / len(prompts)
@@ -89,8 +88,7 @@ def engine_work(
 
 
 def shared_length(first: str, second: str) -> int:
-    """The length of the beginning that two texts share, found by halving: texts may be of millions
-    of characters."""
+    """The length of the beginning that two texts share, found by halving."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

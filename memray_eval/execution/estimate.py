@@ -132,8 +132,7 @@ class GroupUse(Frozen):
 
 
 class ClusterUse(Frozen):
-    """The nodes that a run takes of a cluster; `usd` only where every group that it takes has a
-    price."""
+    """The nodes that a run takes of a cluster; `usd` if every group that it takes has a price."""
 
     where: str
     kind: str
@@ -385,8 +384,7 @@ class _NamedJudge:
 
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
-    """Per judge, the calls and tokens of all units; those of prompts whose length has a price of
-    its own apart."""
+    """Calls and tokens of all units by judge; prompts of lengths with another price apart."""
     juries = {
         key: [
             _NamedJudge(name)
@@ -487,8 +485,7 @@ def _sum_known(costs: Iterable[float | None]) -> float | None:
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
-    """A judge's bounds by each of its limits and by its calls in flight; the slowest
-    first."""
+    """A judge's bounds by its limits and its calls in flight; the slowest first."""
     limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
@@ -580,8 +577,7 @@ def _bound_group(
     samples: float,
     question: _EngineQuestion,
 ) -> Bound:
-    """The bound of one pipeline's candidates: those of one model's engines, or those behind
-    servers."""
+    """The bound of one pipeline's candidates: of a model's engines, or behind servers."""
     assumed, tokens = spec.assumptions, sum(answered[candidate.name] for candidate in group)
     if group[0].backend != "vllm":
         at_once, units = spec.server.actors * spec.server.max_in_flight, samples * len(group)
@@ -742,8 +738,7 @@ def _list_engine_times(times: EngineTimes) -> Iterator[str]:
 
 
 def parse_sample_count(text: str) -> int:
-    """A number of samples as a person writes it: 1e6, 1_000_000. Raises ConfigError for what is
-    none, or below one."""
+    """A number of samples, such as 1e6 or 1_000_000. Raises ConfigError for others, or below 1."""
     try:
         number = float(text)
     except ValueError:

@@ -130,8 +130,7 @@ class PromptReader:
     counted: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def read(self, candidate: Candidate, prompt: Prompt, answer: float) -> AskedPrompt:
-        """The prompt as the model's engine gets it, cut to its window, and what it shares with the
-        one before it."""
+        """The prompt as the engine gets it, cut, and what it shares with the one before."""
         text = "\n".join(message.content for message in prompt.messages)
         a_token = self._characters_a_token(candidate, text)
         tokens = len(text) / a_token

@@ -19,8 +19,7 @@ TOKENS_PER_S = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 
 class Series(Frozen):
-    """One metric: its name before Ray adds to it, what it says, its tags beside `run_id`, and a
-    histogram's buckets."""
+    """One metric: its bare name, what it says, its tags beside `run_id`, a histogram's buckets."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -128,8 +127,7 @@ def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
 
 
 class Exporter:
-    """Records a run's metrics in this process, with the recorder that `new_recorder` makes for each
-    series."""
+    """Records a run's metrics in this process, with a recorder of `new_recorder` a series."""
 
     def __init__(self, run_id: str, new_recorder: Callable[[Series, str], Any]) -> None:
         self._recorders = {series.name: new_recorder(series, run_id) for series in SERIES}

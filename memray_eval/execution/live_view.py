@@ -42,8 +42,7 @@ _PHASES = {"generate": "phase 1 of 2, generating", "judge": "phase 2 of 2, judgi
 
 
 class RunDisplay:
-    """Reads a run's counter now and then, in a thread of its own, and shows it. The run itself
-    never waits for it."""
+    """Reads a run's counter now and then, in its own thread, and shows it."""
 
     def __init__(
         self, source: ProgressSource, outline: RunOutline, phase: Callable[[], str | None]
@@ -189,8 +188,7 @@ class ViewState:
         return "; ".join(map(escape_controls, parts))
 
     def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
-        """The judges that calls go to; all of them before the first call. A pool is asked as its
-        members."""
+        """The judges that calls go to, a pool's members apart; all before the first call."""
         judges = self._snapshot.judges.items()
         called = [
             (name, judge)

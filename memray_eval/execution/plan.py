@@ -75,8 +75,7 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float) -> int:
-    """The number of judge actors a run has at first: as configured, else one per CPU, up to
-    MOST_JUDGES."""
+    """The number of judge actors at first: as configured, else one per CPU, to MOST_JUDGES."""
     if spec.judging.actors is not None:
         return least_of(spec.judging.actors)
     return max(1, min(MOST_JUDGES, int(cpus)))
@@ -144,8 +143,7 @@ def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool
 
 
 def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Pool]:
-    """The pools of a pipeline whose engines have ended: what scores and writes the last of its
-    responses."""
+    """The pools of a pipeline whose engines have ended: what scores and writes the rest."""
     return [*(_scoring_pools(spec, judge_actors) if scores else ()), _writer_pool(1 + scores)]
 
 
@@ -361,8 +359,7 @@ def without(node: Node, pool: Pool) -> Node:
 
 
 def placement_order(pools: Sequence[Pool]) -> list[Pool]:
-    """As they are seated: GPUs before CPUs, large before small, those of a certain kind before
-    those of any."""
+    """As they are seated: GPUs before CPUs, large before small, a certain kind before any."""
     return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))
 
 

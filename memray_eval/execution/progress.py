@@ -90,18 +90,15 @@ class Snapshot(Frozen):
 
     @property
     def n_failed(self) -> int:
-        """Units that have failed so far, at least: a later stage counts those of an earlier one
-        again."""
+        """Units that have failed so far, at least: later stages count earlier ones again."""
         return max((count.failed for count in self.stages.values()), default=0)
 
 
 class ProgressSource(Protocol):
-    """The source that the display reads from. It must never break a run: what cannot be read now is
-    None."""
+    """What the display reads from. It must never break a run: what cannot be read is None."""
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
-        """The run now, with the lines for a person from that one on; None if it is not known
-        within so long."""
+        """The run now, with a person's lines from that one on; None if it takes too long."""
         ...
 
 

@@ -102,8 +102,7 @@ def find_unscored(folder: RunFolder) -> ResumeState:
 
 
 def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> ResumeState:
-    """The units that were generated and are not finished. Parts of responses that hold nothing of
-    it go."""
+    """The units generated and not finished. Parts of responses without any of them go."""
     responses = _IndexedParts.read(folder, RESPONSES)
     index = responses.index
     is_waiting = ~index.is_unanswered & ~finished.holds(index.units)

@@ -148,8 +148,7 @@ class RunCounter:
         return self._logs.take()
 
     def stop(self, reason: str) -> None:
-        """Ends the run early: nothing new is read or judged, and what is under way is finished. The
-        first reason stays."""
+        """Ends the run early: nothing new is read or judged. The first reason stays."""
         if self._stop is None:
             self._stop = reason
             self._show(logging.WARNING, f"Stopping: {reason}")

@@ -76,14 +76,12 @@ def entry_of(record: logging.LogRecord, actor: str | None = None) -> LogEntry:
 
 
 def hide_held_keys(text: str) -> str:
-    """The text without the values of this process's key variables and without texts of a key's
-    shape."""
+    """The text without this process's keys and without texts of a key's shape."""
     return hide_keys(text, held_keys(os.environ, set(API_KEY_VARIABLES)))
 
 
 def _shorten(text: str, most: int) -> str:
-    """The text in valid Unicode, its middle left out where it is too long: a traceback's last lines
-    say what happened."""
+    """The text in valid Unicode, its middle left out if it is too long."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
@@ -187,8 +185,7 @@ class TerminalHandler(logging.Handler):
             self.show(entry_of(record))
 
     def show(self, entry: LogEntry) -> None:
-        """Shows an entry that is severe enough. What the progress display shows anyway is left
-        out."""
+        """Shows a severe enough entry, unless the progress display shows it."""
         levels = logging.getLevelNamesMapping()
         if entry["logger"] == EVENTS or levels.get(entry["level"], logging.INFO) < self.level:
             return
@@ -198,8 +195,7 @@ class TerminalHandler(logging.Handler):
 
 
 def show_log(verbosity: int) -> None:
-    """Shows the package's log on stderr from now on: INFO with 1, DEBUG with more, nothing with
-    0."""
+    """Shows the package's log on stderr from now on: INFO with 1, DEBUG with more."""
     logger = logging.getLogger(PACKAGE)
     for handler in terminal_handlers():
         logger.removeHandler(handler)
@@ -265,8 +261,7 @@ class RunLog:
             self._thread.join(timeout=ANSWER_S)
 
     def close(self) -> None:
-        """Writes what was logged to the run folder, without Ray: for a process that ends at
-        once."""
+        """Writes the log to the run folder without Ray: for a process that ends at once."""
         self._file.close()
 
     def _fetch_until_over(self, take_logs: TakeLogs) -> None:

@@ -124,8 +124,7 @@ def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
 
 
 def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
-    """An earlier session's manifest, for the next one. A session that was killed ended with the
-    last thing it wrote."""
+    """An earlier session's manifest; a killed session ended with the last thing it wrote."""
     sessions = list(manifest.get("sessions", ()))
     if manifest.get("status") == "running":
         took = max(0.0, last_written - float(sessions[-1]["started_s"]))
@@ -134,8 +133,7 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
 
 
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the dataset, a judge, a rubric or a prompt file is not what the run
-    began with."""
+    """Raises ConfigError if the dataset, a judge, a rubric or a prompt file has changed."""
     if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(
             f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "
@@ -250,8 +248,7 @@ def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str,
 
 
 def prompts_of(spec: RunSpec) -> dict[str, str]:
-    """The digest of every prompt file, by candidate, and that of the suite, where it is a
-    template."""
+    """The digest of every prompt file, by candidate, and of the suite if it is a template."""
     named = {
         candidate.name: candidate.prompt
         for candidate in spec.candidates

@@ -220,8 +220,7 @@ class RunSpec:
 
     @property
     def siblings(self) -> dict[str, int]:
-        """By candidate, how many answers to a sample come from one pipeline, so that their records
-        meet at the judges."""
+        """By candidate, how many answers to a sample come from one pipeline."""
         return {member.name: len(group) * self.epochs for group in self.groups for member in group}
 
     def engine_of(self, model: str) -> EngineConfig:
@@ -230,8 +229,7 @@ class RunSpec:
 
     @property
     def hidden_metrics(self) -> list[str]:
-        """Metrics that the run brings and does not use, because one that is built in has the
-        name."""
+        """Metrics that the run brings and does not use: a built-in one has the name."""
         return [own.name for own in self.metric_options.own if own.name in all_metrics()]
 
     @property
@@ -282,8 +280,7 @@ class RunSpec:
         return embedded_model({**self.affect_judges, **self.user_judges}) is not None
 
     def by_stage(self) -> tuple[list[str], list[str]]:
-        """The names of the metrics that the judge stage scores, and of those that the embed stage
-        does."""
+        """The names of the metrics that the judge stage and the embed stage score."""
         by_model = {choice.metric for choice in self.judges.values() if choice.judge != RULES}
         at_judge = [
             metric.name for metric in self.metrics if scored_by_judge_stage(metric, by_model)
@@ -385,8 +382,7 @@ class RunPlan:
 
     @property
     def scores_at_once(self) -> bool:
-        """True if responses are scored where they are read: nobody is asked, and each task has rows
-        of its own to read."""
+        """True if responses are scored where they are read: nobody is asked."""
         is_one = any(shard.is_read_from_start for shard in self.scan.shards)
         return self.spec.read.scores_at_once and not is_one
 

@@ -184,8 +184,7 @@ def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Perfo
 def _quality_pairs(
     spec: RunSpec, records: pads.Dataset, headline: str, performance: Sequence[Performance]
 ) -> tuple[QualityPair, ...]:
-    """The differences of candidates on common prompts, if there are several and they have a
-    quality."""
+    """The differences of candidates with a quality, on common prompts."""
     metric = next((metric for metric in spec.metrics if metric.name == headline), None)
     rated = sorted(
         row.candidate for row in performance if row.task is None and row.quality is not None
@@ -400,8 +399,7 @@ def juror_notes(
 
 
 def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Iterator[str]:
-    """A sentence for each candidate and judge that answered as several models, and one on unknown
-    marks."""
+    """A sentence for each name that answered as several models, and one on unknown marks."""
     for models in split_names(served):
         counts = ", ".join(f"{model.model} ({model.n:,})" for model in models)
         yield (

@@ -79,8 +79,7 @@ class JudgeServices:
         )
 
     async def end(self) -> None:
-        """After the last call, in this process: merges the small segments of paid calls, and writes
-        down what was spent."""
+        """After the last call: merges segments of paid calls, and writes down what was spent."""
         if self.calls is not None:
             await self.calls.finish()
         if self.ledger is not None:
@@ -100,8 +99,7 @@ class AskingStage:
         self._watch: asyncio.Task[None] | None = None
 
     def _connect(self) -> Services:
-        """The services of its judges. Call it on the loop that will use them: no client can move to
-        another."""
+        """The services of its judges, on the loop that will use them."""
         assert self._services is not None
         self._watch = asyncio.create_task(self._watch_for_the_end())
         say, watch = self._context.counter.add_line, self._reporter.watch
@@ -161,8 +159,7 @@ class RunLedger(BudgetLedger):
         super().__init__(budget, spent, save=self._book.write if self._book is not None else None)
 
     async def close(self) -> None:
-        """Writes down what was spent, to the token; a call that is not settled may have been
-        paid."""
+        """Writes down what was spent; a call that is not settled may have been paid."""
         if self._book is not None:
             await self._book.write(self.committed())
 
@@ -277,8 +274,7 @@ def prompt_secret(cache: str, folder: str) -> bytes:
 
 
 def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
-    """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is
-    None."""
+    """The file or the folder of segments of a cache setting, for a run in `folder`."""
     path = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
     return (None, path) if "://" in path else (path, None)
 

@@ -153,8 +153,7 @@ class RunSession:
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
-        """The units that earlier sessions finished. Units that failed are tried again, and not
-        among it."""
+        """The units that earlier sessions finished, without failed ones."""
         parts = self.folder.parts() if self.plan.before else []
         columns = ["sample_id", "candidate", "scores"]
         return [

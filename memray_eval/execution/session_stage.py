@@ -116,8 +116,7 @@ def session_spec(
 
 
 class _Session(NamedTuple):
-    """A session of one candidate and epoch, and the records of its turns that the run's folder
-    has."""
+    """A session of one candidate and epoch, and its turns' records in the run's folder."""
 
     sample: Sample
     candidate: Candidate

@@ -98,8 +98,7 @@ def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
 
 
 def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Spending:
-    """The part of it that was paid call by call. If a session was killed, at least what the scores
-    cost."""
+    """The part paid call by call; if a session was killed, at least the scores' cost."""
     book = folder.read_spending()
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if not killed_sessions(folder, sessions):

@@ -129,8 +129,7 @@ class StageContext:
         return self.stops_on_failure
 
     def add_answers(self, rows: pa.Table, answers: Sequence[Response | None]) -> pa.Table:
-        """The rows with what was answered (None: nothing was asked of it), which is told to the
-        run's counter."""
+        """The rows with their answers (None: nothing was asked), counted."""
         try:
             answered = set_responses(rows, answers)
         except Exception:  # one of them holds what Arrow cannot

@@ -57,8 +57,7 @@ class Timeline:
         return {"bin_s": self._bin_s, "started": self._started, **kinds}
 
     def _add(self, kind: str, name: str, at: float, amount: int) -> None:
-        """Adds to the bin of a time (epoch); what was before the start is put at the start: the
-        nodes' clocks differ."""
+        """Adds to the bin of a time (epoch); earlier than the start is the start."""
         while (index := int(max(0.0, at - self._started) / self._bin_s)) >= self._bins:
             self._widen()
         self._last = max(self._last, index)
@@ -87,8 +86,7 @@ def queue_lengths(
 
 
 class CallTotals:
-    """A run's judge calls, summed over its actors: what became of them, and how many are under
-    way."""
+    """A run's judge calls, summed over its actors, and how many are under way."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Calls] = {}
@@ -101,8 +99,7 @@ class CallTotals:
             self._calls[judge] = self._calls.get(judge, Calls()) + snapshot.calls
 
     def under_way(self, now: float) -> dict[str, tuple[int, int]]:
-        """Calls in flight, and calls that wait for their slots, by judge; of the actors that were
-        heard of lately."""
+        """Calls in flight, and calls that wait for slots, by judge, of recently heard actors."""
         self._heard = {
             member: heard for member, heard in self._heard.items() if now - heard[0] <= STALE_S
         }

@@ -62,8 +62,7 @@ def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
 
 
 def pool_members(name: str, config: JudgingConfig) -> tuple[str, ...]:
-    """The judges that a pool's judge is asked as, one a server: (east/m, west/m) for both/m. Empty
-    for any other judge."""
+    """The judges of a pool's judge, one a server: (east/m, west/m) for both/m; else empty."""
     server, (_, _, model) = server_of(name, config), name.partition("/")
     if server is None or server.pool is None:
         return ()
@@ -175,8 +174,7 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
 
 
 def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
-    """What a pool's members allow together: nothing is known of a kind that one of them leaves
-    open."""
+    """What a pool's members allow together; unknown if one of them leaves a kind open."""
     members = [member.model_dump() for member in limits]
     return RateLimits(
         **{

@@ -62,8 +62,7 @@ class ProviderAdapter(Protocol):
     async def send(
         self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> Any:
-        """Sends the messages, system first, and returns the provider's completion. `start` is for
-        the provider's cache."""
+        """Sends the messages, system first; returns the completion. `start` is for the cache."""
         ...
 
     def read(self, completion: Any) -> Reply:
@@ -71,8 +70,7 @@ class ProviderAdapter(Protocol):
         ...
 
     def translate(self, error: BaseException) -> JudgeError | None:
-        """An SDK's exception as a JudgeError, never with a prompt or a key in its text. None: it is
-        not the SDK's."""
+        """An SDK's exception as a JudgeError without prompt or key; None: not the SDK's."""
         ...
 
 

@@ -185,16 +185,14 @@ class CallCache:
         return calls
 
     def put(self, calls: Sequence[CachedCall]) -> None:
-        """Keeps all the calls or, when it raises, none. A call whose key is there already changes
-        nothing."""
+        """Keeps all the calls or, when it raises, none. A present key changes nothing."""
         if not calls:
             return
         with self._transaction() as connection:
             connection.executemany(_INSERT, map(_row, calls))
 
     def check(self) -> None:
-        """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of
-        looking show."""
+        """Raises if calls could not be kept now, or CHECK_S of looking find damage."""
         deadline = time.monotonic() + CHECK_S
         with self._lock, _translate_errors(self.path):
             self._connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
@@ -272,8 +270,7 @@ def check_file(path: Path | str) -> None:
 
 
 def discard(path: Path | str) -> None:
-    """Deletes the file of a cache that CallCache will not open. Raises ConfigError if it cannot
-    be deleted."""
+    """Deletes a cache that CallCache will not open. Raises ConfigError if it cannot."""
     try:
         for file in _files(Path(path)):
             file.unlink(missing_ok=True)
@@ -296,8 +293,7 @@ def _cannot_open(path: Path, why: object) -> ConfigError:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
-    """Makes the table in a new file. A file that is something else is left as it is, and a
-    ConfigError."""
+    """Makes the table in a new file. Raises ConfigError for a file that is something else."""
     with _translate_errors(path):
         connection.execute("PRAGMA synchronous = NORMAL")
         if not _is_current(connection, path):
@@ -323,8 +319,7 @@ def _missing_columns(connection: sqlite3.Connection) -> list[str]:
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is a cache of this version; False: it is empty. Raises ConfigError if it
-    is neither."""
+    """True for a cache of this version; False: it is empty. Raises ConfigError for others."""
     query = (
         "SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), "
         "count(*) FROM sqlite_master"

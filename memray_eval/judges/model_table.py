@@ -155,8 +155,7 @@ class JudgeTable(Frozen):
 
 
 def load_table(path: str | None) -> JudgeTable:
-    """The judge table of a file, else the one that comes with the package. Raises ConfigError that
-    names what is wrong."""
+    """The judge table of a file, else the package's. Raises ConfigError that names the fault."""
     where = Path(path) if path else importlib.resources.files("memray_eval.judges") / "judges.yaml"
     try:
         data = parse_yaml(where.read_text("utf-8"))

@@ -144,8 +144,7 @@ class PaidCalls:
         return [calls.get(key) for key in keys]
 
     async def put(self, calls: Sequence[CachedCall]) -> None:
-        """Keeps the calls. Raises ResourceError or ConfigError if they cannot be kept for
-        good."""
+        """Keeps the calls. Raises ResourceError or ConfigError if they cannot be."""
         self._pending |= {call.key: call for call in calls}
         try:
             await self._commit(calls)

@@ -45,8 +45,7 @@ class PromptCache:
         return self.pays_off(prompt)
 
     def describe(self) -> str:
-        """How prompts are laid out for the model, for the manifest: a layout whose words change
-        has another number."""
+        """The layout of prompts for the manifest; other words have another number."""
         if self.layout == "shared_first":
             return f"shared_first {VERSIONS['shared_first']}"
         if self.layout == "rubric_first" or self.floor_tokens is None:

@@ -41,8 +41,7 @@ T = TypeVar("T")
 
 
 class Rubric(Frozen):
-    """The words that a judge goes by: a rubric of the metric's, or a user's file, with what a
-    person calls it."""
+    """The words that a judge goes by, the metric's or a user's file, with their name."""
 
     name: str
     text: str
@@ -207,8 +206,7 @@ def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> No
 def _check_one_stage(
     choices: Mapping[str, JudgeAssignment], judged: Mapping[str, JudgedMetric]
 ) -> None:
-    """A metric whose rules need embeddings goes by them in another stage, so for all of its tasks
-    or for none."""
+    """Refuses rules that need embeddings for some tasks of a metric only: they are a stage."""
     for name, metric in judged.items():
         by_rules = {choice.judge == RULES for choice in choices.values() if choice.metric == name}
         if metric.estimate and metric.estimate.texts and len(by_rules) > 1:
@@ -219,8 +217,7 @@ def _check_one_stage(
 
 
 def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
-    """The rubric that a metric is judged by: its first, the named one of its own, or the text of a
-    file."""
+    """The rubric that a metric is judged by: its first, a named one, or a file's text."""
     if metric.prompt_with is None and named is not None:
         raise ConfigError(
             f"rubrics: {metric.name} has one rubric, which cannot be changed; leave {key!r} out"
@@ -369,8 +366,7 @@ def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
 def describe_pools(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:
-    """A line for each judge that is a pool: its servers, with where each is and what its user
-    allows it."""
+    """A line for each judge that is a pool: its servers, their addresses and limits."""
     lines = []
     for name in asked_judges(choices, config):
         if members := pool_members(name, config):
@@ -382,8 +378,7 @@ def describe_pools(
 def unpriced(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:
-    """The judges that may be asked and whose price is not known, be it of long prompts; fallbacks
-    among them."""
+    """The judges that may be asked, fallbacks too, without a price (also of long prompts)."""
     prices = {name: price_of(name, config, table) for name in asked_judges(choices, config)}
     return [name for name, price in prices.items() if price is None or not price.is_whole]
 

@@ -39,8 +39,7 @@ class SegmentLog:
     those that the last load skipped."""
 
     def __init__(self, folder: str) -> None:
-        """Raises ConfigError for a scheme that pyarrow does not know. Nothing is made before the
-        first append."""
+        """Raises ConfigError for an unknown scheme. Nothing is made before the first append."""
         self.folder = folder.rstrip("/")
         self.n_unreadable = 0
         self._filesystem, self._inner = locate(self.folder)

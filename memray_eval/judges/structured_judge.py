@@ -121,8 +121,7 @@ class Spent:
     saved_usd: float = 0.0
 
     def add(self, usage: Usage, price: Price | None, is_batch: bool = False) -> None:
-        """Counts an answer; its cost, and the savings by the provider's cache, if its price is
-        known."""
+        """Counts an answer; its cost and the cache's savings, if its price is known."""
         self.answered += 1
         usd = None if price is None else price.of(usage, is_batch)
         if price is None or usd is None:
@@ -269,8 +268,7 @@ class JudgeCall:
 
     @asynccontextmanager
     async def _permit_at(self, account: str) -> AsyncIterator[CallPermit]:
-        """The call's permit at one account: behind the one that brings its start into the cache
-        there."""
+        """The call's permit at one account: behind the one that caches its start there."""
         self.route = self.judge.routes[account]
         admission = self.route.access.admission
         if self.start is None:
@@ -379,8 +377,7 @@ class JudgeCall:
         raise Malformed(f"the verdict did not fit its schema {attempts}") from None
 
     async def _try_again(self, error: JudgeError) -> None:
-        """Waits, or leaves out the parameter that a refusal names. Raises the error if neither
-        helps."""
+        """Waits, or leaves out a refused parameter. Raises the error if neither helps."""
         if isinstance(error, Throttled | Unavailable):
             await self._retries.wait_after(error)
         elif self._attempt is not None and await self._attempt.adapts_to(error):
@@ -396,8 +393,7 @@ class JudgeCall:
 
 
 class StructuredJudge:
-    """Asks one model. Build it on the event loop that will use it: no client can be sent to another
-    process."""
+    """Asks one model. Build it on the event loop that will use it."""
 
     def __init__(
         self, spec: JudgeSpec, adapter: ProviderAdapter, access: CallPolicy, close: Close
@@ -607,8 +603,7 @@ def _log_failed_call(judge: str, error: JudgeError) -> None:
 
 
 def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:
-    """The tokens that limiter and budget count: the estimate for those that the provider did not
-    give."""
+    """The tokens for limiter and budget: the estimate if the provider did not count."""
     cost = CallCost.from_usage(reply.usage)
     if reply.is_counted:
         return cost

@@ -40,8 +40,7 @@ class Succession(NamedTuple):
 
 @dataclass(frozen=True)
 class Roster:
-    """Who can judge on one day, by the config and the table; nobody of a `barred` family steps
-    in."""
+    """Who can judge on one day, by config and table; nobody of a `barred` family steps in."""
 
     config: JudgingConfig
     table: JudgeTable

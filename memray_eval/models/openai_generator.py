@@ -178,8 +178,7 @@ class _StreamedAnswer:
         self.n_characters = 0
 
     async def listen(self, stream: Any) -> None:
-        """Takes in a stream to its end. Raises JudgeError if it is odd, or ends before the
-        answer does."""
+        """Takes in a stream. Raises JudgeError if it is odd, or ends too early."""
         last: HttpReply | None = None
         async for data in _events(self._lines(stream.iter_bytes())):
             if data.startswith(b"[DONE]"):
@@ -352,8 +351,7 @@ def _text_field(part: Mapping[str, Any], name: str) -> str:
 
 
 async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event of an event stream; names, comments and what is no event are passed
-    over."""
+    """The data of each event of an event stream, without names and comments."""
     data: list[bytes] = []
     async for line in lines:
         if line.startswith(b"data:"):

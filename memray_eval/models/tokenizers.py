@@ -69,8 +69,7 @@ def _cannot_load(name_or_path: str, is_folder: bool, error: Exception) -> str:
 
 
 class ModelTokenizer:
-    """A tokenizer of transformers as the port Tokenizer. Nothing is truncated or padded, whatever
-    its files ask for."""
+    """A tokenizer of transformers as the port Tokenizer. Nothing is truncated or padded."""
 
     def __init__(self, own: Any) -> None:
         self._own = own

@@ -258,8 +258,7 @@ class ParameterNegotiator:
         self.changes = {**self.changes, **changes, **standing.changes}
 
     async def wait_to_go(self, signature: frozenset[str]) -> tuple[str, bool]:
-        """Waits until a call may go. Returns its name, and if it finds out for others which
-        parameters are taken."""
+        """Waits until a call may go. Returns its name, and if it tries parameters for others."""
         if signature in self._taken:
             return "", False
         call = f"{self._name} {next(self._numbers)}"

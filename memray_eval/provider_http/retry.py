@@ -106,8 +106,7 @@ class Retries:
 
 
 def parse_retry_after(value: str | None, now_s: float | None = None) -> float | None:
-    """Seconds to wait by a Retry-After header: "1.5", or an HTTP date. None if there is none or it
-    cannot be read."""
+    """Seconds to wait by a Retry-After header ("1.5", or an HTTP date); None if unreadable."""
     if value is None:
         return None
     try:

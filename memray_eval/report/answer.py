@@ -206,8 +206,7 @@ def causes_in_words(generation: GenerationSummary) -> str:
 
 
 def no_answer_lines(summary: Summary) -> Iterator[str]:
-    """A line for each candidate some of whose units have no answer, and one for what was asked
-    again."""
+    """A line for each candidate with unanswered units, and one for what was asked again."""
     for generation in summary.candidates:
         of = f" of {generation.candidate}" if len(summary.candidates) > 1 else ""
         if causes_text := causes_in_words(generation):

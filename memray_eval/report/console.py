@@ -136,8 +136,7 @@ def _header_lines(summary: Summary) -> Iterator[str]:
 
 
 def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str]:
-    """Lists why units failed, the most frequent cause first, with one example of each; `where` the
-    others are."""
+    """Lists causes of failures, the most frequent first, with an example; `where` others are."""
     for cause in causes[:shown]:
         yield f"  {cause.n_units:,} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
@@ -176,8 +175,7 @@ def _describe_judges(summary: Summary) -> str:
 
 
 def metric_lines(metric: MetricSummary) -> Iterator[str]:
-    """A metric's blocks of figures, its distribution if the scale is of whole numbers, and its
-    coverage."""
+    """A metric's blocks of figures, its distribution on a scale of whole numbers, its coverage."""
     for index, block in enumerate(metric.layout):
         if index:
             yield ""

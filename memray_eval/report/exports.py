@@ -44,8 +44,7 @@ def export_responses(path: str, records: Iterable[Record], model: str, stamp: st
 
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
-    """Writes seed 000's evaluation file: the summary, and every response with its judgments, under
-    `results`."""
+    """Writes seed 000's evaluation file: the summary, and judged responses under `results`."""
     head = {
         "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
     }

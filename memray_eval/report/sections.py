@@ -20,8 +20,7 @@ _SUMMARY_INTERVALS = Intervals()
 
 
 class Cell(str):
-    """A text in a table with its `share` of a scale (0 to 100), which shades it, and a hint that a
-    page shows."""
+    """A text in a table with its `share` of a scale (0 to 100), which shades it, and a hint."""
 
     share: int | None
     hint: str

@@ -84,8 +84,7 @@ def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
 
 
 def _pair_lines(advice: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
-    """The differences of the others from the candidate to use, or else from the best, on common
-    prompts."""
+    """The differences from the candidate to use, else from the best, on common prompts."""
     base = advice.use or next(iter(advice.best), "")
     pairs = [
         swap_sides(pair) if pair.b == base else pair

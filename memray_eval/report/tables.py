@@ -208,8 +208,7 @@ def _bounds(shown: Bounded | None, form: str = "z.3f") -> str:
 
 
 def curve_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each candidate with figures by length alone: a row a length, a column a
-    metric."""
+    """A section for each candidate with figures by length alone: a row a length."""
     who = attrgetter("candidate", "measure")
     curves = sorted(filter(is_curve, heats), key=who)
     for (candidate, measure), group in groupby(curves, who):

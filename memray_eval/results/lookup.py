@@ -52,8 +52,7 @@ def holds_runs(path: str) -> bool:
 
 
 def names_like(path: str) -> str:
-    """The folder beside a path that is not there whose name is most like its name; "" where there
-    is none."""
+    """The folder beside a missing path whose name is most like its name; "" without one."""
     parent, _, name = path.rstrip("/").rpartition("/")
     filesystem, inner = locate(parent or ".")
     with translate_cloud_errors(path):
@@ -76,8 +75,7 @@ class HolderWatch:
         self._beat: tuple[int | None, float] | None = None  # the lease's time, and when it was seen
 
     def is_held(self) -> bool:
-        """True if a process is at work there now. Raises EvalError for a cloud that does not
-        answer."""
+        """True if a process is at work there now. Raises EvalError for a silent cloud."""
         if isinstance(self._filesystem, fs.LocalFileSystem):
             return _is_locked(f"{self._inner}/{LOCK}")
         with translate_cloud_errors(self._path):

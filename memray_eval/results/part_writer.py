@@ -26,8 +26,7 @@ class _Waiting:
 
 @dataclass
 class _OpenPart:
-    """The part that grows: its blocks, whether all of them are in its file, and when that was
-    written."""
+    """The part that grows: its blocks, if all are in its file, and when that was written."""
 
     name: str = field(default_factory=new_part_name)
     blocks: list[pa.Table] = field(default_factory=list)

@@ -157,8 +157,7 @@ def digest_name(table: pa.Table) -> str:
 
 
 def split_rows(table: pa.Table) -> Iterator[pa.Table]:
-    """Cuts a table into pieces that a part may hold; a row larger than that is a piece of its
-    own."""
+    """Cuts a table into pieces that fit a part; a larger row is a piece of its own."""
     if table.num_rows <= 1 or (table.num_rows <= MAX_ROWS and table.nbytes <= MAX_BYTES):
         yield table
         return

@@ -132,8 +132,7 @@ class RunFolder:
         self._write("manifest.json", json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> Any:
-        """The values that write_config wrote. Raises DataError if there are none, or they are no
-        YAML."""
+        """The values that write_config wrote. Raises DataError without any, or no YAML."""
         try:
             return parse_yaml(self._read("run.yaml").decode("utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -190,8 +189,7 @@ class RunFolder:
         return manifest
 
     def write_json(self, name: str, values: Any, indent: int | None = None) -> None:
-        """Writes one of the folder's JSON files: SCAN, SPENDING, DELIVERIES or
-        FIGURES_OF_PAIRS."""
+        """Writes one of the files SCAN, SPENDING, DELIVERIES or FIGURES_OF_PAIRS."""
         separators = (",", ":") if indent is None else None
         text = json.dumps(values, indent=indent, ensure_ascii=False, separators=separators)
         self._write(name, text + "\n")
@@ -226,8 +224,7 @@ class RunFolder:
         self._write("summary.txt", text)
 
     def read_summary(self) -> Summary:
-        """Reads the summary. Raises DataError if it is missing or invalid, or if the folder is of
-        another format."""
+        """Raises DataError if it is missing or invalid, or of another format."""
         if self._has_file("manifest.json"):
             status = self.read_manifest().get("status", "not known")
             if not self._has_file("summary.json"):
@@ -245,8 +242,7 @@ class RunFolder:
             ) from None
 
     def read_spending(self) -> dict[str, Any]:
-        """Reads what the run's judge calls have cost over all of its sessions; {} if nothing is
-        written."""
+        """The cost of the run's judge calls over all of its sessions; {} without any."""
         spending = self.read_json(SPENDING)
         return spending if isinstance(spending, dict) else {}
 
@@ -276,8 +272,7 @@ class RunFolder:
         return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
 
     def read_batch_files(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yields files of the journal of batches, several read at once. Raises DataError for one
-        that is not there."""
+        """Yields files of the journal of batches. Raises DataError for a missing one."""
         paths = [f"{BATCHES}/{name}" for name in names]
         return map_ahead(self._read, paths, self._requests_at_once)
 
@@ -401,8 +396,7 @@ class RunFolder:
                 self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
     def records(self, parts: Sequence[Part] | None = None) -> pads.Dataset:
-        """All records written so far, or those of some parts, as an Arrow dataset. Raises DataError
-        if there are none."""
+        """All records, or those of some parts, as a dataset. Raises DataError without any."""
         parts = self.list_parts() if parts is None else parts
         if not parts:
             raise DataError(f"{self.path} holds no records")

@@ -165,8 +165,7 @@ def _response_columns(responses: Sequence[Response | None]) -> dict[str, list[An
 
 
 def as_stored(record: Record) -> Record:
-    """The record as it reads back from its row: without the sample's context, and its metadata as
-    JSON has them."""
+    """The record as it reads back: without the sample's context, its metadata as JSON has them."""
     sample, update = record.sample, dict[str, Any]()
     if sample.context is not None:
         update["context"] = None

@@ -81,8 +81,7 @@ class MlflowSink:
 
 
 def check_reachable(uri: str) -> None:
-    """Raises SinkError for a server that takes no connection: the client itself would try for
-    minutes."""
+    """Raises SinkError for a server that takes no connection: the client would try for minutes."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return

@@ -34,8 +34,7 @@ class OtlpAddress:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     def tls(self) -> ssl.SSLContext | bool:
-        """The check of the server's certificate. Raises OSError for a file that is no
-        certificate."""
+        """The check of the server's certificate. Raises OSError for a file that is none."""
         if not (self.certificate or self.client_certificate):
             return True
         context = ssl.create_default_context(cafile=self.certificate)

@@ -70,8 +70,7 @@ class Delivery(Frozen):
 
 
 def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.environ) -> None:
-    """Raises ConfigError for a sink whose package is not installed, or whose address is missing or
-    none."""
+    """Raises ConfigError for a sink without its package, or without a valid address."""
     for sink in sinks:
         package = PACKAGES.get(sink.kind)
         if package is not None and not is_installed(package):

@@ -48,8 +48,7 @@ async def embed_records(
 
 
 def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
-    """Returns, by metric, the texts whose vectors it needs, or an error score if it could not name
-    them."""
+    """The texts whose vectors each metric needs, or an error score if it could not name them."""
     by_metric: dict[str, list[str] | Score] = {}
     for metric in missing_metrics(record, metrics):
         try:

@@ -268,8 +268,7 @@ async def _ask_jury(
     jury_calls: Sequence[JudgeCalls] | Score,
     options: JudgingOptions,
 ) -> Score:
-    """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
-    `options.on_failure`."""
+    """Combines the scores of all judges of a metric, or falls back to `options.on_failure`."""
     CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
     if isinstance(jury_calls, Score):
         return jury_calls

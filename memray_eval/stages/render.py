@@ -110,8 +110,7 @@ def _render_conversation(
 
 
 def _keep_ends(passages: Sequence[Passage], sizes: Sequence[int], room: int) -> list[Passage]:
-    """Returns the passages at both ends that fit into the room: whole sessions, or turns if none
-    does."""
+    """The passages at both ends that fit: whole sessions, or turns if none does."""
     of_session: list[list[int]] = []
     for index, passage in enumerate(passages):
         if index and passages[index - 1].session == passage.session:

@@ -68,8 +68,7 @@ def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> s
 def open_text(
     filesystem: fs.FileSystem, path: str, start: int = 0, encoding: str = ""
 ) -> io.BufferedReader:
-    """Opens a text in `encoding` ("": UTF-8) as UTF-8, from byte `start` of that. Raises as
-    `open_reader`."""
+    """Opens a text in `encoding` ("": UTF-8) as UTF-8, from that byte. Raises as `open_reader`."""
     if not encoding:
         return open_reader(filesystem, path, start)
     recoded: Any = _RecodedFile(filesystem, path, encoding)

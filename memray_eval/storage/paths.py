@@ -258,8 +258,7 @@ class _DecompressedFile(ForwardFile):
         self._at = 0
 
     def _read(self, size: int) -> bytes:
-        """Reads up to `size` bytes, but not past the end of this step; b"" at the end of the
-        file."""
+        """Up to `size` bytes, but not past the end of this step; b"" at the end."""
         try:
             data = bytes(self._stream.read(min(size, UNPACK_BYTES - self._at % UNPACK_BYTES)))
         except OSError as error:

@@ -34,8 +34,7 @@ Read = TypeVar("Read", bound="_Part")
 
 
 def read_offer(path: Path) -> ClusterSpec:
-    """Reads the node groups of a cluster's file. Raises ConfigError that says what the file
-    lacks."""
+    """Reads the node groups of a cluster's file. Raises ConfigError with what it lacks."""
     try:
         documents = [
             document
@@ -298,8 +297,7 @@ def _is_spot_tag(key: str, value: object) -> bool:
 
 
 def _find_accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str | None:
-    """Ray's name of the accelerator: from a custom resource accelerator_type:NAME, else from a node
-    label."""
+    """Ray's name of the accelerator, from accelerator_type:NAME, else from a node label."""
     for name in resources:
         if name.startswith(_TYPE_RESOURCE):
             return name.removeprefix(_TYPE_RESOURCE)
@@ -316,8 +314,7 @@ def _find_accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str 
 
 
 def _parse_custom_resources(text: str) -> dict[str, Any]:
-    """The custom resources of `ray start --resources`, which KubeRay takes as quoted JSON in a
-    string."""
+    """The custom resources of `ray start --resources`, quoted JSON in KubeRay."""
     if not text:
         return {}
     try:

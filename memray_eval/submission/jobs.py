@@ -128,8 +128,7 @@ def normalise_address(address: str | None) -> str:
 
 
 class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
-    """Ray's client with time limits. Translates its failures into our errors by status, not by
-    text."""
+    """Ray's client with time limits, its failures as our errors by status."""
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
         try:

@@ -111,8 +111,7 @@ class _PackedFiles:
         is_text: bool = True,
         mend: str = "name a file of this machine",
     ) -> str:
-        """Packs a local file or folder and returns its place in the package. Raises ConfigError if
-        there is none."""
+        """Packs a file or folder; returns its place in the package. Raises ConfigError."""
         target = f"{folder}/{Path(path).name}"
         sources = [] if "://" in path else list(_files_below(Path(path)))
         if not sources:
@@ -216,8 +215,7 @@ def _check_dataset(path: str) -> None:
 
 
 def _files_below(path: Path) -> Iterator[tuple[str, Path]]:
-    """A file as ("", itself), or a folder's files with their relative names, sorted, without hidden
-    ones and caches."""
+    """A file as ("", itself), or a folder's files by name, without hidden ones and caches."""
     if path.is_file():
         yield "", path
         return

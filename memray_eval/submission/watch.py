@@ -50,8 +50,7 @@ class JobState(Frozen):
 
 
 class Watched(Protocol):
-    """The part of the cluster that watching needs. Each raises ResourceError when it is out of
-    reach."""
+    """What watching needs of the cluster. All raise ResourceError when it is out of reach."""
 
     def state(self, name: str) -> JobState: ...
     def log(self, name: str) -> str: ...

@@ -75,8 +75,7 @@ class LaidOut(NamedTuple):
 
     @property
     def question(self) -> tuple[Message, Message]:
-        """The question, whatever the nonce. Sections are JSON here: no text in one of them reads as
-        another section."""
+        """The question, whatever the nonce. Sections are JSON: none reads as another."""
         sections = dumps([list(section) for section in self.sections])
         return Message(role="system", content=self.system), Message(role="user", content=sections)
 

@@ -94,8 +94,7 @@ class Quantity(NamedTuple):
 
     @property
     def is_distinctive(self) -> bool:
-        """Returns True if the number alone says what it is about: a fraction, a clock time, a large
-        or a measured one."""
+        """True if the number alone is telling: a fraction, clock time, large or measured."""
         if self.unit in ("pair", "clock"):
             return True
         measured = self.unit is not None and self.unit not in COMMON_UNITS
@@ -151,14 +150,12 @@ def stems(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def quantities(text: str) -> tuple[Quantity, ...]:
-    """Every number of a text, written in digits or words: "5.5 hours", "five and a half hours",
-    "142/90", "9:30 pm"."""
+    """Every number of a text, in digits or words: "five and a half hours", "142/90", "9:30 pm"."""
     return tuple(_find_quantities(normalise(text)))
 
 
 def _find_quantities(text: str) -> Iterator[Quantity]:
-    """By kind of spelling, the most telling first; what one kind has taken the next leaves
-    alone."""
+    """By kind of spelling, the most telling first; none takes what another has taken."""
     taken: list[tuple[int, int]] = []
     for pattern, read in _KINDS:
         for match in pattern.finditer(text):
@@ -172,8 +169,7 @@ def _find_quantities(text: str) -> Iterator[Quantity]:
 
 
 def _read_clock_time(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    """A clock time in minutes of the day; nothing for what only looks like one ("5.30" without am
-    or pm, "25:00")."""
+    """A clock time in minutes of the day; nothing for "5.30" without am or pm, or "25:00"."""
     if match["past"]:
         minutes = {"half": 30, "quarter": 15}[match["past"]]
         minutes = minutes if match["side"] == "past" else -minutes

@@ -184,8 +184,7 @@ def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int |
 
 
 def _position_of(output: str, since: int, mark: re.Match[str], is_later: bool) -> _Position:
-    """The place of an opening mark, after a block that ended at `since` or (not `is_later`) the
-    output's start."""
+    """The place of an opening mark, after a block to `since` or (not `is_later`) at the start."""
     if _BLANK.match(output, since, mark.start()).end() == mark.start():  # type: ignore[union-attr]
         return "first"
     if _is_mentioned(output, since, mark):
@@ -214,8 +213,7 @@ def _is_quoted(output: str, since: int, mark: re.Match[str]) -> bool:
 
 
 def _is_mentioned(output: str, since: int, mark: re.Match[str]) -> bool:
-    """Returns True if the text after `since` quotes a mark, or has it in the middle of a
-    sentence."""
+    """True if the text after `since` quotes a mark, or has it in mid-sentence."""
     start, end = mark.span()
     return _is_quoted(output, since, mark) or bool(
         _MID_SENTENCE_BEFORE.search(output[max(since, start - 40) : start])

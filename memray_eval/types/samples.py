@@ -228,8 +228,7 @@ class SessionTurn(NamedTuple):
 
 
 def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
-    """The turn that a sample's metadata names; None of a single question, or if `turn` is no whole
-    number from 1."""
+    """The turn that metadata names; None of a single question, or a `turn` below 1 or not whole."""
     session, turn, turns = (metadata.get(key) for key in (SESSION, TURN, TURNS))
     if not isinstance(session, str) or type(turn) is not int or turn < 1:
         return None
@@ -259,7 +258,6 @@ class Pair(Frozen):
 
 
 def pair_of(sample: Sample) -> Pair | None:
-    """The pair that a sample carries, None where it carries none. Raises ValueError for one that
-    lacks something."""
+    """The pair that a sample carries, or None. Raises ValueError for one that lacks something."""
     pair = sample.metadata.get(PAIR)
     return None if pair is None else Pair.model_validate(pair)

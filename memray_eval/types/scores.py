@@ -131,8 +131,7 @@ class Record(Frozen):
 
 
 def unit_id(sample_id: str, candidate: Candidate, suite: str, epoch: int = 1) -> str:
-    """A stable key of (sample, candidate, suite, epoch): 16 hex digits, the same in every process
-    and run."""
+    """A key of (sample, candidate, suite, epoch): 16 hex digits, the same in every process."""
     again = f", {epoch}" if epoch > 1 else ""  # units of one epoch have the ids of older runs
     sample = json.dumps(sample_id, ensure_ascii=False)
     identity = f"[{sample}, {_identity_of(candidate, suite)}{again}]"

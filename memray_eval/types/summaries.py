@@ -45,8 +45,7 @@ class Figure(Frozen):
 
 
 class LabelsNeeded(Frozen):
-    """About how wide an adjusted figure's interval would be with so many `more` labels: half of its
-    width."""
+    """About half the width of an adjusted figure's interval with so many `more` labels."""
 
     more: int
     half_width: float
@@ -420,8 +419,7 @@ class CategoryFigure(Frozen):
 
 
 class SessionFigure(Frozen):
-    """A figure over `n` sessions (or conversations), with its 95 % interval; no ends if they do not
-    determine one."""
+    """A figure over `n` sessions (or conversations), with its 95 % interval, if it has one."""
 
     value: float
     n: int

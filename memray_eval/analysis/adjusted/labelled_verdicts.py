@@ -180,8 +180,7 @@ def _read_file(metric: str, name: str) -> Calibrations:
 
 
 def _parse_row(path: Path, number: int, row: Mapping[str, Any], metric: str) -> Iterator[OwnLabel]:
-    """Yields the labels of a row: one of each person; none where nobody labelled it, or took that
-    back."""
+    """Yields a row's labels, one of each person; none if nobody labelled it, or took that back."""
     columns = [name for name in row if name == LABEL or _OF_PERSON.fullmatch(name)]
     if UNIT_ID not in row or not columns:
         lacking = LABEL if UNIT_ID in row else UNIT_ID

@@ -119,8 +119,7 @@ def read_side(
 def adjust_summary(
     summary: Summary, records: pads.Dataset, manifest: Mapping[str, Any], calibrations: Calibrations
 ) -> Summary:
-    """The summary with an adjusted figure, or why there is none, at each metric that the
-    calibrations are of."""
+    """The summary with an adjusted figure, or why not, at each metric of the calibrations."""
     if not calibrations:
         return summary
     judged_by = {f"{row.metric}/{row.candidate}": row.judges for row in summary.metrics}

@@ -55,8 +55,7 @@ def name_sides(runs: Sequence[str]) -> list[str]:
 
 
 def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
-    """The sides of a pairwise run: called by their candidates, where that tells them apart. Raises
-    as `pick_candidates`."""
+    """A pairwise run's sides, named by candidate if that suffices. Raises as `pick_candidates`."""
     opened = pick_candidates(runs)
     counts = Counter(run.candidate for run in opened)
     return [

@@ -33,8 +33,7 @@ _LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count a
 
 
 class _Pairs(NamedTuple):
-    """The pairs that have both verdicts: i's points, and by how many doublings i's answer is the
-    longer one."""
+    """The pairs with both verdicts: i's points, and by how many doublings i's answer is longer."""
 
     i: Numbers
     j: Numbers

@@ -58,8 +58,7 @@ class PairVerdicts:
 
 @dataclass
 class _Pair:
-    """What is known of one pair while records are read: a value for each order, a length for each
-    answer."""
+    """One pair while records are read: a value for each order, a length for each answer."""
 
     values: list[float] = field(default_factory=lambda: [math.nan, math.nan])
     lengths: list[int] = field(default_factory=lambda: [0, 0])

@@ -29,8 +29,7 @@ In reason say in one or two sentences why; then give the score.
 
 
 def read_official(path: str) -> str:
-    """The prompt in the user's copy. The code is read, never run. Raises ConfigError that says
-    what is not there."""
+    """The prompt in the user's copy, whose code is never run. Raises ConfigError without one."""
     file = find_file(path, (_FILE, f"src/{_FILE}"))
     text = assigned_text(parse_python(file), _NAME)
     if text is None:

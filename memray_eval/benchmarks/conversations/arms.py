@@ -34,8 +34,7 @@ class Shown(NamedTuple):
 
 
 def choose(sample: Sample, candidate: Candidate) -> Shown:
-    """Returns what the candidate's arm shows. Raises ValueError if the sample lacks what it
-    needs."""
+    """The part that the candidate's arm shows. Raises ValueError if the sample lacks it."""
     arm = candidate.context or "full"
     if arm == "none":
         return Shown(())
@@ -61,8 +60,7 @@ def choose(sample: Sample, candidate: Candidate) -> Shown:
 
 
 def evidence_of(sample: Sample) -> list[tuple[str, str]]:
-    """The evidence of a sample: (turn, session) pairs. Of evidence that is a whole session the turn
-    is ""."""
+    """The evidence of a sample: (turn, session) pairs; the turn of a whole session is ""."""
     pairs = sample.metadata.get(EVIDENCE) or []
     return [(str(turn), str(session)) for turn, session in pairs]
 
@@ -84,8 +82,7 @@ def retrieved_ids(retrieved: Any) -> list[str]:
 
 
 def _show_own(sample: Sample, retrieved: Any) -> Shown:
-    """Shows what the row says was retrieved: texts as they are; ids as the turns and sessions they
-    are of."""
+    """Shows what the row says was retrieved: texts, or the turns and sessions of its ids."""
     ids = retrieved_ids(retrieved)
     sessions = from_context(sample.context) if sample.context is not None else ()
     by_id: dict[str, Session] = {part.id: part for part in sessions}

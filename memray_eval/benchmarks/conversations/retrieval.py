@@ -81,8 +81,7 @@ def rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
 
 
 def load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
-    """A local embedding model, loaded once a process, whichever threads ask for it at once. Raises
-    EmbeddingError."""
+    """A local embedding model, loaded once a process, by any thread. Raises EmbeddingError."""
     with _LOADING:
         return _load_encoder(model)
 

@@ -91,8 +91,7 @@ def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
 
 
 def lines_add_up(resources: Resources, language: str) -> bool:
-    """Returns True if the tokens of lines add up to those of the lines joined, by random joins of
-    lines of every kind."""
+    """True if the tokens of lines add up to those of the joined lines, by random joins."""
     rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
     lines = [paragraph(rng, language) for _ in range(8)]
     lines += [
@@ -118,8 +117,7 @@ def whole_adds_up(typical: QuestionOrder, task_set: TaskSet, resources: Resource
 
 
 def typical_order(plan: Plan, task: str, language: str, length: int) -> QuestionOrder:
-    """The sample of a group by which it is checked: always the same one, so that no other depends
-    on what is generated."""
+    """The sample of a group by which it is checked, always the same one."""
     depth = MIDDLE if plan.task_set.tasks[task].has_depth else None
     return QuestionOrder(plan.seed, task, language, length, depth, 0)
 

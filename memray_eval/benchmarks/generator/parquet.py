@@ -46,8 +46,7 @@ def check_writable(path: str, force: bool, suffix: str = ".parquet") -> None:
 
 
 def write(samples: Iterable[Sample], path: str) -> WriteSummary:
-    """Writes samples so that the file appears whole or not at all. Holds no more than a row group's
-    worth of them."""
+    """Writes samples to a file that appears whole, holding no more than a row group of them."""
     filesystem, inner = locate(path)
     try:
         if isinstance(filesystem, fs.LocalFileSystem):

@@ -47,8 +47,7 @@ class TaskSet:
 
 
 class Plan(Frozen):
-    """A sweep. `depths` are percents; a task that has no depth gets `samples` a length, not a
-    depth."""
+    """A sweep. `depths` are percents; a task without depth gets `samples` a length."""
 
     task_set: InstanceOf[TaskSet]
     tasks: tuple[str, ...]
@@ -91,8 +90,7 @@ def plan_of(
     samples: int,
     seed: int,
 ) -> Plan:
-    """A plan from the command line's words: comma-separated names, `all` tasks, lengths such as 4k.
-    Raises ConfigError."""
+    """A plan from names with commas, `all` tasks and lengths such as 4k. Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
     names = tuple(task_set.tasks)
@@ -108,8 +106,7 @@ def plan_of(
 
 
 def even_depths(n: int) -> tuple[int, ...]:
-    """`n` depths of 0 to 100 percent, in even steps (rounded to whole percents); one alone is the
-    middle."""
+    """`n` depths of 0 to 100 percent, in even whole steps; one alone is the middle."""
     if not 1 <= n <= 101:
         raise ConfigError(f"--depths {n}: the number of depths must be 1 to 101")
     return (MIDDLE,) if n == 1 else tuple(int(100 * i / (n - 1) + 0.5) for i in range(n))

@@ -108,8 +108,7 @@ class UnitPool(Pile):
 
 
 class Corpus(Pile):
-    """Lines of a text in their order, from a place of the sample's own on, and from the start again
-    after the end."""
+    """Lines of a text in order, from the sample's own line on, and again after the end."""
 
     def __init__(self, lines: Sequence[str], measure: Callable[[str], int]) -> None:
         super().__init__()
@@ -156,8 +155,7 @@ def nearest_cut(totals: IntArray, depth: int) -> int:
 
 
 def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
-    """The texts in a row, each needle before the text of its number; several of one number keep
-    their order."""
+    """The texts in a row, each needle before the text of its number, in order."""
     pieces = list(texts)
     for number, needle in reversed(sorted(needles, key=lambda item: item[0])):
         pieces.insert(number, needle)

@@ -14,8 +14,7 @@ UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 
 class QuestionOrder(NamedTuple):
-    """One sample to make: `length` in tokens, `depth` in percent or None, `number` within its
-    cell."""
+    """One sample to make: `length` in tokens, `depth` in percent or None, `number` in its cell."""
 
     seed: int
     task: str
@@ -57,8 +56,7 @@ def integers(rng: Random, n: int, below: int) -> IntArray:
 
 
 def distinct(rng: Random, n: int, below: int) -> list[int]:
-    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError if there are
-    not so many."""
+    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError for too few."""
     if n > below:
         raise ValueError(f"there are no {n} different integers below {below}")
     if 2 * n <= below:

@@ -27,8 +27,7 @@ _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
 
 
 class QuestionedText(Frozen):
-    """A question over documents: `gold` are those that hold the answer, `documents` others that are
-    about the same."""
+    """A question over documents: `gold` hold the answer, `documents` are about the same."""
 
     question: Name
     answers: Annotated[tuple[Name, ...], Field(min_length=1)]

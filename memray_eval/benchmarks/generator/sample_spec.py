@@ -65,8 +65,7 @@ class Room:
         return n if self.fits(int(totals[n - 1])) else most
 
     def fill(self, used: int) -> tuple[str, int]:
-        """The longest filler line that fits beside `used` tokens, and its own; a rest that none
-        fits stays empty."""
+        """The longest filler line that fits beside `used` tokens, with its own; else empty."""
         rest = max(0, self.room - used)
         for tokens in range(rest, max(-1, rest - TRIES), -1):
             text = self._counter.filler(tokens, self._language)

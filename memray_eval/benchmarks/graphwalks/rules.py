@@ -39,8 +39,7 @@ def _read_line(line: str) -> set[str] | None:
 
 
 def f1(nodes: set[str] | None, right: Collection[str]) -> float:
-    """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if a reply lists nothing that
-    could be read."""
+    """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if nothing could be read."""
     if nodes is None:
         return 0.0
     return 1.0 if not nodes and not right else set_f1(nodes, set(right))

@@ -67,8 +67,7 @@ def number_text(prediction: str, label: Label) -> float:
 
 
 def kv_retrieval_v1(prediction: str, label: Label) -> float:
-    """The label is a word of the prediction, case-sensitive. A label in a list is never found: v2
-    takes it out."""
+    """The label is a word of the prediction, case-sensitive. One in a list is never found."""
     return float(isinstance(label, str) and label in prediction.translate(_WORD_ENDS).split())
 
 
@@ -77,8 +76,7 @@ def kv_retrieval_v2(prediction: str, label: Label) -> float:
 
 
 def code_run(prediction: str, label: Label) -> float:
-    """The last word is the label as a whole number. "-4." is one; "-4.0" is not: its last word is
-    0."""
+    """The last word is the label as a whole number. "-4." is one; "-4.0" ends in the word 0."""
     words = prediction.translate(_CODE_MARKS).split()
     return float(bool(words) and _whole(words[-1]) == _number(_first(label)))
 
@@ -119,14 +117,12 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
 
 
 def longbook_qa_eng(prediction: str, label: Label) -> float:
-    """F1 of words, the best over the labels: LongBench's normalisation. (The README's "ROUGE F1" it
-    is not.)"""
+    """F1 of words, the best over the labels, by LongBench's normalisation: not "ROUGE F1"."""
     return qa_f1(prediction, _texts(label))
 
 
 def longbook_qa_chn(prediction: str, label: Label) -> float:
-    """F1 of characters, the best over the labels, after lowering and dropping punctuation and
-    whitespace."""
+    """F1 of lower-case characters without punctuation and space, the best over the labels."""
     predicted = normalise_zh(prediction)
     return max((token_f1(predicted, normalise_zh(text)) for text in _texts(label)), default=0.0)
 
@@ -197,8 +193,7 @@ def code_debug_v2(prediction: str, label: Label) -> float:
 
 
 def lone_letter(text: str, letters: str) -> str | None:
-    """The last of these letters that stands alone on the first line that has one. "A" as an article
-    is one too."""
+    """The last of these letters alone on the first line that has one, an article "A" too."""
     alone = re.compile(rf"\b[{letters}]\b")
     return next((hits[-1] for line in text.split("\n") if (hits := alone.findall(line))), None)
 
@@ -214,8 +209,7 @@ def _score_debugging(text: str, function: str, letter: str) -> float:
 
 
 def _text_after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
-    """The text after the first prefix, by their order, that occurs, and one character behind it,
-    whatever that is."""
+    """The text after the first prefix, by their order, and one character behind it."""
     for prefix in prefixes:
         if (start := text.find(prefix)) >= 0:
             return text[start + len(prefix) + 1 :]

@@ -198,8 +198,7 @@ def _texts(task: str, answer: Any) -> list[str]:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words. A sample of the user's own without a task is asked as a plain question on a
-    text."""
+    """In our words. A sample without a task is asked as a plain question on a text."""
     options = zip(LETTERS, sample.metadata.get("options", ()), strict=False)
     listed = "\n".join(f"{letter}. {option}" for letter, option in options)
     wording = WORDINGS[sample.task] if sample.task else _WITHOUT_TASK

@@ -88,8 +88,7 @@ _LATIN = str.maketrans("أابجده", "AABCDE")
 
 
 class ChosenOption(NamedTuple):
-    """An option by its letter or word, and where in the response it is first stated as the
-    answer."""
+    """An option by its letter or word, and where the response first states it as the answer."""
 
     option: str
     start: int
@@ -238,8 +237,7 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 
 def _is_list(named: Sequence[ChosenOption], response: str, first: ChosenOption) -> bool:
-    """Returns True if the response goes through several options line by line, of which its first is
-    no choice."""
+    """True if the response goes through options line by line: the first is no choice."""
     opens_line = {
         choice.option
         for choice in named
@@ -306,8 +304,7 @@ def _readings(letters: str) -> _Readings:
 
 
 class Match(NamedTuple):
-    """How a response compares with the expected answers: exact or not, and the best token F1,
-    0-1."""
+    """How a response compares with the answers: exact or not, and the best token F1, 0-1."""
 
     exact: bool
     f1: float
@@ -404,8 +401,7 @@ def read_json(text: str) -> Any:
 
 
 def strip_fence(text: str) -> str:
-    """The text without space around it and without the code fence that encloses all of it, if one
-    does."""
+    """The text without space and without the code fence around all of it."""
     inner = text.strip()
     if len(inner) < 6 or not (inner.startswith("```") and inner.endswith("```")):
         return inner

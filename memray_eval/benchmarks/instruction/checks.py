@@ -70,8 +70,7 @@ def band(score: float) -> Band:
 
 
 class Result(Frozen):
-    """What seed 004's scorer prints: the overall score 0-100, the subscores 0-100, and what the
-    checks found."""
+    """Seed 004's output: the overall score, the subscores (0-100), and the checks' findings."""
 
     overall_score: float
     subscores: dict[str, int]

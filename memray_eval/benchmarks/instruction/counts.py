@@ -105,8 +105,7 @@ def is_unspaced(text: str) -> bool:
 
 
 def chinese_words(text: str) -> list[str]:
-    """A text cut into words by jieba, as longbench.segment does, in linear time also where it has
-    no punctuation."""
+    """A text cut into words by jieba, as longbench.segment does, in linear time."""
     return [word for run in _HAN_RUN.findall(text) for word in segment(run)]
 
 

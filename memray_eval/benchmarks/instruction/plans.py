@@ -40,8 +40,7 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResul
 
 
 def find_plan(text: str) -> Any:
-    """The first JSON object with steps in a text that holds other text, too; None if there is none
-    within a few tries."""
+    """The first JSON object with steps in a text; None if none is within a few tries."""
     decoder = json.JSONDecoder(parse_constant=refuse_constant)
     start = -1
     for _ in range(_TRIES):

@@ -73,8 +73,7 @@ def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> 
 
 
 def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
-    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half of all words, else
-    0."""
+    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half, else 0."""
     if choice is None:
         return CheckResult(0)
     position = count_words(response[: choice.start]) + 1

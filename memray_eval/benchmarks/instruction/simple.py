@@ -35,8 +35,7 @@ _ERRORS = re.compile(
 
 
 class CheckResult(NamedTuple):
-    """The outcome of one check: its subscore 0-100, what it found right ("" for nothing) and what
-    it found wrong."""
+    """The outcome of one check: its subscore 0-100, and what it found right and wrong."""
 
     score: int
     passed: str = ""
@@ -44,8 +43,7 @@ class CheckResult(NamedTuple):
 
 
 def simple(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
-    """The checks of a response that is not empty. `is_cut`: the engine says that it ran into its
-    length."""
+    """The checks of a response that is not empty. `is_cut`: it ran into its length."""
     counted = word_count(prompt, response)
     return {
         **({"word_count": counted} if counted else {}),

@@ -48,8 +48,7 @@ def score(task: str, prediction: str, answer: str) -> float:
 
 
 def _stems(text: str) -> list[str]:
-    """Lower-case words without punctuation (which joins what it stood between), articles and
-    "and", stemmed."""
+    """Stems of lower-case words without punctuation, articles and "and"."""
     bare = text.replace(",", "").lower().translate(_PUNCTUATION)
     return [porter_stem(word) for word in _DROPPED.sub(" ", bare).split()]
 

@@ -23,8 +23,7 @@ TASKS = tuple(f"{name}:{task}" for name, suite in SUITES.items() for task in sui
 
 
 def as_published(sample: Sample) -> Sample:
-    """The sample with its own benchmark for a suite, and that benchmark's task; of any other suite,
-    as it is."""
+    """The sample with its own benchmark's suite and task; of any other suite, as it is."""
     benchmark, colon, task = sample.task.partition(":")
     if sample.suite != "long_context" or not colon:
         return sample
@@ -51,8 +50,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _with_bucket(metadata: Any) -> Any:
-    """The metadata of a generated sample with its length for a bucket, where it has none; any other
-    as it is."""
+    """The metadata of a generated sample with its length for a bucket, if it has none."""
     if not isinstance(metadata, Mapping) or "bucket" in metadata or "tokens" not in metadata:
         return {} if metadata is None else metadata
     length = metadata.get("length")

@@ -44,8 +44,7 @@ def first_line(task: str, prediction: str) -> str:
 
 
 def qa_f1(prediction: str, answers: Sequence[str]) -> float:
-    """F1 of the bags of English words, lowered, without ASCII punctuation and articles. Two empty
-    bags score 0.0."""
+    """F1 of bags of lower-case English words without punctuation and articles; 0.0 if empty."""
     predicted = english_words(prediction)
     return max((token_f1(predicted, english_words(answer)) for answer in answers), default=0.0)
 

@@ -140,8 +140,7 @@ WORDING = ConversationWording(
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A question with a hypothesis, as the benchmark's own runs write them when merged with its
-    questions."""
+    """A question with a hypothesis, as the benchmark's runs write them with its questions."""
     name = str(raw.get("question_id") or raw.get("id") or "")
     sessions = raw.get("answer_session_ids")
     fields = {

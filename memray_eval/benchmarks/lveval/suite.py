@@ -37,8 +37,7 @@ _WITHOUT_TASK = own_wording(_BEFORE, _AFTER, _TOKENS)
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A record's dataset, or its file's name, tells its task and its length, which is its
-    bucket."""
+    """A record's dataset, or its file's name, tells its task and its length, the bucket."""
     stem = path.replace("\\", "/").rpartition("/")[2].partition(".")[0]
     named = str(raw.get("dataset") or "")
     task = task_of({"task": _LENGTH.sub("", named) or None}, _LENGTH.sub("", stem), TASKS)

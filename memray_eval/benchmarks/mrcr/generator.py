@@ -42,8 +42,7 @@ TOPICS = tuple(
 
 
 class Form(NamedTuple):
-    """The beginning and the end of a form; `breaks` says whether each sentence is a line of its
-    own."""
+    """The beginning and end of a form; `breaks`: each sentence is a line of its own."""
 
     opening: tuple[str, ...]
     closing: tuple[str, ...]
@@ -209,8 +208,7 @@ def _mix(
 def _draw_others(
     rng: Random, order: QuestionOrder, resources: Resources, repeated: str
 ) -> tuple[list[Pair], list[int]]:
-    """Requests with answers, and their tokens, enough for the sample's length, none of them for
-    what is asked."""
+    """Requests with answers and tokens, to fill the length, none of them the asked one."""
     counter, spread = resources.counter, scatter(len(KINDS), resources.seed, "pieces")
 
     def make(maker: Random, number: int) -> TextUnit:

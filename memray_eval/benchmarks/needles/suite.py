@@ -40,8 +40,7 @@ TASKS = tuple(MAX_TOKENS)
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Needles are made in our own format. Raises ValueError that says what a row lacks, or the
-    known tasks."""
+    """A row in our own format. Raises ValueError with what it lacks, or the known tasks."""
     if "sample_id" not in raw:
         check_record(raw, "needles", {"id": None, "query": None})
     return check_own_record(raw, TASKS)

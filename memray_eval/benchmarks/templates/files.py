@@ -67,8 +67,7 @@ def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
 
 
 def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> dict[str, Template]:
-    """Templates by task, in Python's format syntax, as the benchmarks have them. Raises ConfigError
-    naming file and task."""
+    """Templates by task, in Python's format syntax. Raises ConfigError naming file and task."""
     out = {}
     for task, text in read_mapping(path, tasks).items():
         if not isinstance(text, str):

@@ -17,8 +17,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def is_own_record(raw: Row) -> bool:
-    """Returns True if a row is in our own format (a sample, or a row of a run) and no benchmark's
-    record."""
+    """True if a row is in our own format (a sample, or a row of a run)."""
     return "query" in raw or "sample_id" in raw
 
 

@@ -200,8 +200,8 @@ def check_scorable(spec: RunSpec) -> None:
 
 
 def check_machine(spec: RunSpec) -> None:
-    """Raises ConfigError for a key or a package that a local run lacks. On a named cluster both are
-    the nodes' business."""
+    """Raises ConfigError for a key or package that a local run lacks; a cluster's nodes have
+    them."""
     if spec.cluster.address is not None:
         return
     embeds = bool(spec.by_stage()[1])
@@ -221,8 +221,7 @@ def check_machine(spec: RunSpec) -> None:
 
 
 def check_device(spec: RunSpec) -> None:
-    """Raises ConfigError if a cluster that is to grow cannot say yet on what engines will
-    run."""
+    """Raises ConfigError if a growing cluster cannot say yet on what engines will run."""
     if spec.cluster.wait_s and spec.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "

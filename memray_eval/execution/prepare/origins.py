@@ -27,8 +27,7 @@ FOLLOWED = ("metrics", "rubrics", "text_weights", "transitions")
 
 
 class Origin(Frozen):
-    """The origin of responses. `suite` is None if they do not say; the rest is known of a run
-    alone."""
+    """The origin of responses. `suite` None: they do not say; the rest is a run's alone."""
 
     what: str
     suite: str | SuiteTemplate | None = None
@@ -106,8 +105,7 @@ def follow_origin(
 
 
 def _effective_value(key: str, value: Any, suite: str | SuiteTemplate) -> Any:
-    """The meaning of a value: no metrics are those of the suite, and their order does not
-    matter."""
+    """The meaning of a value: no metrics are the suite's, and their order does not matter."""
     return frozenset(value or find_suite(suite).metrics) if key == "metrics" else value
 
 
@@ -121,8 +119,7 @@ def _in_words(value: Any) -> str:
 
 
 def count_other_suites(scan: Scan, suite: str) -> str | None:
-    """The number of responses that name another suite than the one they are judged by, as a line;
-    None if none does."""
+    """A line on how many responses name another suite than the one judging; None if none does."""
     others = {name: count for name, count in scan.suites.most_common() if name != suite}
     if not others:
         return None

@@ -100,7 +100,7 @@ def resolve(
         sinks=config.sinks,
         # What only generates has no score to adjust or to decide by
         calibrations=() if generate_only else read_calibrations(config.calibration),
-        stop_rule=rule and parse_stop_rule(rule),
+        stop_rule=None if rule is None else parse_stop_rule(rule),
     )
     _ = spec.embedded_judge  # raises ConfigError if two are named: there is one server
     _check_functions(config.candidates, sources)
@@ -236,8 +236,7 @@ def _suite_of(config: RunConfig) -> SuiteSource:
 def _affect_judges(
     config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
 ) -> dict[str, JudgeAssignment]:
-    """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or
-    it cannot be asked."""
+    """The judge that reads emotion or traits, if any. Raises ConfigError if it cannot be asked."""
     affect = config.affect
     adds_affect = affect.enabled and config.candidates[0].backend != EXISTING
     if not adds_affect or JUDGE not in (affect.emotion, affect.traits):
@@ -254,8 +253,7 @@ def _affect_judges(
 def _user_judges(
     config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
 ) -> dict[str, JudgeAssignment]:
-    """The model that plays simulated users, if one is named. Raises ConfigError if it cannot be
-    asked."""
+    """The model that plays simulated users, if any. Raises ConfigError if it cannot be asked."""
     user = config.simulated_user
     if user is None or config.candidates[0].backend == EXISTING:
         return {}

@@ -54,8 +54,7 @@ class RunSite:
             self._first = free_capacity(spec, self.capacity, order)
 
     def connect(self) -> Capacity:
-        """Joins the run's cluster, or starts one; does nothing if this process is on one that this
-        run has joined."""
+        """Joins the run's cluster, or starts one; nothing if that is done."""
         if self._first is None or not is_on_ray():
             address = self._spec.cluster.address
             what = "Ray to start" if address is None else f"the Ray cluster at {address}"

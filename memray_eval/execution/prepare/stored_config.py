@@ -32,8 +32,7 @@ def write_config(folder: RunFolder, config: RunConfig) -> None:
 
 
 def read_config(folder: RunFolder) -> RunConfig:
-    """The config that a run was started with. Raises DataError when there is none, or it is not
-    one."""
+    """The config that a run was started with. Raises DataError if there is none, or no config."""
     try:
         values = folder.read_config()
         if isinstance(values, dict):

@@ -138,8 +138,7 @@ def _start(local: Capacity) -> None:
 
 @contextmanager
 def keep_own_signals() -> Iterator[None]:
-    """Puts the handler of SIGTERM back that was there before the block: Ray's would end the process
-    without a word."""
+    """Puts back the handler of SIGTERM from before the block: Ray's would end the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -210,8 +209,7 @@ def _connect(address: str) -> None:
 
 
 def cluster_capacity(where: str) -> Capacity:
-    """The connected cluster's resources for this run, over all living nodes, and what others hold
-    of them."""
+    """The cluster's resources for this run, over all living nodes, and others' holdings."""
     left, holdings = _look_at_nodes()
     return Capacity(
         where=where,
@@ -394,8 +392,7 @@ def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Drops what this process and its libraries write to stderr: Ray's C++ side greets there, past
-    any logger."""
+    """Drops what is written to stderr: Ray's C++ side greets there, past any logger."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:

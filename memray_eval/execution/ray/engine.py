@@ -198,8 +198,7 @@ class EngineActor:
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """vLLM's arguments; `config.engine_kwargs` has the last word on what the run does not
-    plan itself."""
+    """vLLM's arguments; `config.engine_kwargs` overrides what the run does not plan itself."""
     kwargs: dict[str, Any] = {
         "dtype": engine_dtype(config.dtype, device),
         "max_num_seqs": config.max_num_seqs,
@@ -236,8 +235,7 @@ def engine_dtype(dtype: str, device: Device) -> str:
 
 
 def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
-    """The resources of its group that the engine's actor takes itself; workers behind Ray take
-    theirs."""
+    """The resources that the engine's actor takes of its group; its workers take theirs."""
     if is_over_ray(config):
         return {"num_gpus": 0}
     (bundle,) = group_of_engine(config, device).bundles

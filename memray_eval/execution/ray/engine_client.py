@@ -234,8 +234,7 @@ def _session_of(table: pa.Table) -> str:
 
 
 def _weight(session: str, engine: Any) -> bytes:
-    """The highest decides who answers a session (rendezvous hashing): a lost engine moves only its
-    own."""
+    """The highest answers a session (rendezvous hashing): a lost engine moves only its own."""
     text = f"{session}\n{engine}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8).digest()
 

@@ -84,8 +84,7 @@ def _give_up(model: str, what: str, output: str) -> GenerationError:
 
 
 def last_lines(output: str) -> Sequence[str]:
-    """The end of what a worker printed, whose stdout is the file at `output` and stderr beside
-    it."""
+    """The end of what a worker printed to the file at `output`, and stderr beside it."""
     lines = list[str]()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

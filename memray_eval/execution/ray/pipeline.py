@@ -117,8 +117,7 @@ class PipelineSetup:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks the dataset makes, about: Ray Data warns of a stage that has more
-        workers."""
+        """About how many blocks the dataset makes: Ray Data warns of more workers."""
         if _is_one_file(self.plan.scan.shards):
             units = sum(shard.rows for shard in self.plan.scan.shards) * len(
                 self.plan.spec.candidates
@@ -171,8 +170,7 @@ def generate_responses(
 def judge_waiting(
     setup: PipelineSetup, candidates: tuple[Candidate, ...], is_earlier: bool = True
 ) -> int:
-    """Judges what was generated, `is_earlier`: by an earlier session. Returns how many units were
-    written."""
+    """Judges what was generated (`is_earlier`: by an earlier session). Returns units written."""
     state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)

@@ -91,8 +91,7 @@ class NodeReservation:
             time.sleep(min(POLL_S, max(0.0, deadline - now)))
 
     def take(self, spec: GroupSpec) -> PlacementGroup | None:
-        """A group of this kind that is held, which is the caller's from now on; None without
-        any."""
+        """A held group of this kind, the caller's from now on; None without any."""
         for held in [held for held in self._held if held[0] == spec]:
             with suppress(ValueError):  # another pipeline's thread was faster
                 self._held.remove(held)
@@ -254,8 +253,7 @@ def engine_name(client: str) -> str:
 
 
 def pipeline_of(name: str) -> str | None:
-    """The part of its name that an engine or client shares with its pipeline; None for any other
-    actor's."""
+    """The part of its name that an engine or client shares with its pipeline; None for others."""
     words = name.split()
     return words[2] if len(words) == 4 and words[0] == _NAME else None
 

@@ -22,8 +22,7 @@ _INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself be
 
 
 def local_node() -> Any:
-    """The node that this process started or joined, with its processes; None if it is not
-    connected."""
+    """The node that this process started or joined; None if it is not connected."""
     return ray._private.worker.global_worker.node
 
 
@@ -33,15 +32,13 @@ def worker_output_path() -> str:
 
 
 def is_repeated_task() -> bool:
-    """True if Ray runs this task again: it failed, or what it made was lost with a node. False
-    outside a task."""
+    """True if Ray runs this task again: it failed, or its output was lost with a node."""
     worker = ray._private.worker.global_worker
     return bool(worker.connected and worker.core_worker.get_current_task_attempt_number() > 0)
 
 
 def is_restarted_actor() -> bool:
-    """True if Ray started this actor anew: it died, or its node was lost. False outside an
-    actor."""
+    """True if Ray restarted this actor: it died, or its node was lost. False outside an actor."""
     context = ray.get_runtime_context()
     return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
 
@@ -77,8 +74,7 @@ def engine_stage_class() -> Any:
 
 
 class Held(NamedTuple):
-    """The share of a node that one actor, or one bundle of a placement group, holds: Ray's
-    resources by name."""
+    """The share of a node that an actor, or a bundle of a group, holds: resources by name."""
 
     job_id: str
     node_id: str

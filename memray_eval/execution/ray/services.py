@@ -162,8 +162,7 @@ def services_needed(service: str) -> Iterator[None]:
 
 
 def failure_reason(error: BaseException) -> str:
-    """The cause of an actor's death, in one line: the error of ours or of Python that ended it,
-    else Ray's own words."""
+    """The cause of an actor's death, in one line: our error or Python's, else Ray's words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [
         line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)

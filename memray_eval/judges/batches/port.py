@@ -195,8 +195,7 @@ class RawBatches(BatchClient):
 
 
 def refuses_batches(error: JudgeError) -> bool:
-    """True if a provider says that it takes no batch of this model, or none at all: its calls are
-    made one by one."""
+    """True if a provider takes no batch of this model: its calls are made one by one."""
     return error.status is not None and 400 <= error.status < 500 and not is_passing(error)
 
 

@@ -32,8 +32,7 @@ FATAL = (Unauthorised, UnknownModel, WrongAddress, QuotaExhausted)
 
 @dataclass
 class _Outage:
-    """Why and since when the breaker is open, and the probe: when it is due, whether it is out, how
-    it failed."""
+    """Why and since when the breaker is open, and its probe: due, out, failed."""
 
     cause: JudgeError
     is_fatal: bool

@@ -97,8 +97,7 @@ class Ledger:
 
     @property
     def is_spent(self) -> bool:
-        """True if the run must stop: the call refused last does not fit, and nothing is reserved
-        that could give back."""
+        """True if the run must stop: the call refused last does not fit, nothing is reserved."""
         return (
             self._refused is not None
             and self._reserved.is_nothing
@@ -123,8 +122,7 @@ class Ledger:
         self._reserved += call
 
     def settle(self, reserved: Spending, spent: Spending) -> None:
-        """A call ended, or several, summed: what it really cost takes the place of what was
-        reserved for it."""
+        """Calls ended: what they really cost takes the place of what was reserved."""
         self._reserved = self._reserved.less(reserved)
         self._spent += spent
 

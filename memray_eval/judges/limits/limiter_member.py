@@ -47,8 +47,7 @@ class JudgeEndpoint(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What the limiter calls the judge: one name at two servers, or on two accounts, has two
-        limits."""
+        """The limiter's name for the judge, by server and account."""
         address = f"@{self.address}" if self.address else ""
         return self.name + address + (f"#{self.account}" if self.account else "")
 
@@ -105,8 +104,7 @@ class RunHooks:
 
 @dataclass(eq=False)
 class CallPermit:
-    """One call that may be made now. The caller says what it used; a call that failed used nothing
-    that is known of."""
+    """One call that may be made now. The caller says what it used; a failed one: nothing."""
 
     raw_input: float
     estimate: CallCost
@@ -135,8 +133,7 @@ class LimiterMember:
         self._found_per_min: float | None = None
 
     def calls_per_min(self, cost: CallCost) -> float | None:
-        """How many calls of this cost the limits allow that are known; None: as many as one
-        likes."""
+        """How many calls of this cost the known limits allow; None: any number."""
         of_provider = known_lanes(self.provider_limits or RateLimits())
         limits = known_lanes(self._options.limits)
         if self._options.is_firm:
@@ -292,8 +289,7 @@ class SlotQueue:
         return len(self._waiting)
 
     async def wait(self, cost: CallCost) -> float:
-        """When the call may be sent: now. Slots that came too late, or before a pause, are dropped
-        and asked for again."""
+        """Waits until the call may be sent; outdated slots are dropped and asked for again."""
         clock = self._hooks.clock
         while True:
             now = clock()

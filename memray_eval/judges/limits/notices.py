@@ -50,8 +50,7 @@ def limits_from_headers(headers: Mapping[str, str]) -> RateLimits | None:
 
 
 def implausible_limits(headers: Mapping[str, str]) -> list[str]:
-    """The headers that should tell a limit and hold none that can be one: 0.000001 requests/min,
-    or no number."""
+    """The headers that should tell a limit and hold none: 0.000001 requests/min, or no number."""
     return [
         header
         for header in _LANE_OF_HEADER

@@ -235,8 +235,7 @@ class RatePacer:
         return RateLimits(**self._per_min, concurrency=self.concurrency)
 
     def reserve(self, costs: Sequence[CallCost], now: float) -> tuple[float, ...]:
-        """Slots for the first of the calls, as many as start within the horizon: none when the next
-        is further away."""
+        """Slots for the first of the calls that start within the horizon."""
         caps, times = self._caps(now), list[float]()
         self._last_minute.forget(now)
         size = self._group_size(costs)
@@ -274,8 +273,7 @@ class RatePacer:
         return tuple(times)
 
     def calls_per_s(self, costs: Sequence[CallCost]) -> float:
-        """How many calls of these costs the limits allow in a second; beyond all counting without a
-        limit."""
+        """How many calls of these costs the limits allow in a second; infinite without one."""
         n, total = len(costs), _sum_costs(costs)
         return min(
             (
@@ -287,8 +285,7 @@ class RatePacer:
         )
 
     def _group_size(self, costs: Sequence[CallCost]) -> int:
-        """How many calls are planned together: those of GROUP_S. Without a limit each by itself,
-        which costs nothing."""
+        """How many calls are planned together: those of GROUP_S; without a limit one."""
         if not costs or self.is_free:
             return 1
         return max(1, int(self.calls_per_s(costs) * GROUP_S))
@@ -301,8 +298,7 @@ class RatePacer:
         return self._blocked_until
 
     def held_by(self, cost: CallCost, now: float) -> HeldBy | None:
-        """The limit that a call of this cost waits for, if that is further away than the
-        horizon."""
+        """The limit that a call of this cost waits for, if beyond the horizon."""
         caps = self._caps(now)
         due = {
             lane: max(self._free_at[lane], self._last_minute.room_at(cost, {lane: caps[lane]}))
@@ -471,8 +467,7 @@ class RatePacer:
         )
 
     def _caps(self, now: float) -> dict[str, float]:
-        """Per limited lane, what may be let go in a minute. A pace that was cut is slower, but not
-        counted again."""
+        """Per limited lane, what may be let go in a minute, the cut pace not counted again."""
         factor = max(1.0, self._factor_now(now)) * (1 + 1e-9)
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
@@ -506,8 +501,7 @@ def lowest_limits(limits: Iterable[RateLimits]) -> RateLimits:
 
 @dataclass
 class _Member:
-    """A member as the limiter knows it: when it was last heard of, its run, and the limits that it
-    brings."""
+    """A member: when it was last heard of, its run, and the limits that it brings."""
 
     heard_at: float
     run: str
@@ -620,8 +614,7 @@ class Limiter:
         self._left_runs: deque[str] = deque(maxlen=100)
 
     async def reserve(self, wanted: Reservation) -> Grant:
-        """At least one slot (waits until there is one within the horizon), or freedom if nothing
-        is limited."""
+        """At least one slot (waits for one in the horizon), or freedom without a limit."""
         judge, now = self._judge_of(wanted), self._clock()
         pace, was_proven = judge.pace, judge.pace.is_proven
         pace.settle(wanted.correction, wanted.done, now, wanted.answered)
@@ -647,8 +640,7 @@ class Limiter:
         return granted._replace(share=share, found_per_min=pace.found_per_min, gather_s=gather_s)
 
     async def leave(self, run: str) -> None:
-        """A run is over: its limits hold no longer, and its members' reservations end with no
-        slot."""
+        """Ends a run: its limits hold no longer, its reservations end without a slot."""
         self._left_runs.append(run)
         for judge in self._judges.values():
             for name in [name for name, member in judge.members.items() if member.run == run]:

@@ -157,8 +157,7 @@ def _one_token(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bound_schema(schema: Any) -> Any:
-    """A JSON schema whose texts and lists are short: a small model under guided decoding would fill
-    them without end."""
+    """A JSON schema with short texts and lists, which a small model would fill without end."""
     if isinstance(schema, list):
         return [bound_schema(part) for part in schema]
     if not isinstance(schema, dict):
@@ -172,8 +171,7 @@ def bound_schema(schema: Any) -> Any:
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> openai.AsyncOpenAI:
-    """The SDK's client for live calls and for batches. Raises ConfigError if a key is needed and
-    not set."""
+    """The SDK's client for live calls and batches. Raises ConfigError if a needed key is unset."""
     key = judge_key(spec, "openai")
     return openai_sdk.open_client(key, spec.base_url, spec.timeout_s, **transport)
 

@@ -29,8 +29,7 @@ class PlotPoint(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a plot against temperature, or length: its name, and at each place its mean and
-    interval."""
+    """A line of a plot: its name, and at each place its mean and interval."""
 
     name: str
     points: tuple[tuple[float, float, Interval | None], ...]
@@ -59,8 +58,7 @@ class OnScale(NamedTuple):
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
-    """An element: `class_` and `text_anchor` become class and text-anchor; children that are not
-    Markup are escaped."""
+    """An element: `class_` becomes class; children that are not Markup are escaped."""
     pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
@@ -229,8 +227,7 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
 def forest_row(
     difference: float, interval: Interval | None, axis: Axis, is_found: bool, hint: str
 ) -> Markup:
-    """A difference with its interval, around a line at 0; filled if it `is_found`, hollow if
-    it may be chance."""
+    """A difference with its interval, around a line at 0; filled if it `is_found`."""
     zero = axis.at(0.0)
     parts = [_line("rail", axis.start, axis.end, 13, 13), _line("zero", zero, zero, 0, 26)]
     if interval is not None:

@@ -62,8 +62,7 @@ _PLAIN = Intervals()
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate with its distribution, its outcomes and judges as texts, and the
-    mark of its figures."""
+    """One metric of one candidate: distribution, outcomes, judges as texts, figures' mark."""
 
     of: MetricSummary
     distribution: Markup
@@ -152,8 +151,7 @@ def _task_cell(
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:
-    """A plot of speed against quality and its caption; None unless two or more candidates have
-    both."""
+    """A plot of speed against quality and its caption; None unless two candidates have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     rows = [row for row in summary.performance if row.task is None]
     points = [

@@ -51,8 +51,7 @@ _FIELDS = ("task", "context", "answers", "memory", "history")  # of a file of la
 
 
 class LabelSession:
-    """Hands out units and takes answers, for several raters and tabs at once. Safe for several
-    threads."""
+    """Hands out units and takes answers, for several raters and tabs. Thread-safe."""
 
     def __init__(
         self,

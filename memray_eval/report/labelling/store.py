@@ -38,8 +38,7 @@ class LabelEvent(Frozen):
 
 
 class LabelStore:
-    """The events of one metric. Not safe for several threads; several processes may share the
-    file."""
+    """The events of one metric, in a file that several processes may share. Not thread-safe."""
 
     def __init__(self, folder: Path, metric: str) -> None:
         self._path, self._metric = folder / FILE, metric
@@ -50,8 +49,7 @@ class LabelStore:
         self.refresh()
 
     def add(self, event: LabelEvent) -> None:
-        """Adds an event to the file, unless it is there already. Raises ConfigError if the file
-        cannot be written."""
+        """Adds a new event to the file. Raises ConfigError if it cannot be written."""
         self.refresh()
         if event.id in self._ids:
             return
@@ -77,8 +75,7 @@ class LabelStore:
         self.refresh()
 
     def refresh(self) -> None:
-        """Reads what was added since, by whomever. Raises ConfigError for a file that cannot be
-        read."""
+        """Reads what was added since. Raises ConfigError for an unreadable file."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read_up_to)
@@ -107,8 +104,7 @@ class LabelStore:
             self._undone.add(event.undoes)
 
     def standing(self) -> list[LabelEvent]:
-        """Labels and skips that count, in their order: not taken back, and the last of each rater
-        and unit."""
+        """Labels and skips that count, in order: not undone, each rater's last of a unit."""
         last: dict[tuple[str, str], LabelEvent] = {}
         for event in self.events:
             if event.kind != "undo" and event.id not in self._undone:

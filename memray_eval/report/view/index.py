@@ -225,8 +225,7 @@ class Index:
         return units
 
     def record(self, unit_id: str) -> Record | None:
-        """Reads the whole record from its part; None if the index has no such unit. Raises
-        DataError."""
+        """Reads the record; None if the index has no such unit. Raises DataError."""
         row: Any = (
             self.cursor()
             .execute("SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1", [unit_id])

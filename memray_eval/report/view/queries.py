@@ -48,8 +48,7 @@ class Query(Frozen):
 
 
 class Page(Frozen):
-    """`n` units match. `rows` are those of the page, each a unit's id and the row that the
-    browser's list shows."""
+    """`n` units match. `rows` are the page's: a unit's id and the row of the browser's list."""
 
     n: int
     rows: tuple[tuple[str, list[Any]], ...]

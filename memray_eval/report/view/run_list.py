@@ -130,8 +130,7 @@ class OpenedRuns:
         self._close(0)
 
     def _close(self, most_open: int) -> None:
-        """Closes those that nobody uses and that were looked at longest ago, until this many are
-        left."""
+        """Closes unused ones, the longest unseen first, until this many are left."""
         with self._lock:
             unused = [name for name, opened in self._opened.items() if not opened.n_users]
             n_over = max(0, len(self._opened) - most_open)

@@ -183,8 +183,7 @@ class ListPages:
         raise web.HTTPFound(f"/run/{quote(run_id, safe='')}/")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Sends the rows of the list that have changed, all of them first, and the names of those
-        gone."""
+        """Sends the list's rows, then those that have changed and the names of those gone."""
 
         def read(before: dict[str, RunRow] | None) -> tuple[Any, dict[str, RunRow]]:
             rows, known = self._runs.rows(), before or {}

@@ -43,8 +43,7 @@ LEAST_LINES = 4
 
 
 class Variant(NamedTuple):
-    """A variant of the task: `keys` keys with `values` values each, of which the question asks for
-    `asked` keys."""
+    """A variant: `keys` keys with `values` values each; the question is about `asked` keys."""
 
     haystack: Literal["noise", "essay", "decoys"]
     key: Literal["word", "uuid"] = "word"
@@ -119,8 +118,7 @@ def _in_text(
 def _among_decoys(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
-    """The asked needle is one of many of its kind, each with a key and a value that no other
-    has."""
+    """The asked needle is one of many of its kind, all with other keys and values."""
     rng = order.rng()
     pool = _decoys(variant, order.language, resources)
     target, *others = pool.draw(rng, order.length, extra=1)

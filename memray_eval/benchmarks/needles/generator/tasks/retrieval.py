@@ -74,8 +74,7 @@ def _hide_number(
 
 
 def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The asked pair is the one at `depth` percent of all pairs: at 0 the first, at 100 the last,
-    which has no comma."""
+    """The asked pair is at `depth` percent of all: at 100 the last, which has no comma."""
     rng, words = order.rng(), PAIRS[order.language]
     pool = resources.pool("pairs", "", _pair)
     target, last, *others = pool.draw(rng, order.length, extra=2)
