@@ -75,9 +75,8 @@ Aggregate: TypeAlias = Callable[[Columns], Aggregates]
 
 @dataclass(frozen=True)
 class Pooled:
-    """A ratio of sums over all units, for a metric whose units weigh differently: of all `whole`
-    (such as claims), the share looked for. `share` gives each unit's two columns, what is looked
-    for and all, from those of its `parts`."""
+    """A ratio of sums over all units: of all `whole` (such as claims), the share looked for.
+    `share` gives each unit's two columns, what is looked for and all, from those of its `parts`."""
 
     whole: str
     parts: tuple[str, ...]
@@ -85,9 +84,8 @@ class Pooled:
 
 
 def linearise_ratio(part: FloatArray, whole: FloatArray) -> FloatArray | None:
-    """Figures of which the mean is the ratio of sums r, and whose standard error is the ratio's: r
-    + (part - r * whole) / mean(whole) (Cochran, Sampling Techniques, 1977, 6.3). None without a
-    whole."""
+    """Figures whose mean is the ratio of sums r, and whose standard error is the ratio's: r + (part
+    - r * whole) / mean(whole) (Cochran, Sampling Techniques, 1977, 6.3). None without a whole."""
     total = float(whole.sum())
     if not total:
         return None

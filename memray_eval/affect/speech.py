@@ -123,9 +123,9 @@ def to_utterance(sample: Sample, folder: str) -> Utterance:
 
 
 class RecognisedSpeech(Frozen):
-    """The emotion recognised in one utterance by `backend` (`uniform` without any sound), and why
-    it is `degraded`. `source` is its own `recording`, its text `synthesised`, or `none`; `audio` is
-    a path or a name in the store."""
+    """The emotion recognised in one utterance by `backend` (`uniform` without sound), and why it is
+    `degraded`. `source`: its own `recording`, its text `synthesised`, or `none`; `audio`: a path or
+    name."""
 
     distribution: Distribution
     backend: str

@@ -53,9 +53,8 @@ def spearman(ratings: FloatArray) -> float:
 
 
 def alpha_interval(ratings: FloatArray) -> float:
-    """Krippendorff's alpha with the difference (x - y)², for any number of raters, with gaps.
-    Source: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011); both sums over pairs
-    are rewritten as sums over values."""
+    """Krippendorff's alpha with the difference (x - y)², for any number of raters, with gaps
+    (Computing Krippendorff's Alpha-Reliability, 2011), its sums over pairs as sums over values."""
     pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
     if not pairable.size:
         return np.nan

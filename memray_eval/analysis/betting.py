@@ -28,8 +28,7 @@ _GRID = 33  # odd, so that its middle is one of them
 
 class Capital:
     """The logarithm of capital staked against each of `nulls`: the mean is above it (`sides` 1) or
-    below (-1). Differences are in -1 to 1, in `n_looks` groups; `alpha`: the chance of a wrong
-    finding."""
+    below (-1). Differences are in -1 to 1, in `n_looks` groups; `alpha`: of a wrong finding."""
 
     def __init__(self, nulls: FloatArray, sides: FloatArray, n_looks: int, alpha: float) -> None:
         self._nulls, self._sides = nulls, sides

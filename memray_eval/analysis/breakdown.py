@@ -187,8 +187,7 @@ class Breakdown:
 
 def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
     """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. Empty, and no
-    score is read, if no sample names a task or a length and depth, and no rule was compared with
-    the judge."""
+    score is read, if no sample names a task or a length and depth, and no rule is compared."""
     files = list(records.get_fragments())
     with duckdb.connect() as database:
         database.register(

@@ -329,9 +329,8 @@ def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
 def estimate_with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
 ) -> dict[str, Coefficient]:
-    """Computes each statistic with its bootstrap interval over clusters, always the same draws for
-    the same data. None for a single cluster, or if fewer than half the draws define the
-    statistic."""
+    """Computes each statistic with its bootstrap interval over clusters, the same draws for the
+    same data. None for one cluster, or if fewer than half the draws define the statistic."""
     if not clusters:
         return dict.fromkeys(statistics, Coefficient(value=None))
     names, codes = np.unique(np.array(clusters), return_inverse=True)

@@ -54,7 +54,7 @@ _COLUMNS = (
 
 class Answer(NamedTuple):
     """One answer. Of `n_evidence` pieces of evidence `n_found` were retrieved or shown (None: not
-    noted); `declines`: it says that it does not know. `estimated` metrics have offline
+    noted); `declines`: it says that it does not know; `estimated`: metrics with offline
     estimates."""
 
     sample: Sample

@@ -65,9 +65,9 @@ def check_labels(shares: FloatArray, groups: Sequence[str]) -> None:
 
 
 def auc(scores: FloatArray, is_high: NDArray[np.bool_], folds: NDArray[np.int_]) -> float:
-    """The chance that a response that is high scores above one of its fold that is not, a tie
-    counting half: the sum of Mann and Whitney's U over that of n1 n2. Within folds, as scores of
-    different fits do not compare."""
+    """The chance that a high response scores above one of its fold that is not, a tie counting
+    half: the sum of Mann and Whitney's U over that of n1 n2. Scores of different fits do not
+    compare."""
     u = pairs = 0.0
     for fold in np.unique(folds):
         in_fold, high = scores[folds == fold], is_high[folds == fold]

@@ -130,8 +130,8 @@ def read_all_scores(
     metrics: Collection[str] | None = None,
     by_epoch: bool = False,
 ) -> dict[str, Scores]:
-    """Reads the scores of candidates, of all metrics or `metrics`; a unit written twice counts
-    once. `cluster` and `by` are of CLUSTER_COLUMNS or metadata keys. `by_epoch`: each answer is a
+    """Reads the scores of candidates, of all metrics or `metrics`; a repeated unit counts once.
+    `cluster` and `by` are of CLUSTER_COLUMNS or metadata keys. `by_epoch`: each answer is a
     unit."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)

@@ -34,9 +34,8 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Settings(Frozen):
-    """How a comparison is computed. `resamples` counts the test's permutations and the bootstrap's
-    resamples; `bootstrap` replaces Student's, Wilson's and Tango's intervals. `seed` fixes the
-    figures."""
+    """How a comparison is computed. `resamples` counts permutations and bootstrap resamples;
+    `bootstrap` replaces Student's, Wilson's and Tango's intervals. `seed` fixes the figures."""
 
     level: OpenShare = 0.95
     power: OpenShare = 0.8
@@ -133,7 +132,7 @@ def mean_interval(
     values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Interval | None:
     """The mean's interval: Wilson's for independent zeros and ones; else Student's, or the
-    bootstrap's (BCa, expanded) by `settings`. None without a standard error above 0, except for
+    bootstrap's (BCa, expanded) by `settings`. None without an error above 0, except for
     Wilson's."""
     how = settings or Settings()
     if values.size and clusters is None and not how.bootstrap and is_binary(values):
@@ -282,9 +281,8 @@ def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval
 
 
 def expand_level(level: float, n: int) -> float:
-    """Expands the level of a bootstrap interval of n units (or clusters) for the too narrow spread
-    of resamples, by sqrt((n - 1) / n), and the normal's quantiles in place of Student's (Hesterberg
-    2015)."""
+    """Expands the level of a bootstrap interval of n units (or clusters) by sqrt((n - 1) / n), and
+    Student's quantiles: resamples spread too little (Hesterberg 2015)."""
     if n < 2:
         return level
     return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1

@@ -394,8 +394,7 @@ def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> 
 
 class CandidateEntry(Candidate):
     """A candidate as a job's YAML may give it: several `temperatures`, `prompts` or `contexts` make
-    as many candidates, "<name>-t<temperature>-<prompt>-<context>", which share all else, their
-    engine too."""
+    several, "<name>-t<temperature>-<prompt>-<context>", which share the rest and their engine."""
 
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
     """One candidate for each of these temperatures."""

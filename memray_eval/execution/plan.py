@@ -202,9 +202,8 @@ WAITING = 2  # prompts at an engine for each that it answers at once: none of it
 
 
 def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> EngineConfig:
-    """An engine as it runs on prompts of this mean length: gaps of the config filled by
-    ENGINE_LOADS, and fewer rows for long contexts: at most BATCH_CHARS in a batch and ENGINE_CHARS
-    under way."""
+    """An engine on prompts of this mean length: gaps of the config filled by ENGINE_LOADS, fewer
+    rows for long contexts: at most BATCH_CHARS in a batch and ENGINE_CHARS under way."""
     length = max(1.0, mean_chars)
     load = ENGINE_LOADS[device, length >= LONG_CHARS]
     seqs = engine.max_num_seqs or load.max_num_seqs
@@ -336,8 +335,8 @@ def _others(capacity: Capacity) -> str:
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     """The first pool one of whose actors finds no node with room, when each takes the first that
-    has it, those without GPUs first where it needs none, as Ray does. None if all find one, or
-    `nodes` are none."""
+    has it, without GPUs first if it needs none, as Ray does. None if all find one, or without
+    `nodes`."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)

@@ -116,9 +116,8 @@ class RunSize(Frozen):
 
 
 class RunOutline(Frozen):
-    """The facts of a run that a display shows and its counter does not know: its stages in order
-    with what each waits for at first, verdicts a unit, the budget (None: no limit), and earlier
-    spending."""
+    """The facts of a run that a display shows and its counter does not know: its stages with what
+    each waits for at first, verdicts a unit, the budget (None: no limit), earlier spending."""
 
     name: str
     size: RunSize

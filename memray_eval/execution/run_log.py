@@ -87,9 +87,9 @@ def _shorten(text: str, most: int) -> str:
 
 
 class RunLogFile:
-    """log.jsonl of a run folder, and the full ones before it. On a local disk entries are in the
-    file when `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. A log that
-    cannot be written ends no run."""
+    """log.jsonl of a run folder, and the full ones before it. Locally entries are in the file when
+    `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. No error ends a
+    run."""
 
     def __init__(
         self,

@@ -106,8 +106,7 @@ def resume(
     detach: bool = False,
 ) -> RunResult:
     """Goes on with a run that ended early, or whose failed units are to be tried again. `settings`
-    may change how it runs, not what it measures. Raises ConfigError if it would not be the same
-    run, and all that `run` raises."""
+    may not change what it measures. Raises ConfigError for another run, and what `run` raises."""
     folder = RunFolder(path)
     folder.read_manifest()
     config = apply_resume_settings(read_config(folder), settings)

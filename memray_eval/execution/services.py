@@ -284,9 +284,9 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """`send` takes up to `most` items and returns an answer for each, in order, or for the first of
-    them only: the others are sent again first. What it raises, every item raises. Up to `at_once`
-    batches are on their way. For one event loop."""
+    """`send` takes up to `most` items and returns answers in order, or for the first of them only:
+    the others are sent again first. What it raises, all raise. `at_once` batches go. For one event
+    loop."""
 
     def __init__(
         self,

@@ -22,9 +22,8 @@ STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in fl
 
 
 class Timeline:
-    """A run's rows by stage and calls by kind over time, for its manifest, in up to `bins` bins:
-    when they are used up, every two become one of twice the width. A block's rows are where it
-    ended, calls where they were reported."""
+    """A run's rows by stage and calls by kind over time, in up to `bins` bins, of which then every
+    two become one. A block's rows are where it ended, calls where they were reported."""
 
     CALLS = ("sent", "retried", "throttled", "malformed", "cached")
 

@@ -67,9 +67,8 @@ def no_waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def show_waiting(what: str) -> Iterator[None]:
-    """Says on stderr that `what` is waited for, if the block takes longer than SOON_S: on a
-    terminal in a line that counts seconds and goes at the end, else in a line every
-    PLAIN_EVERY_S."""
+    """Says on stderr that `what` is waited for, if longer than SOON_S: on a terminal in a line that
+    counts seconds and goes at the end, else in a line every PLAIN_EVERY_S."""
 
     def show(is_over: threading.Event) -> None:
         if not is_over.wait(SOON_S):

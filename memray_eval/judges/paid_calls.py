@@ -37,9 +37,9 @@ class _Group:
 
 
 class GroupCommit:
-    """Writes what many tasks ask for as few large writes. `write` runs in up to `at_once` threads;
-    what it raises, all of that group raise. Meanwhile the next gathers for up to `interval_s`, or
-    COMMIT_BYTES. For one event loop at a time."""
+    """Writes what many tasks ask for as few large writes, in up to `at_once` threads; what `write`
+    raises, all of that group raise. The next gathers for `interval_s`, or COMMIT_BYTES. For one
+    event loop."""
 
     def __init__(
         self, write: Callable[[list[CachedCall]], None], interval_s: float, at_once: int

@@ -89,9 +89,9 @@ class QueuedStart(NamedTuple):
 
 
 class StartQueue:
-    """Lets the first call with a start go ahead, and those with the same one follow when it ends:
-    sent at once, each would pay for the whole start. A start last used `lasts_s` ago is forgotten.
-    For one event loop."""
+    """Lets the first call with a start go ahead, and others with it follow when it ends: at once
+    each would pay for all of it. A start last used `lasts_s` ago is forgotten. For one event
+    loop."""
 
     def __init__(
         self, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.monotonic

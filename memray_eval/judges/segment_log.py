@@ -34,9 +34,8 @@ class Segment(NamedTuple):
 
 
 class SegmentLog:
-    """Judge calls as many whole objects in a folder, local or a cloud URL, for any number of
-    processes: a segment is deleted only when another one holds all its calls. `n_unreadable` counts
-    those that the last load skipped."""
+    """Judge calls as many whole objects in a folder or a cloud URL, for any number of processes: a
+    segment is deleted only when another holds all its calls. `n_unreadable` counts skipped ones."""
 
     def __init__(self, folder: str) -> None:
         """Raises ConfigError for an unknown scheme. Nothing is made before the first append."""
@@ -84,9 +83,9 @@ class SegmentLog:
         return merged
 
     def load(self) -> Iterator[Segment]:
-        """The segments, earlier ones first, without unreadable ones, which it counts. Lists again
-        if another process merged one meanwhile. Raises ConfigError if the folder cannot be listed;
-        one that does not exist holds nothing."""
+        """The segments, earlier ones first; unreadable ones are counted. Lists again if another
+        process merged one. Raises ConfigError if the folder cannot be listed, unless it does not
+        exist."""
         self.n_unreadable = 0
         seen = set[str]()
         with ThreadPoolExecutor(READERS) as readers:

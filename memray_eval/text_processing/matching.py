@@ -102,8 +102,7 @@ class Quantity(NamedTuple):
 
     def matches(self, other: Quantity) -> bool:
         """Same number, and the same unit unless one has none. Hours and minutes compare; clock
-        times do on a twelve-hour clock; a number that is only about so many may be off by
-        ABOUT_SHARE."""
+        times on a twelve-hour clock; an about number may be off by ABOUT_SHARE."""
         left, right = self.value, other.value
         if self.unit == other.unit == "clock":
             return left % 720 == right % 720

@@ -217,9 +217,8 @@ class TaskMetric(Frozen):
 
 
 class Agreement(Frozen):
-    """How far the judge's verdict and the rule (0.5 or more) agree, over the `n` units that have
-    both. `only_judge` and `only_rule` are correct for one alone. `kappa` is Cohen's, None if both
-    find every unit correct, or none."""
+    """How far the judge's verdict and the rule (0.5 or more) agree on the `n` units with both.
+    `only_judge` and `only_rule` are correct for one alone. `kappa` is Cohen's (None: undefined)."""
 
     n: int
     both: int
@@ -451,9 +450,9 @@ class TurnSummary(Frozen):
 
 
 class ErrataFigure(Frozen):
-    """A metric over all `n` scored questions, and over the `n_without` whose right answer is right.
-    `ceiling` is the score of a system that answers everything rightly: nothing for the others or,
-    by the benchmark's rule, the mended answer's."""
+    """A metric over all `n` scored questions, and the `n_without` whose right answer is right.
+    `ceiling`: always right answers score this: 0 for the others or, by a rule, as the mended
+    answer."""
 
     metric: str
     n: int
@@ -515,9 +514,8 @@ class Cause(Frozen):
 
 
 class BatchFigures(Frozen):
-    """A run's judge calls through batch APIs, and its live ones. `n_verdicts` calls brought a
-    verdict or a refusal; `lost_usd` was paid for calls that did not. Costs leave out unpriced
-    calls."""
+    """A run's judge calls in batches, and live ones. `n_verdicts` calls brought a verdict or a
+    refusal; `lost_usd` was paid for the others. Costs leave out unpriced calls."""
 
     n_batches: int
     n_calls: int

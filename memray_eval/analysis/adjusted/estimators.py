@@ -56,8 +56,7 @@ class Share(NamedTuple):
 @dataclass(frozen=True)
 class AdjustedMean:
     """An adjusted mean with its interval, cut at the ends of the scale: the parts of run and labels
-    in its width, and its quantile, `critical`. Rogan-Gladen has `sensitivity` and `specificity`,
-    PPI++ its `tuning` (lambda)."""
+    in its width, and its quantile, `critical`. `tuning` is PPI++'s lambda."""
 
     value: float
     interval: Interval

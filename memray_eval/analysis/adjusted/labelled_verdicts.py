@@ -147,8 +147,8 @@ def write_calibrations(path: str, calibrations: Iterable[JudgeCalibration]) -> N
 
 def read_calibrations(names: Iterable[str]) -> Calibrations:
     """Reads what `--calibration` names: paths, or METRIC=PATH for a table of labels. Raises
-    ConfigError for a file that is neither, DataError for one that cannot be read or holds a label
-    that is none."""
+    ConfigError for a file that is neither, DataError for an unreadable one or a label that is
+    none."""
     return tuple(calibration for name in names for calibration in _read_file(*split_metric(name)))
 
 

@@ -35,7 +35,7 @@ def pair_round(
     number: int,
 ) -> Iterator[list[Two]]:
     """Yields the pairs of round `number` for each question, of its `players`, by whom each has
-    `played`. `strengths` are draws of shape (draws, candidates); None in the first round, which is
+    `played`. `strengths` are draws (draws, candidates); None in the first round, which is
     random."""
     random = np.random.default_rng([_SEED, number])
     for present, before in zip(players, played, strict=True):

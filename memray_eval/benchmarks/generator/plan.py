@@ -22,8 +22,7 @@ MIDDLE = 50  # the only depth of a sweep of one
 
 class Task(NamedTuple):
     """One kind of task, made by a function (order, resources, slack) -> SampleDraft of at most
-    `order.length - slack` tokens. It `has_depth` of one needle. `needs_all`: every answer must be
-    named."""
+    `order.length - slack` tokens. It `has_depth` of one needle. `needs_all` answers, or any one."""
 
     make: Callable[[QuestionOrder, Resources, int], SampleDraft]
     has_depth: bool = True

@@ -51,9 +51,8 @@ def harness_f1(reply: str, right: Collection[str]) -> float:
 
 
 def card_f1(reply: str, right: Collection[str]) -> float:
-    """The score of the code on the dataset's card, word for word. Its defects: the first node keeps
-    "Final Answer: [" before it, and so is never right; no overlap at all, or no list, is 1.0; a
-    line break after the list hides it."""
+    """The score of the code on the dataset's card. Its defects: the first node keeps "Final Answer:
+    [", never right; no overlap, or no list, is 1.0; a line break after the list hides it."""
     line = reply.split("\n")[-1]
     match = _CARD_LISTED.search(line)
     items = match[0].strip("[]").split(",") if match else ()

@@ -135,8 +135,7 @@ def _fuzzy_ratio(left: str, right: str) -> float:
 
 def longbench2_choice(prediction: str, letter: str) -> float:
     """LongBench v2: 1.0 if "The correct answer is (X)", else "The correct answer is X", names the
-    letter, without "*"; other wordings, and "(x)", are wrong. Not "compensated" (0.25 for no
-    answer)."""
+    letter, without "*"; other wordings, and "(x)", are wrong. Not "compensated"."""
     text = prediction.replace("*", "")
     match = next((match for pattern in _CHOICES if (match := pattern.search(text))), None)
     return float(match is not None and match[1] == letter)

@@ -57,8 +57,7 @@ def resolve(
     today: date | None = None,
 ) -> RunSpec:
     """The run that a config describes, as made `today`; with `generate_only` without metrics. A
-    resumed run has `kept` its judges, by metric. Raises ConfigError for unknown names and missing
-    keys."""
+    resumed run has `kept` its judges. Raises ConfigError for unknown names and missing keys."""
     _check_affect_values(config)
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})

@@ -76,9 +76,9 @@ def is_ray_error(error: BaseException) -> bool:
 
 @contextmanager
 def connected(config: ClusterConfig) -> Iterator[Capacity]:
-    """A cluster for the time of a run. Uses a Ray that this process has already started, and leaves
-    it up; without an address a new local Ray starts. Raises ResourceError when the address does not
-    answer, ConfigError when it is none."""
+    """A cluster for the time of a run: a Ray that this process has started, which stays up, or a
+    new local one without an address. Raises ResourceError if it does not answer, ConfigError if it
+    is none."""
     if ray.is_initialized():
         yield cluster_capacity("the running Ray")
         return
@@ -329,9 +329,8 @@ def wait_for_nodes(
     wait_s: float,
     say: Callable[[str], None],
 ) -> Capacity:
-    """The cluster's capacity once the pools have room on it, for which it waits up to `wait_s`.
-    `reservation` then holds a placement group for each of `engines`. Raises ResourceError when
-    there is no room even then."""
+    """The cluster's capacity once the pools have room, within `wait_s`. `reservation` then holds a
+    placement group for each of `engines`. Raises ResourceError when there is no room even then."""
     others = [_group_of_pool(pool) for pool in pools if pool.name != ENGINES]
     has_said = False
 
@@ -366,9 +365,8 @@ def _group_of_pool(pool: Pool) -> GroupSpec:
 
 
 def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
-    """A selector of Ray's labels that keeps work off nodes with GPUs: by the label of their type
-    or, without one, their ids. None if the other nodes have no room for all of `pools` that need
-    none, or there are no GPUs."""
+    """A selector of Ray's labels that keeps work off nodes with GPUs, by their type's label or
+    their ids. None if the others have no room for `pools` that need none, or there are no GPUs."""
     living = [node for node in ray.nodes() if node["Alive"]]
     with_gpus = [node for node in living if node["Resources"].get("GPU")]
     without = [node for node in living if node not in with_gpus and node["Resources"].get("CPU")]

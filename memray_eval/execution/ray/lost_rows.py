@@ -40,9 +40,8 @@ class EngineReserved(Exception):
 
 
 class PersistentAsker:
-    """Has engines answer rows, some of which engines may die of. Only an engine that answers
-    nothing else says something of the rows that it dies of. Raises GenerationError if engines die
-    of whatever they are asked."""
+    """Has engines answer rows that engines may die of. Only one that answers nothing else says
+    something of its rows. Raises GenerationError if engines die of whatever they are asked."""
 
     def __init__(self, ask: AskEngine, model: str) -> None:
         self._ask, self._model = ask, model

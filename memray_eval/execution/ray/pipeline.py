@@ -260,8 +260,8 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
-    """The options of a stage of tasks: a few at a time, on other CPUs than an actor stage's, or Ray
-    Data would run it on that actor's event loop. `inputs`: how many blocks come in, if not the
+    """The options of a stage of tasks: few at a time, on other CPUs than an actor stage's, or Ray
+    Data would run it on that actor's event loop. `inputs`: blocks that come in, if not the
     shards."""
     taken = {
         setup.plan.spec.judging.cpus,

@@ -200,9 +200,8 @@ class EnginePlacement:
                 self._on_end()
 
     def _find_unwanted(self) -> list[str]:
-        """The clients whose engines are of no use once Ray Data has begun to end clients: engines
-        that never were up, and those of ended clients, unless clients without an engine ask
-        them."""
+        """The clients whose engines are of no use once Ray Data has begun to end clients: never up,
+        or of ended clients, unless clients without an engine ask them."""
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
             old = {

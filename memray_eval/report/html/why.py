@@ -75,8 +75,7 @@ def find_reasons(
     records: pads.Dataset, run: RunScores, summary: Summary, splits: Sequence[Split]
 ) -> Why | None:
     """Finds the rows that changed most on the metric with the largest difference (of two
-    candidates), or with the lowest score of the headline metric (of one). None if nothing
-    differs."""
+    candidates), or with the lowest headline score (of one). None if nothing differs."""
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None

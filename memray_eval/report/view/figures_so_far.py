@@ -81,9 +81,8 @@ class FiguresSoFar:
         self.n_done = self.n_failed = 0
 
     def refresh(self, is_resumed: bool, until: float = math.inf) -> None:
-        """Counts the units of parts that are new or have changed, by their footers' indexes, and
-        reads their scores until the clock is at `until`. Raises DataError for an unreadable
-        part."""
+        """Counts the units of new or changed parts, by their footers' indexes, and reads their
+        scores until the clock is at `until`. Raises DataError for an unreadable part."""
         with readable(self._folder.path):
             listed = self._folder.list_parts()
             if set(listed) != set(self._indexes):

@@ -154,9 +154,8 @@ class RunReader:
         self._answered: dict[Part, int] = {}  # units by part of the responses
 
     def read(self, until: float = math.inf) -> RunRow | None:
-        """The row as the folder is now; None if it is no run's; of what cannot be read a row that
-        says so. Scores without a summary are read until `until` of time.monotonic; the next call
-        goes on."""
+        """The row as the folder is now; None if it is no run's; an unreadable one says so. Scores
+        without a summary are read until `until` (time.monotonic); the next call goes on."""
         infos: Sequence[fs.FileInfo] = ()
         try:
             with translate_cloud_errors(self.folder.path):
