@@ -1,5 +1,4 @@
-"""What the stages ask of the world outside. Real ones stand in judges/, models/ and benchmarks/;
-tests inject their own."""
+"""What the stages ask of the world: real ones are in judges/, models/ and benchmarks/."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Coefficients of agreement between raters. `ratings` has one row per unit and one column per
-rater, NaN without a rating. A coefficient is NaN if it is undefined. Tested against hand-worked
-cases, brute force from the definitions, and scipy."""
+rater, NaN without a rating. A coefficient is NaN if it is undefined."""
 
 from __future__ import annotations
 

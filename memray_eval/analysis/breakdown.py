@@ -1,6 +1,5 @@
 """Breaks a run's results down by task, by length and depth (seed 001's monitoring) or by entries of
-memory, and by temperature. Only the columns that a figure needs are streamed to DuckDB, which keeps
-one narrow row per unit and one per score. A unit written twice counts once."""
+memory, and by temperature, in DuckDB. A unit written twice counts once."""
 
 from __future__ import annotations
 

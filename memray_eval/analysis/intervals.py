@@ -1,6 +1,5 @@
-"""The 95 % intervals of a report. They come from the summary's own figures or, if the samples name
-the user or context that they share, from standard errors clustered by it, which need the
-records."""
+"""The 95 % intervals of a report: from the summary's own figures or, if the samples name a user or
+context that they share, from standard errors clustered by it, which need the records."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The reduce stage: aggregates written records for a summary. A unit written twice counts once.
-Only the columns of a summary are decoded, and one number per unit stays in memory for every column
-of every metric."""
+"""The reduce stage: aggregates written records for a summary, one number per unit in memory for
+every column of every metric. A unit written twice counts once."""
 
 from __future__ import annotations
 

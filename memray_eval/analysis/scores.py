@@ -1,5 +1,4 @@
-"""Reads a run's scores as columns, decoding only ids, metric names and values; and the texts of a
-few units."""
+"""Reads a run's scores as columns of ids, names and values; and the texts of a few units."""
 
 from __future__ import annotations
 

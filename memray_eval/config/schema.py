@@ -1,5 +1,5 @@
-"""RunConfig: a whole run, as a job's YAML says it. Only config/, cli/, submission/ and
-execution/runs.py know it."""
+"""RunConfig: a run as a job's YAML says it, for config/, cli/, submission/ and
+execution/runs.py."""
 
 from __future__ import annotations
 

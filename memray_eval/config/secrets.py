@@ -1,5 +1,4 @@
-"""Refuses jobs that hold a key: `ray job list` and the dashboard show a job to whoever reaches
-them."""
+"""Refuses jobs that hold a key: `ray job list` and the dashboard show a job to everybody."""
 
 from __future__ import annotations
 

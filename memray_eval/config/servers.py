@@ -1,6 +1,5 @@
-"""The named servers of a job: those that users' functions and addresses make, and pools of several
-servers. A judge or candidate `my_judge.py:ask` becomes my_judge/ask, so that no figure's name holds
-a path, and `gemma3@http://lab:8000/v1` lab-8000/gemma3."""
+"""The named servers of a job, also of users' functions (my_judge.py:ask is my_judge/ask) and
+addresses (gemma3@http://lab:8000/v1 is lab-8000/gemma3), and pools of several."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The affect stage: samples get emotion and traits before their prompts are built, in what
-holds the models."""
+"""The affect stage: samples get emotion and traits before their prompts are built."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The stages of a pipeline on blocks, for tasks and actors of Ray as for one process: functions
-that read, classes that ask servers, judge and embed. Blocks in and out are Arrow tables; what is
-done with a record is in stages/."""
+"""The stages of a pipeline on Arrow blocks, for Ray as for one process: functions that read,
+classes that ask servers, judge and embed. What is done with a record is in stages/."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What drives the stages of a run: this process (local.py) or Ray (ray/executor.py); and whether it
-judges while it generates."""
+"""What drives a run's stages: this process (local.py) or Ray (ray/executor.py); and its phases."""
 
 from __future__ import annotations
 

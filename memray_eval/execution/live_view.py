@@ -1,6 +1,5 @@
-"""Shows a run while it runs: stages and rates, judge calls and the limit that keeps them back, what
-it costs, what failed first, the time left, and what is waited for. On a terminal a view that is
-drawn again twice a second; elsewhere a line every ten seconds."""
+"""Shows a run while it runs: stages, rates, judge calls, limits, cost, failures, the time left. On
+a terminal a view twice a second; elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Pairwise runs: ordinary runs over rows that are pairs of answers, each pair in both orders. Where
-all pairs would be too many, one run a Swiss round, each with the pairs that the verdicts before it
-call for."""
+"""Pairwise runs: ordinary runs over rows that are pairs of answers, each in both orders; or a run
+for each Swiss round, with the pairs that the verdicts before it call for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The stage that writes blocks to the run folder. It imports little: on Ray its actor is one more
-process to start."""
+"""The stage that writes blocks to the run folder. It imports little: on Ray it is a process."""
 
 from __future__ import annotations
 

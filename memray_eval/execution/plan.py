@@ -1,6 +1,5 @@
-"""What a run needs of its cluster, counted before anything starts. Pure: no Ray here. A Ray Data
-pipeline whose actors hold every CPU hangs without a word, so a run that could hang is refused with
-what to change."""
+"""What a run needs of its cluster, counted before anything starts. No Ray here. A pipeline whose
+actors hold every CPU hangs without a word, so it is refused with what to change."""
 
 from __future__ import annotations
 

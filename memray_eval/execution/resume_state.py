@@ -1,6 +1,5 @@
-"""Finds what an unfinished run left behind: units that are finished, and units that were only
-generated. A unit is one row in one file that is written whole; the calls that an unfinished one had
-paid are in the memory of calls."""
+"""Finds what an unfinished run left behind: finished units, and units that were only generated. A
+unit is one row in one file that is written whole; paid calls are in the memory of calls."""
 
 from __future__ import annotations
 

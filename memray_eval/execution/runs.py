@@ -1,6 +1,6 @@
-"""Runs and resumed runs, from their config to their summary: start reading here. Both read from top
-to bottom: resolve, check, scan, (load what earlier sessions left), confirm the cost, acquire
-capacity, run the session."""
+"""Runs and resumed runs, from their config to their summary: start reading here. Both resolve,
+check, scan, (load what earlier sessions left), confirm the cost, acquire capacity, run the
+session."""
 
 from __future__ import annotations
 

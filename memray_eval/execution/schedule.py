@@ -1,5 +1,4 @@
-"""Which models' engines run side by side, and which wait for others to be done. Pure, but for
-`run_waves`."""
+"""Which models' engines run side by side, and which wait. Pure, but for `run_waves`."""
 
 from __future__ import annotations
 

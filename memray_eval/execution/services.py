@@ -1,6 +1,5 @@
-"""The services that all judges of a run share: the limiter, the memory of paid calls, the money.
-Each is an object of this process, or an actor of a cluster with the same methods
-(ray/services.py)."""
+"""The services that all judges of a run share: the limiter, the memory of paid calls, the money:
+objects of this process, or actors of a cluster (ray/services.py)."""
 
 from __future__ import annotations
 

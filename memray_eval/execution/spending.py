@@ -1,5 +1,4 @@
-"""What a run's judge calls have cost over all of its sessions: for the budget of one that is
-resumed."""
+"""What a run's judge calls have cost over its sessions: for a resumed one's budget."""
 
 from __future__ import annotations
 

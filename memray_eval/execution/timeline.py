@@ -1,5 +1,4 @@
-"""What a run did over time, in few figures: rows and calls in time bins, and what became of its
-judge calls."""
+"""What a run did over time: rows and calls in time bins, and its judge calls' outcomes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a provider's client is to a judge: how requests are made, sent and read. There is one file
-a provider in providers/."""
+"""How a provider's requests are made, sent and read; a file a provider in providers/."""
 
 from __future__ import annotations
 

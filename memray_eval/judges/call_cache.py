@@ -1,6 +1,5 @@
-"""Judge calls by key in one SQLite file on this machine, shared by every process that judges here:
-a paid call is never paid twice. Runs whose folder is in the cloud keep them in segments as well:
-see segment_log.py."""
+"""Judge calls by key in one SQLite file on this machine: a paid call is never paid twice. Runs in
+the cloud keep them in segments as well: see segment_log.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The judge table (judges.yaml): the models that are known, with their prices, limits, parameters
-and successors."""
+"""The judge table (judges.yaml): models with prices, limits, parameters and successors."""
 
 from __future__ import annotations
 

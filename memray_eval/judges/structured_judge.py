@@ -1,6 +1,5 @@
-"""A judge behind a provider's API, and one call of it: read `JudgeCall.run` first. What all
-providers share is here: retries, asking again with the validation error, usage, price, and the
-memory of paid calls. What differs is in one adapter a provider (providers/)."""
+"""A judge behind a provider's API, and one call of it (read `JudgeCall.run` first): what all
+providers share. What differs is in one adapter a provider (providers/)."""
 
 from __future__ import annotations
 

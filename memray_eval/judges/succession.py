@@ -1,5 +1,4 @@
-"""Who judges in the place of a model that is off: by date, by an answer that it is no more, or for
-want of a verdict."""
+"""Who judges in the place of a model: by date, by its answer, or for want of a verdict."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Candidates behind a server that speaks OpenAI's protocol: OpenAI itself, a vLLM server,
-Ollama."""
+"""Candidates behind a server that speaks OpenAI's protocol: OpenAI, vLLM, Ollama."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Checks what a provider sent (its JSON, texts and counts) and turns its errors into our types. A
-successful reply that is no completion is Unreadable; one that holds an `error` object is the error
-of the status that it names. No message holds a key, or anything that was sent."""
+"""Checks what a provider sent and turns its errors into our types. A reply that is no completion is
+Unreadable; one with an `error` is that error. No message holds a key or what was sent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Prints a summary as the sections of seed 000 (names, four decimals, bars), then those of seeds
-001 and 004."""
+"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Renders speed beside quality in seed 004's form: a block per candidate, then the
-recommendations."""
+"""Renders speed beside quality in seed 004's form, then the recommendations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Parts: the Parquet files that hold a run's rows, each with an index of its units in the file's
-own footer, within the 64 KB that a reader's first request brings (MAX_ROWS units take 25 KB). A
-part without one is indexed from its columns."""
+"""Parts: the Parquet files that hold a run's rows, each with an index of its units in its footer,
+within a reader's first 64 KB (MAX_ROWS units: 25 KB); without one it is made of the columns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Records as Arrow rows: the schema of every block between stages and of records/*.parquet.
-Free-form parts (memory, history, metadata, judgment, ...) are JSON strings, as Arrow would add the
-keys of one row to all others; what an aggregate or a filter reads is a typed column."""
+"""Records as Arrow rows: the schema of every block and of records/*.parquet. Free-form parts
+(memory, history, metadata, judgment, ...) are JSON strings; what is filtered is a typed column."""
 
 from __future__ import annotations
 

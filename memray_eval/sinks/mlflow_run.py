@@ -1,5 +1,4 @@
-"""A run as a run of MLflow: its keys as params, one figure a metric with its interval, and its page
-and summary as artifacts."""
+"""A run as a run of MLflow: params, a figure a metric with its interval, artifacts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The judge stage: scores every metric that needs no vectors, by LLM judges, by code, or by rules
-that read words alone."""
+"""The judge stage: scores metrics without vectors, by LLM judges, by code, or by rules."""
 
 from __future__ import annotations
 

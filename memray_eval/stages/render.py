@@ -1,5 +1,4 @@
-"""The render stage: turns a prompt into the candidate's own tokens, and cuts the middle out of one
-that is too long."""
+"""The render stage: a prompt in the candidate's tokens, its middle cut if it is too long."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems. Keys,
-endpoint and region of a cloud come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
-AWS_REGION, Google's application default credentials), never from a URL."""
+endpoint and region come from the environment (AWS_ACCESS_KEY_ID, ...), never from a URL."""
 
 from __future__ import annotations
 

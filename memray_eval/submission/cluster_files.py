@@ -1,6 +1,5 @@
-"""Reads what a cluster's file offers, without a cluster: a KubeRay RayCluster, RayJob or
-RayService, or a Ray launcher YAML. A node's CPUs and GPUs are what the start parameters say, else
-the Ray container's limits, else its requests."""
+"""Reads what a cluster's file offers: a KubeRay RayCluster, RayJob or RayService, or a Ray launcher
+YAML. CPUs and GPUs are the start parameters', else the container's limits or requests."""
 
 from __future__ import annotations
 

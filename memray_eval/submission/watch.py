@@ -1,5 +1,4 @@
-"""Follows a job to its end, across dropped streams. The job runs on whether anybody follows or
-not."""
+"""Follows a job to its end, across dropped streams. The job runs on without followers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Denials: if a text takes back a word of its own ("definitely not Tokyo", "Tokyo is not the
-capital", "不是东京"). Only what is next to the word is looked at, so that a denial is missed rather
-than invented."""
+capital", "不是东京"), by what is next to the word: rather missed than invented."""
 
 from __future__ import annotations
 

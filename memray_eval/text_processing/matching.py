@@ -1,5 +1,4 @@
-"""Words, numbers and sentences of a text, normalised so that what means the same compares equal. No
-model, deterministic."""
+"""Words, numbers and sentences, normalised so that what means the same compares equal."""
 
 from __future__ import annotations
 

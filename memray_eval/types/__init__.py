@@ -1,5 +1,4 @@
-"""The values that flow through a run: Sample -> Response -> Score -> Record -> Summary. All
-frozen."""
+"""The frozen values of a run: Sample -> Response -> Score -> Record -> Summary."""
 
 from memray_eval.types.base import Frozen as Frozen
 from memray_eval.types.base import Name as Name

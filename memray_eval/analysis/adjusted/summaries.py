@@ -1,5 +1,5 @@
-"""Puts adjusted figures beside a run's own: picks the labels that hold for its judge, or says why
-none do."""
+"""Puts adjusted figures beside a run's own, by the labels that hold for its judge, or says why
+not."""
 
 from __future__ import annotations
 

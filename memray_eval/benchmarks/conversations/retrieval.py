@@ -1,5 +1,4 @@
-"""Retrieval from a conversation: its turns or sessions, ranked against a question by BM25 or by
-cosine of embeddings."""
+"""Retrieval from a conversation: turns or sessions, ranked by BM25 or cosine of embeddings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The material of haystacks: units of text by number, made once and counted once, from which every
-sample draws its own."""
+"""The material of haystacks: numbered units of text, made and counted once, for every sample."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""HELMET's recall tasks (three of RULER's needles, JSON key-values) and RAG tasks (KILT questions
-with retrieved passages)."""
+"""HELMET's recall tasks (RULER's needles, JSON key-values) and RAG tasks (KILT questions)."""
 
 from __future__ import annotations
 

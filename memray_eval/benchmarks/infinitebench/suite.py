@@ -1,5 +1,4 @@
-"""InfiniteBench: 12 tasks on contexts beyond 100k tokens: books, dialogues, code, sums, and things
-to find."""
+"""InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, sums, things to find."""
 
 from __future__ import annotations
 

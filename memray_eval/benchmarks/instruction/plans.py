@@ -1,6 +1,5 @@
 """Checks of a navigation prompt (seed 004): a JSON plan, {"steps": [{"action": text, "parameters":
-{...}}, ...]}. Steps that are text instead of objects fail structure, step count and step
-structure."""
+{...}}, ...]}. Steps that are text fail structure, step count and step structure."""
 
 from __future__ import annotations
 

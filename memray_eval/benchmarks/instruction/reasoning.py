@@ -1,5 +1,4 @@
-"""Checks of a reasoning prompt (seed 004): an answer, stated early, explained, about what was
-asked, with reasoning."""
+"""Checks of a reasoning prompt (seed 004): an early, explained answer to what was asked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Checks of a simple prompt (seed 004): as many words as asked for, complete, no refusal or error
-message."""
+"""Checks of a simple prompt (seed 004): as many words as asked for, complete, no refusal."""
 
 from __future__ import annotations
 

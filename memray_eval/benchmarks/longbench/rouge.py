@@ -1,6 +1,5 @@
 """ROUGE-L by two packages, exactly: PyPI rouge 1.0.1 (LongBench) and rouge_score 0.1.2
-(InfiniteBench). Which of several equally long common subsequences they read off their table moves
-the score: `lcs` walks as they do, over rows of bits and without recursion."""
+(InfiniteBench), down to which common subsequence they read off their table (`lcs`)."""
 
 from __future__ import annotations
 

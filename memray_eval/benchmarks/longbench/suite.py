@@ -1,5 +1,4 @@
-"""LongBench: 21 tasks in English, Chinese and code, with LongBench-E, its selection of even
-lengths."""
+"""LongBench: 21 tasks in English, Chinese and code, with LongBench-E (even lengths)."""
 
 from __future__ import annotations
 

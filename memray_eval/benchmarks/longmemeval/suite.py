@@ -1,5 +1,4 @@
-"""LongMemEval: 500 questions on a user's earlier chats with an assistant, of six types, some of
-which cannot be answered."""
+"""LongMemEval: 500 questions of six types on a user's earlier chats, some unanswerable."""
 
 from __future__ import annotations
 

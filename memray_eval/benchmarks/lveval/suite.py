@@ -1,5 +1,4 @@
-"""LV-Eval: questions on long texts with confusing facts, in English and Chinese, at five
-lengths."""
+"""LV-Eval: English and Chinese questions on texts with confusing facts, at five lengths."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Conversations of any length in which one request is made 2, 4 or 8 times, each time with another
-answer: short pieces of writing from a seeded grammar. A sample's tokens are those of its messages,
-each counted by itself, without special tokens and the chat template."""
+"""Conversations in which one request is made 2, 4 or 8 times, each time with another answer from a
+seeded grammar. Its tokens are those of the bare messages, each counted by itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Needles: generated texts of any length with something to find in them (`memray-eval dataset make
-needles`)."""
+"""Needles: generated texts with something to find in them (`dataset make needles`)."""
 
 from __future__ import annotations
 

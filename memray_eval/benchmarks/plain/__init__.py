@@ -1,5 +1,4 @@
-"""Suites of no benchmark: chats, questions with right answers, bare prompts (seed 003), and pairs
-of answers."""
+"""Suites of no benchmark: chats, questions with answers, bare prompts (seed 003), pairs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Records of published benchmarks: how a suite reads them (`Published`), which task one belongs to,
-what is left of it."""
+"""Records of published benchmarks: how a suite reads them (`Published`), and their tasks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is checked before a run starts: judges and their cost, keys and packages, room on the
-machine or cluster."""
+"""The checks before a run starts: judges and their cost, keys, packages, room."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""vLLM behind Ray Data LLM's stage for it: the actors that turn rows with prompts into rows with
-answers."""
+"""vLLM behind Ray Data LLM's stage: actors that turn rows with prompts into answered rows."""
 
 from __future__ import annotations
 

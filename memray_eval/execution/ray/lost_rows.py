@@ -1,6 +1,5 @@
-"""What becomes of rows that were lost with an engine: they are asked again, those that were lost
-several times with no others beside them and in ever smaller tables. A row that kills each engine
-that it is asked alone is given up, and no other row is."""
+"""Rows that were lost with an engine are asked again, those lost several times alone and in ever
+smaller tables. One that kills each engine that it is asked alone is given up."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write, block by
-block."""
+"""One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The placement groups of a run: they hold nodes while it waits for them, one an engine has its
-workers in, and all are given back when the engines have ended. Ray Data LLM makes groups too, and
-never removes them (ray-project/ray#64035)."""
+"""The placement groups of a run: they hold nodes while it waits, and an engine's workers, until
+engines have ended. Ray Data LLM never removes its own (ray-project/ray#64035)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The services of a run's judges (execution/services.py) as actors of the cluster, with names or
-handles."""
+"""The services of a run's judges (execution/services.py) as actors, with names or handles."""
 
 from __future__ import annotations
 

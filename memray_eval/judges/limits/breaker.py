@@ -1,5 +1,4 @@
-"""A circuit breaker for one judge in one actor: a provider that is down gets a probe now and then
-instead of every call."""
+"""A circuit breaker for one judge in one actor: one that is down gets a probe now and then."""
 
 from __future__ import annotations
 

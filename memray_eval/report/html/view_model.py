@@ -1,5 +1,4 @@
-"""Formats a summary's figures for the page's templates, as rows and cells with nothing left to
-compute."""
+"""Formats a summary's figures for the page's templates, as rows and cells."""
 
 from __future__ import annotations
 

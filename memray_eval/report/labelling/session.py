@@ -1,5 +1,4 @@
-"""Labelling of one metric of a run: which unit comes next for whom, what was answered, and what the
-answers are worth so far."""
+"""Labelling of one metric of a run: which unit comes next for whom, and the answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The labels of a run, in labels.jsonl of its folder: an event a line, only ever added to. A line
-is written whole and flushed to the disk while the file is locked; one that a crash cut in two is
-skipped."""
+"""The labels of a run, in labels.jsonl of its folder: an event a line, only ever added to, flushed
+while the file is locked. A line that a crash cut in two is skipped."""
 
 from __future__ import annotations
 

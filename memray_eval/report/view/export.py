@@ -1,6 +1,5 @@
-"""Exports the samples that a query selects: as CSV for a spreadsheet, a line a unit with its texts
-and a score a column, or as JSONL with everything a unit has. In the order of the run, a batch at a
-time."""
+"""Exports the samples that a query selects, in the run's order: as CSV, a line a unit with its
+texts and a score a column, or as JSONL with everything. A batch at a time."""
 
 from __future__ import annotations
 

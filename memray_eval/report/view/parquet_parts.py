@@ -1,5 +1,4 @@
-"""Reads a run's Parquet parts by column, in batches of bounded size. Every failure to read one is a
-DataError."""
+"""Reads a run's Parquet parts by column, in bounded batches. All failures are DataErrors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The runs of a folder: their rows, kept up to date for the list of runs, and views of those that
-somebody looks at."""
+"""The runs of a folder: their rows, kept up to date, and views of those that are open."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A view of a run: its page, rendered again when its files have changed, and answers about its
-records."""
+"""A view of a run: its page, rendered again after changes, and answers about its records."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A read-only server of one run, or of the runs of a folder. A run has its page, a page of samples,
-one whole sample, a file of the samples that match, and a stream of events that says how far it is;
-a folder has the list of its runs, with such a stream, and comparisons."""
+"""A read-only server of one run (its page, samples, exports, and a stream of events that says how
+far it is), or of the runs of a folder (a list with such a stream, and comparisons)."""
 
 from __future__ import annotations
 

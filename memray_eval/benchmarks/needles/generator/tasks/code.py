@@ -1,5 +1,4 @@
-"""code_run: what a call returns whose function calls another, level by level, out of a long file of
-small functions."""
+"""code_run: what a call returns whose function calls others, level by level, in a long file."""
 
 from __future__ import annotations
 

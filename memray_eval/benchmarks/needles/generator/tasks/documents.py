@@ -1,5 +1,4 @@
-"""qa: a question on one document among many. The documents are about invented people and places, or
-the user's own."""
+"""qa: a question on one document among many, about invented people or of the user's own."""
 
 from __future__ import annotations
 

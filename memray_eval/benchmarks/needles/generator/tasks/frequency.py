@@ -1,5 +1,4 @@
-"""Counting words: cwe (ten words are common, all others rare) and fwe (frequencies that fall with
-the square of the rank)."""
+"""Counting words: cwe (ten common words among rare ones) and fwe (frequencies by rank squared)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""RULER's niah family: values of keys, hidden as sentences in noise, in prose, or among others of
-their kind."""
+"""RULER's niah family: values of keys as sentences in noise, in prose, or among their kind."""
 
 from __future__ import annotations
 

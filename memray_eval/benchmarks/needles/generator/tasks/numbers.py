@@ -1,5 +1,4 @@
-"""Arithmetic on long lists: math_find (a rank or the median of integers) and math_calc (running
-values of an expression)."""
+"""Arithmetic on long lists: math_find (a rank or the median) and math_calc (running values)."""
 
 from __future__ import annotations
 

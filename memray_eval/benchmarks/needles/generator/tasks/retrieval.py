@@ -1,6 +1,5 @@
-"""Things to find: a number in a text of nothing but noise (passkey: 5 digits, number_string: 10
-digits in runs), a value in a JSON object of random UUIDs (kv_retrieval), and the variables of a
-chain of assignments scattered over noise (vt)."""
+"""Things to find: a number in noise (passkey: 5 digits, number_string: 10 digits in runs), a value
+in a JSON object of random UUIDs (kv_retrieval), variables of a chain of assignments (vt)."""
 
 from __future__ import annotations
 
