@@ -148,8 +148,7 @@ class Metric:
 
 
 class NothingToScoreError(Exception):
-    """A metric's `measure` found nothing in the response that it could score: the score is not
-    applicable, and says why."""
+    """A metric's `measure` found nothing to score: the score is not applicable, and says why."""
 
 
 class Verified(NamedTuple):
@@ -432,8 +431,7 @@ def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) ->
 def compute_score(
     metric: ComputedMetric, sample: Sample, response: Response
 ) -> ComputedScore | Score:
-    """The score of a computed metric, in its short form where it is one: nothing is left to be
-    validated or converted."""
+    """The score of a computed metric, in its short form where it is one."""
     if (without := unscorable(metric, sample, response)) is not None:
         return without
     try:
@@ -548,8 +546,7 @@ def _refused(metric: Metric, error: Refused, judge: str) -> Score:
 
 @dataclass(frozen=True)
 class MetricColumns:
-    """All outcomes of one metric for one candidate, as columns: counts by status and judge, and
-    figures of the scored."""
+    """All outcomes of one metric for one candidate: counts by status and judge, and figures."""
 
     candidate: str
     by_status: Mapping[str, int]
@@ -595,8 +592,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
 
 
 def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | None]) -> Figure:
-    """The figure that stands for a metric over its scored units, whose `statistics` are
-    `described`."""
+    """The figure of a metric over its scored units, whose `statistics` are `described`."""
     if not described:
         return Figure(average=metric.average)
     figures = described
@@ -673,8 +669,7 @@ def ratio(part: float, whole: float, when_nothing: float | None = None) -> float
 
 
 def sums_and_means(parts: Collection[str]) -> Aggregate:
-    """The aggregate of a metric that counts things: the sum of each part over the scored samples,
-    and its mean a sample."""
+    """The aggregate of a metric that counts: each part's sum over scored samples, and mean."""
 
     def aggregate(columns: Columns) -> Aggregates:
         extras: dict[str, float | None] = {}

@@ -104,8 +104,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids as at a prompt's start, with the special tokens that the model expects there,
-        or of a piece of text."""
+        """Token ids as at a prompt's start, with special tokens, or of a piece of text."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...

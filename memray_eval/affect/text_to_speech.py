@@ -74,8 +74,7 @@ class AudioStore:
     and `unkept` of them could not be written."""
 
     def __init__(self, folder: str | None = None) -> None:
-        """`folder` None: the machine's cache folder, which all its runs share. Raises ConfigError
-        if the folder cannot be made."""
+        """`folder` None: the machine's cache folder. Raises ConfigError if it cannot be made."""
         self.folder = folder or str(cache_dir() / "audio")
         self._filesystem, self._inner = locate(self.folder)
         self._is_local = "://" not in self.folder

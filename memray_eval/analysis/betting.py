@@ -42,8 +42,7 @@ class Capital:
         ]
 
     def add(self, total: FloatArray | float, share: FloatArray | float = 1.0) -> None:
-        """Adds a group whose differences sum to `total`, in units of the largest group's size,
-        of which it has a `share`."""
+        """Adds a group's differences, `total` in units of the largest group's size, its `share`."""
         left = np.array([self._looks_left(horizon) for horizon in range(SHARES.size)])
         variance = (self._squares / (self._seen + 1))[..., None]
         wanted = np.maximum(0.0, self._goal - self._logs)

@@ -47,8 +47,7 @@ class Intervals:
         scale: tuple[float, float] = (0.0, 1.0),
         level: float = 0.95,
     ) -> Interval | None:
-        """The interval of a mean in the summary, given its plain standard error over n scored units
-        of a metric with this scale."""
+        """The interval of a mean, by its plain standard error over n scored units of this scale."""
         if mean is None:
             return None
         if key in self.errors:

@@ -91,8 +91,7 @@ class ScoreTable:
         return self.column("judge").dictionary_encode()
 
     def by_unit(self, rows: Flags | slice, column: npt.NDArray[T]) -> npt.NDArray[T]:
-        """The figures of the marked scores, a row per unit, NaN without one (of integers 0); of
-        several the last counts."""
+        """The figures of the marked scores by unit, NaN (0) without one; of several the last."""
         nothing = np.nan if column.dtype.kind == "f" else 0
         figures = np.full(self.units.num_rows, nothing, column.dtype)
         figures[self.unit[rows]] = column[rows]

@@ -255,8 +255,7 @@ def bootstrap_statistics(
     resamples: int,
     seed: int = 0,
 ) -> dict[str, FloatArray]:
-    """Computes each statistic on each resample of whole clusters. A statistic receives the indices
-    of the resample's rows."""
+    """Computes each statistic, of a resample's row indices, on each resample of whole clusters."""
     _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
     replicates: dict[str, list[float]] = {name: [] for name in statistics}

@@ -138,8 +138,7 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
 
 
 def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
-    """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks, or for a
-    file that cannot be read."""
+    """Raises ConfigError for a prompt variant that the suite lacks, or an unreadable file."""
     for candidate in candidates:
         if not suite.has_arms and (candidate.context or candidate.retrieved):
             having = ", ".join(name for name, other in all_suites().items() if other.has_arms)

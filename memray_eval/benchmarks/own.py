@@ -187,8 +187,7 @@ def _parse(text: str, what: str) -> jinja2.Template | None:
 
 
 def _from_template(text: str, system: str, what: str, max_tokens: int | None) -> Suite:
-    """The suite that asks with a template. A prompt with a context that is longer than the model's
-    window loses its middle."""
+    """The suite that asks with a template. Too long a prompt with a context loses its middle."""
     user, first = _parse(text, what), _parse(system, what.replace("prompt", "system"))
     if user is None:
         raise ConfigError(f"{what} is empty")

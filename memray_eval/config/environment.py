@@ -66,8 +66,7 @@ def api_key(variable: str) -> str | None:
 
 
 def environment_url(provider: Provider) -> str | None:
-    """The server that an environment variable names instead of the provider; None if it is unset or
-    names the provider itself."""
+    """The server that an environment variable names; None if unset, or the provider itself."""
     url = os.environ.get(PROVIDERS[provider].url_variable, "").strip().rstrip("/")
     is_theirs = any(f".{host_of(url)}".endswith(f".{theirs}") for theirs in _PROVIDER_HOSTS)
     return url if url and not is_theirs else None

@@ -377,8 +377,7 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
 
 
 def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> None:
-    """Raises ValueError for a model of a pool, or of a provider with a protocol of its own: those
-    judge, and nothing else."""
+    """Raises ValueError for a model of a pool, or of a provider that only judges."""
     name = model.partition("/")[0]
     if isinstance(members := server.get("pool"), list | tuple):
         raise ValueError(

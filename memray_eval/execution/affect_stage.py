@@ -103,8 +103,7 @@ class EnrichSamples(AskingStage):
     async def _enrich(
         self, samples: Sequence[Sample], folder: str, backends: AffectBackends
     ) -> list[Sample] | None:
-        """The samples with emotion and traits; None when the run stops before they have them: a
-        resumed run reads them again."""
+        """The samples with emotion and traits; None when the run stops before."""
         try:
             return await add_affect(samples, folder, backends)
         except (BudgetSpent, JudgeStalled) as error:

@@ -326,8 +326,7 @@ def judging_options(
 
 
 class JudgeRecords(AskingStage):
-    """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call
-    holds up its block alone."""
+    """Scores the metrics of the judge stage, many blocks at once: a slow call holds up its own."""
 
     def __init__(
         self,

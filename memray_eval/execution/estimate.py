@@ -122,8 +122,7 @@ class PhaseUse(Frozen):
 
 
 class GroupUse(Frozen):
-    """The nodes of one group that are up while a run lasts, their hours together, and what these
-    cost (None: nobody said)."""
+    """One group's nodes while a run lasts, their hours together, and cost (None: nobody said)."""
 
     group: NodeGroup
     nodes: int

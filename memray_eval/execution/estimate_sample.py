@@ -151,8 +151,7 @@ class PromptReader:
         return AskedPrompt(tokens, answer, None if shared is None else min(shared, most_shared))
 
     def _characters_a_token(self, candidate: Candidate, text: str) -> float:
-        """By COUNTED characters from the middle of the text, where the tokenizer of an engine's
-        model is on this machine."""
+        """By COUNTED characters from the text's middle, if the tokenizer is on this machine."""
         if self.spec.assumptions.engine is None or candidate.backend != "vllm":
             return CHARACTERS_A_TOKEN
         model = candidate.model

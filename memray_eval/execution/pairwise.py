@@ -144,8 +144,7 @@ def resume_pairwise(
 
 
 def _play(plays: _Rounds, done: RunResult | None) -> PairwiseResult:
-    """Plays what is left of the rounds, after the one that is `done`, and keeps their figures in
-    the folder of the last."""
+    """Plays the rounds after `done`, and keeps their figures in the folder of the last."""
     answers: list[Answers] | None = None
     while True:
         if done is None:

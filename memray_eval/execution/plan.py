@@ -423,8 +423,7 @@ def _too_little(
 
 
 def _weights_gib(model: str) -> float:
-    """The size of a model's weights where they lie on this machine, else 0: a hub's model is not
-    known before it is fetched."""
+    """The size of a model's weights on this machine, else 0: a hub's is not known before."""
     folder = Path(model)
     return (
         sum(file.stat().st_size for file in folder.glob("*.safetensors")) / _GIB

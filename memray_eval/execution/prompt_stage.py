@@ -154,8 +154,7 @@ def server_requests() -> tuple[RequestBuilder, pa.Schema]:
 
 
 def window_of(model: str) -> int | None:
-    """The context window that a model folder's config.json names, in tokens; None for a hub's
-    model, which is not here yet."""
+    """The window, in tokens, of a model folder's config.json; None for a model of the hub."""
     try:
         config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
     except OSError:

@@ -116,8 +116,7 @@ class RunCounter:
         )
 
     def snapshot(self, lines_since: int, within_s: float = 0.0) -> Snapshot | None:
-        """The run now, with the lines for a person from that one on; None from a counter that does
-        not answer within so long."""
+        """The run now, with lines for a person from that one on; None if it takes too long."""
         return Snapshot(
             stages={stage: self._stages[stage] for stage in self._order},
             lines=tuple(self._lines[lines_since:]),

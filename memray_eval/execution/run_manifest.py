@@ -52,8 +52,7 @@ def build_manifest(
     telemetry: RunTelemetry | None = None,
     phase: Literal["generate", "judge"] | None = None,
 ) -> dict[str, Any]:
-    """The values of manifest.json; `phase` is the one that the session is in, where it
-    generates and judges apart."""
+    """The values of manifest.json; `phase` is the session's, if it generates and judges apart."""
     spec = plan.spec
     now = time.time()
     session = {
@@ -171,8 +170,7 @@ def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
 
 
 def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each judge whose prompts are laid out otherwise than before: what was paid and not
-    finished is another call now."""
+    """A line for each judge with other prompts than before: unfinished calls are paid again."""
     then = before.get("judge_prompts", {})
     for judge, layout in judge_prompts_of(spec).items():
         if (was := then.get(judge, layout)) != layout:

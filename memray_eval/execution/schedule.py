@@ -109,8 +109,7 @@ def pools_beside(
     device: Device,
     scores: bool = True,
 ) -> list[Pool]:
-    """The pools of a wave, and what is left of earlier ones whose engines end: their judges,
-    embedders and writers."""
+    """The pools of a wave, and the judges, embedders and writers left of earlier ones."""
     left = [
         pool
         for tail in tails

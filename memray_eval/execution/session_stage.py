@@ -70,8 +70,7 @@ Emit: TypeAlias = Callable[[pa.Table], None]
 
 
 def sessions_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of SESSION_SCHEMA: each sample of each candidate in each epoch, but for those
-    of which no turn is left."""
+    """Shards to rows of SESSION_SCHEMA: samples of candidates and epochs with turns left to ask."""
     rows, size = list[tuple[Sample, str, int]](), 0
     for sample in read_block(table, asking):
         size += len(sample.context or "")

@@ -46,8 +46,7 @@ class Timeline:
                 self._add("calls", kind, at, counted[kind])
 
     def figures(self) -> dict[str, Any]:
-        """`bin_s`, `started` (epoch), and the bins of `stages` and of `calls` by name, up to the
-        last in which anything was."""
+        """`bin_s`, `started` (epoch), and the bins of `stages` and `calls` up to the last used."""
         kinds = {
             kind: {name: amounts[: self._last + 1] for name, amounts in by_name.items()}
             for kind, by_name in self._amounts.items()

@@ -248,8 +248,7 @@ class CallCache:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, that waits for the writers before it: one begun as a reader would be
-        refused at once instead."""
+        """One transaction, begun as a writer's, so that it waits for those before it."""
         with self._lock, _translate_errors(self.path), self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection

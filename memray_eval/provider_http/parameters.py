@@ -378,8 +378,7 @@ def _parse(words: str) -> Any:
 
 
 def _texts(content: Any, depth: int = 0) -> Iterator[str]:
-    """The messages of an error object, those of gateways within others too, without what they
-    repeat of the request."""
+    """The messages of an error object, also within others, without what they repeat."""
     if isinstance(content, str):
         inner = _parse(content[content.find("{") :]) if "{" in content and depth < 4 else content
         if isinstance(inner, dict):

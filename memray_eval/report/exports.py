@@ -22,8 +22,7 @@ INSTRUCTION, GROUNDEDNESS = "instruction_quality", "groundedness"
 
 
 def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
-    """Returns a score's parts as subscores, with the issues and passed checks of its judgment, or
-    of the instruction checks."""
+    """A score's parts as subscores, with issues and passed checks of its judgment or the checks."""
     if score.metric == INSTRUCTION and record.response is not None:
         checks = result(record.sample, record.response)
         return {

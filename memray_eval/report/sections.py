@@ -87,8 +87,7 @@ def lines_of(parts: Iterable[Content]) -> Iterator[str]:
 
 
 def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[Table]:
-    """Splits columns into as many tables as TABLE_WIDTH needs, each with `first` as its first
-    column and at least one more."""
+    """Splits columns into tables of TABLE_WIDTH, each with `first` and at least one more."""
     room = TABLE_WIDTH - max(map(len, first))
     shown: list[Row] = []
     left = room

@@ -31,8 +31,7 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
 
 
 def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[str]:
-    """The fastest and the best candidate, the speed and quality of each, the Pareto front, which
-    one to use, and by which rule."""
+    """The fastest and the best candidate, the Pareto front, which one to use, and the rule."""
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in advice.fastest]
     best = [

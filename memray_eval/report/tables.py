@@ -344,8 +344,7 @@ def _capitalise_role(judge: str) -> str:
 
 
 def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[Content]:
-    """The means of the metrics without a column above, in their own scale and marked, in as many
-    tables as the width needs."""
+    """The means of the metrics without a column above, marked, in tables that fit the width."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
     names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
     columns = [
@@ -403,8 +402,7 @@ def _format_hundredths(value: float | None) -> str:
 
 
 def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
-    """A section for each candidate and judge that answered as several models: a column a model, a
-    row a metric with its means."""
+    """A section for each name that answered as several models: a column a model, a row a metric."""
     for models in split_names(served):
         metrics = sorted({metric for model in models for metric in model.means})
         rows = [

@@ -207,8 +207,7 @@ class RunFolder:
         )
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Writes one line of JSON per row and returns how many. Replaces what an earlier session
-        wrote, unless `rows` raises."""
+        """Writes a line of JSON per row, for an earlier session's, and returns how many."""
         count = 0
         with (
             translate_cloud_errors(self.path),
@@ -339,8 +338,7 @@ class RunFolder:
         return map_ahead(read, names, self._requests_at_once)
 
     def read_indexes(self, parts: Sequence[Part], kind: Kind = RECORDS) -> Iterator[UnitIndex]:
-        """Yields the index of each part, in their order, several read at once. Raises DataError for
-        a part that cannot be read."""
+        """Yields the index of each part, in order. Raises DataError for an unreadable part."""
         return map_ahead(partial(self._read_index, kind), parts, self._requests_at_once)
 
     def index_units(self, kind: Kind = RESPONSES) -> dict[str, UnitNumbers]:

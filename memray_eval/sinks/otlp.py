@@ -241,8 +241,7 @@ def _not_sent(folder: RunFolder, journal: SentJournal) -> Iterator[list[Event]]:
 
 
 def _read_reply(answer: httpx2.Response) -> ExportLogsServiceResponse:
-    """The reply of a collector to a request that it took. Raises SinkError for a page, as a server
-    that is no collector answers."""
+    """A collector's reply. Raises SinkError for a page, as of a server that is no collector."""
     kind = answer.headers.get("content-type", "")
     reply = ExportLogsServiceResponse()
     if "html" in kind:

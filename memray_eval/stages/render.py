@@ -60,8 +60,7 @@ def render(
 
 
 def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
-    """Notes of a cut conversation: the numbers of the evidence that it shows, and how many sessions
-    and turns are left out."""
+    """Notes of a cut conversation: the evidence shown, and sessions and turns left out."""
     if not prompt.passages:
         return dict(prompt.about)
     sessions = {passage.session for passage in prompt.passages} - {

@@ -191,8 +191,7 @@ def _explain_cloud_error(url: str, text: str) -> EvalError:
 
 
 class DamagedFile(OSError):
-    """A compressed file cannot be read to its end: it is damaged, cut off, not compressed at all,
-    or a decompression bomb."""
+    """A compressed file is damaged, cut off, not compressed, or a decompression bomb."""
 
 
 # pyarrow raises the same type for damaged data as for a failing network: its text tells them apart.

@@ -68,8 +68,7 @@ def _readings(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_within(phrase: Sequence[str], words: Sequence[str]) -> bool:
-    """True if the words hold the phrase. Text without spaces between words (Chinese, Japanese) is
-    looked through by character."""
+    """True if the words hold the phrase; by character without spaces (Chinese, Japanese)."""
     if any("\u3040" <= character <= "\u9fff" for word in phrase for character in word):
         return "".join(phrase) in "".join(words)
     size = len(phrase)

@@ -157,8 +157,7 @@ def _rubric_first(rubric: str, sections: Mapping[str, str]) -> tuple[Message, Me
 
 
 def question_messages(sections: Mapping[str, str], question: str) -> tuple[Message, Message]:
-    """A yes/no question behind the sections, so that all questions about them begin alike: an
-    engine keeps that start."""
+    """A yes/no question behind the sections: an engine keeps the start that all share."""
     shown = _between_markers(sections, _digest(["question", dict(sections)]))
     text = f"{shown}\n\nQuestion: {question}\nAnswer with one word, Yes or No."
     return Message(role="system", content=_QUESTION), Message(role="user", content=text)

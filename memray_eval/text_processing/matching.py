@@ -259,8 +259,7 @@ def _split_line(line: str) -> list[str]:
 
 
 def contains_phrase(text: str, phrase: str) -> bool:
-    """Returns True if `phrase` stands in `text` word for word, whatever the case, punctuation,
-    white space or Unicode form."""
+    """True if `phrase` is in `text` by words, whatever case, punctuation, space or Unicode form."""
     wanted, spoken = words(phrase), words(text)
     if _UNSPACED.search(phrase):  # scripts without spaces between words
         return "".join(wanted) in "".join(spoken)

@@ -39,8 +39,7 @@ Arm = Literal["full", "oracle", "none", "retrieved"]  # what of a conversation a
 
 
 class Retrieval(Frozen):
-    """How passages of a conversation are found for a question: those that rank highest by BM25 or
-    by the cosine of embeddings."""
+    """How passages of a conversation are ranked for a question: BM25, or cosine of embeddings."""
 
     by: Literal["bm25", "embedding"] = "bm25"
     """`bm25`, or `embedding`."""

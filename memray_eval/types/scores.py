@@ -47,8 +47,7 @@ def split_jurors(judge: str) -> list[str]:
 
 
 def is_estimate(judge: str) -> bool:
-    """Whether a score's judge is the rules of a judged metric, or fitted yes/no questions: an
-    estimate, not a verdict."""
+    """True if a score's judge is rules or fitted yes/no questions: an estimate, no verdict."""
     return judge == RULES or judge.startswith((f"{RULES}+", f"{QUESTIONS}/"))
 
 

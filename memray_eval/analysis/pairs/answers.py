@@ -125,8 +125,7 @@ def pair_rows(
 
 
 def sample_of(key: str, answers: Sequence[Answers]) -> Sample:
-    """The question of a key: that of the first side which has it, since runs that read other files
-    may call it otherwise."""
+    """The question of a key, of the first side that has it: others may call it otherwise."""
     return next(side.records[key].sample for side in answers if key in side.records)
 
 

@@ -233,8 +233,7 @@ def what_is_carried(rng: Random) -> Story:
 
 
 def is_someone_still_there(rng: Random) -> Story:
-    """A move tells where someone is, and "no longer" where someone is not: only what was told last
-    of a person is asked about."""
+    """A move tells where someone is, "no longer" where not: the last about a person is asked."""
     facts, last = [], dict[str, tuple[str, bool]]()
     for _ in range(rng.randint(*EVENTS)):
         who, location, is_there = rng.choice(PEOPLE), rng.choice(PLACES), rng.random() < 0.6

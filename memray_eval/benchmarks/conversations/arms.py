@@ -17,8 +17,7 @@ NOTHING = "(No earlier conversation is shown.)"
 
 
 class ConversationWording(Frozen):
-    """A benchmark's prompt in our words: the text before the conversation and, with the
-    place {question}, after it."""
+    """A benchmark's prompt in our words: before the conversation and, with {question}, after it."""
 
     before: str
     after: str

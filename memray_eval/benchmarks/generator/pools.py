@@ -37,8 +37,7 @@ class Pile:
         self._counts = np.zeros(0, np.int64)
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
-        """Numbers of units: `extra` ones, and then enough for so many tokens. The same whatever has
-        been drawn before."""
+        """Numbers of units: `extra`, then enough for so many tokens, whatever was drawn before."""
         raise NotImplementedError
 
     def unit(self, number: int) -> TextUnit:

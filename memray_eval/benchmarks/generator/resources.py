@@ -71,8 +71,7 @@ class Library:
 
 
 class Resources:
-    """`haystack`: lines of the user's text instead of generated prose; `questions`: the user's
-    instead of generated ones."""
+    """The user's `haystack` (lines of text) and `questions` in place of generated ones."""
 
     def __init__(
         self,

@@ -113,8 +113,7 @@ def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
 def _read_evidence(
     ids: Any, sessions: Conversation, marked: set[str], faults: list[Fault]
 ) -> list[list[str]]:
-    """The marked turns of the sessions that hold the answer; such a session as a whole where none
-    of its turns is marked."""
+    """The marked turns of the sessions that hold the answer; a whole session without any."""
     turns = {part.id: [turn.id for turn in part.turns if turn.id in marked] for part in sessions}
     if not isinstance(ids, list):
         faults.append(("answer_session_ids", "must be a list of ids"))

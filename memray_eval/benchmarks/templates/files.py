@@ -51,8 +51,7 @@ def read_text(path: str) -> str:
 
 
 def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
-    """A JSON or YAML object with a value for some of the tasks. Raises ConfigError: broken, no
-    object, an unknown task."""
+    """A JSON or YAML object with values for tasks. Raises ConfigError: broken, an unknown task."""
     text = read_text(path)
     try:
         mapping = parse_yaml(text) if path.endswith((".yaml", ".yml")) else json.loads(text)

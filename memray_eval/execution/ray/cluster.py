@@ -168,8 +168,7 @@ def watch_ray_processes(on_death: Callable[[str], None]) -> Iterator[None]:
 
 
 def _vital_processes() -> dict[str, psutil.Process]:
-    """The raylet that this driver talks to, and the cluster's control service where it runs on this
-    machine, by their names."""
+    """This driver's raylet, and the cluster's control service if it is here, by their names."""
     node = local_node()
     if node is None:  # connected through a proxy: Ray's processes are elsewhere
         return {}

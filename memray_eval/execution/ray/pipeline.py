@@ -289,8 +289,7 @@ def _is_one_file(shards: Sequence[Shard]) -> bool:
 
 
 def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
-    """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON: they
-    are spread afterwards."""
+    """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON."""
     if _is_one_file(setup.plan.scan.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.batch_size)
         set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
@@ -459,8 +458,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
 
 
 def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
-    """The error of ours that a stage raised; for any other of Ray's, the last line that says why,
-    and where the rest is."""
+    """The error of ours that a stage raised; of any other the last line that says why."""
     cause: BaseException = error
     while isinstance(cause, ray.exceptions.RayTaskError):
         cause = cause.cause

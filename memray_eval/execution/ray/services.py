@@ -152,8 +152,7 @@ def on_driver_node() -> NodeAffinitySchedulingStrategy:
 
 @contextmanager
 def services_needed(service: str) -> Iterator[None]:
-    """Raises ServiceLost if a service that no run can do without is dead for good. One that Ray
-    restarts is waited for."""
+    """Raises ServiceLost if a service is dead for good. One that Ray restarts is waited for."""
     try:
         yield
     except ray.exceptions.ActorDiedError as error:

@@ -38,8 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class JudgeEndpoint(NamedTuple):
-    """A judge, the address at which it is asked, and the digest of the key it is asked with. A
-    person reads the name only."""
+    """A judge, its address, and the digest of its key. A person reads the name only."""
 
     name: str
     address: str = ""

@@ -39,8 +39,7 @@ _LANE_OF_HEADER = {
 
 
 def limits_from_headers(headers: Mapping[str, str]) -> RateLimits | None:
-    """The limits that OpenAI (x-ratelimit-limit-...) and Anthropic (anthropic-ratelimit-...-limit)
-    send; None without any."""
+    """The limits in OpenAI's (x-ratelimit-limit-...) and Anthropic's headers; None without any."""
     limits = {
         lane: per_min
         for header, lane in _LANE_OF_HEADER.items()

@@ -60,8 +60,7 @@ LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_
 
 
 class CallCost(NamedTuple):
-    """Tokens of one call (or the sum of several): estimated before it, known after it. The input's
-    kinds are those of a Usage."""
+    """Tokens of one call or several, estimated or known. The input's kinds are a Usage's."""
 
     input_tokens: float = 0.0
     output_tokens: float = 0.0
@@ -114,8 +113,7 @@ class Reservation(NamedTuple):
 
 
 class HeldBy(NamedTuple):
-    """The limit that calls wait for, and whether it is only assumed: nobody set it, and the
-    provider has not told it."""
+    """The limit that calls wait for, and if it is assumed: neither set nor told."""
 
     lane: str
     per_min: float
@@ -429,8 +427,7 @@ class RatePacer:
                 self._free_at[lane] = now
 
     def _effective(self) -> dict[str, float | None]:
-        """The limit of every lane: firm, else told by the provider, else found by 429s, else
-        assumed if nobody set any."""
+        """The limit of every lane: firm, else the provider's, else found, else assumed."""
         limits: dict[str, float | None] = dict.fromkeys(LANES)
         if self._firm is None:
             limits |= known_lanes(self._assumed)
@@ -565,8 +562,7 @@ class _Judge:
     paused: _Signal = field(default_factory=_Signal)
 
     def apply_limits(self, now: float) -> None:
-        """Forgets members that are gone, and has the others' limits hold. If none is left, those of
-        the last stay: nobody asks."""
+        """Forgets lost members; the others' limits hold (without others the last ones')."""
         self.applied_at = now
         for name in [name for name, m in self.members.items() if m.heard_at < now - MEMBER_S]:
             del self.members[name]

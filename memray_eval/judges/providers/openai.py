@@ -42,8 +42,7 @@ SMALL_LIST = 3  # entries of a list
 
 
 class OpenAIAdapter(BodyAdapter):
-    """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided
-    decoding at other servers."""
+    """Judging by chat completions: a strict JSON schema at OpenAI, guided decoding elsewhere."""
 
     def __init__(
         self,
@@ -88,8 +87,7 @@ class OpenAIAdapter(BodyAdapter):
 
     @property
     def _cache_options(self) -> dict[str, Any]:
-        """A model that bills what goes into its cache would by itself keep every prompt to its end,
-        which no other call has."""
+        """Keeps a model that bills cache writes from keeping every prompt to its end."""
         return {"prompt_cache_options": {"mode": "explicit"}} if self._is_marked else {}
 
     def body(

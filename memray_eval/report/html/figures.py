@@ -118,8 +118,7 @@ def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> Figure
 
 
 def list_judges(metrics: Sequence[MetricSummary]) -> tuple[str, ...]:
-    """Lists who scored one metric, over all candidates, with their counts: judges before rules,
-    then those who scored most."""
+    """Lists who scored one metric, with counts: judges before rules, the most frequent first."""
     counts = Counter[str]()
     for metric in metrics:
         counts.update(metric.judges)

@@ -144,8 +144,7 @@ def _render(
 def _read_records(
     folder: RunFolder, summary: Summary | None
 ) -> tuple[RunCost, FailedCalls, Intervals, list[Split], Why | None]:
-    """Reads the records once for the calls that were paid and once for the scores; nothing of a run
-    that has no summary yet."""
+    """Reads the records for paid calls and for scores; nothing of a run without a summary."""
     cost, failed = RunCost(), FailedCalls()
     if summary is None:
         return cost, failed, Intervals(), [], None

@@ -203,8 +203,7 @@ def draw_curves(
 
 
 def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) -> Markup:
-    """Counts per second, under one or more names, over the session's own clock: a step a
-    bin of `bin_s` seconds."""
+    """Counts per second by name, over the session's clock: a step a bin of `bin_s` seconds."""
     rates = {
         name: [period_per_s(count, bin_s) or 0.0 for count in counts]
         for name, counts in counted.items()

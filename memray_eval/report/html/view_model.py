@@ -288,8 +288,7 @@ def agreements(summary: Summary) -> Iterator[Table]:
 
 
 def arms_plot(summary: Summary) -> tuple[Markup, str] | None:
-    """A plot of accuracy against the tokens of a prompt, a dot an arm, and its caption; None if no
-    tokens were counted."""
+    """A plot of accuracy against prompt tokens, a dot an arm, with caption; None without tokens."""
     points = [
         PlotPoint(
             arm.candidate, arm.prompt_tokens_mean, 100 * arm.accuracy, _arm_interval(arm, summary)

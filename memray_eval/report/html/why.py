@@ -198,8 +198,7 @@ def _judged(score: Score) -> Judged:
 
 
 def explain(judgment: str) -> Iterator[str]:
-    """The texts of a judgment: its explanation first, then what it quotes and finds, by name. Its
-    numbers are in the score."""
+    """The texts of a judgment: its explanation first, then what it quotes and finds."""
     try:
         parsed = json.loads(judgment)
     except ValueError:

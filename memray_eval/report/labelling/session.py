@@ -123,8 +123,7 @@ class LabelSession:
         return self.state(rater, tab)
 
     def undo(self, rater: str, tab: str, event_id: str) -> dict[str, Any]:
-        """Takes back the rater's last answer, that of this tab if it gave one, and returns the
-        state: that unit again."""
+        """Takes back the rater's last answer, of this tab if any, and returns the state."""
         rater = check_rater(rater)
         with self._lock:
             self._store.refresh()
@@ -202,8 +201,7 @@ class LabelSession:
         return file.getvalue()
 
     def calibrate_command(self, path: str) -> str:
-        """The command that compares judges with a file of these labels; "" for pairs, which
-        `calibrate` does not read."""
+        """The command that compares judges with a file of these labels; "" for pairs."""
         head = self.write_csv().partition("\n")[0].split(",")
         if "other" in head:
             return ""

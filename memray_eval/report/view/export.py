@@ -44,8 +44,7 @@ def export_rows(
 def _selected(
     index: Index, query: Query, is_cancelled: Callable[[], bool]
 ) -> Iterator[Sequence[Record]]:
-    """The records in batches of those that are read at once; first an empty one, for the head of a
-    file that holds nothing else."""
+    """The records in batches; first an empty one, for the head of an empty file."""
     yield ()
     units = select_all(index, query, is_cancelled)
     for held in sorted(index.held.values(), key=lambda held: held.part.name):

@@ -256,8 +256,7 @@ class Index:
 
 
 def _shorten(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the start of each question, and of what the list shows as its answer: the
-    error, if there is one."""
+    """The batch with the start of each question and answer: the error, if there is one."""
     error = pc.if_else(pc.equal(batch["error"], ""), None, batch["error"])
     shown = {"query": batch["query"], "response": pc.coalesce(error, batch["response"], "")}
     for name, texts in shown.items():

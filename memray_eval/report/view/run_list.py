@@ -46,8 +46,7 @@ class RunList:
         self._looked: float | None = None
 
     def rows(self) -> dict[str, RunRow]:
-        """The rows by run id, newest first. Raises DataError if the folder cannot be listed, and
-        what a cloud is translated to."""
+        """The rows by run id, newest first. Raises DataError if the folder cannot be listed."""
         with self._lock:
             if self._looked is None or self._clock() - self._looked >= self.every_s:
                 self._rows = self._look()

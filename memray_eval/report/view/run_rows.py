@@ -135,8 +135,7 @@ Model = TypeVar("Model", bound=_Read)
 
 
 class RunReader:
-    """Reads one run's row as often as it is asked to: again only what has changed since. Not for
-    several threads at once."""
+    """Reads one run's row again and again, only what has changed. Not thread-safe."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         self.folder, self._clock = RunFolder(path), clock

@@ -88,8 +88,7 @@ LEAST_OTHERS = 2
 
 
 def qa(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The document that answers stands at the depth; no other holds the answer (of the user's: as
-    far as theirs do not)."""
+    """The document that answers is at the depth; no other (generated one) holds the answer."""
     return (_on_given if resources.questions else _on_lives)(order, resources, slack)
 
 
