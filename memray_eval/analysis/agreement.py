@@ -21,8 +21,7 @@ def rescale(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArra
 
 
 def to_categories(values: FloatArray, scale: Scale) -> FloatArray:
-    """Rounds values to whole steps of a scale, counted from its low end, halves up: two categories
-    for 0-1, five for 1-5."""
+    """Rounds values to whole steps of a scale from its low end, halves up (five for 1-5)."""
     low, high = scale
     return np.floor((values - low) / min(1.0, high - low) + 0.5)
 

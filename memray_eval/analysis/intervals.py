@@ -109,8 +109,7 @@ def _cluster_qualities(summary: Summary, intervals: Intervals) -> Iterator[Perfo
 
 
 def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
-    """Measures clustered standard errors over all units and by task, if the samples name a cluster,
-    or have several answers each."""
+    """Measures clustered errors over all units and by task, if there is a cluster or epochs."""
     cluster = find_cluster(records)
     if cluster is None and count_epochs(records) == 1:
         return Intervals()

@@ -253,8 +253,7 @@ def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
 
 
 def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> list[Cause]:
-    """Counts the failed units of a block by cause. `texts` are all errors, `rows` the row of each,
-    `ids` the units of all rows."""
+    """Counts a block's failed units by cause: errors' `texts` and `rows`, the `ids` of all rows."""
     coded = texts.fill_null("no reason was given").dictionary_encode()
     number: dict[str, int] = {}
     numbers = np.array(

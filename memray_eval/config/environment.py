@@ -48,8 +48,7 @@ _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 
 
 def cache_dir() -> Path:
-    """The folder for models and other downloads: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or
-    ~/.cache, /memray_eval."""
+    """The downloads' folder: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or ~/.cache, /memray_eval."""
     if named := os.environ.get("MEMRAY_EVAL_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memray_eval"

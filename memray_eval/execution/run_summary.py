@@ -171,8 +171,7 @@ def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
 
 
 def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Performance, ...]]:
-    """The metric that stands for quality, and speed beside it, where a run compares candidates
-    or its suite is about both."""
+    """The metric of quality, and speed beside it, if candidates are compared or the suite asks."""
     names, suite = {metric.name: metric for metric in spec.metrics}, spec.suite
     headline = suite.quality_metric(list(names))
     if len(spec.candidates) == 1 and not suite.reports_speed:

@@ -17,7 +17,7 @@ from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.execution.run_counter import CallReporter
-from memray_eval.execution.spending import SpendingBook, live_spending_before
+from memray_eval.execution.spending import SpendingBook, spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
@@ -86,8 +86,7 @@ class JudgeServices:
 
 
 class AskingStage:
-    """A stage that asks judges: it notices when the run ends early, also while calls wait for their
-    turn, and reports its calls."""
+    """A stage that asks judges: it notices the run's end while calls wait, and reports calls."""
 
     def __init__(
         self, services: JudgeServices | None, url: str | None, context: StageContext
@@ -145,7 +144,7 @@ def start_services(
 def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
     """The first arguments of start_services for a session of a run."""
     spec = plan.spec
-    spent = live_spending_before(folder, plan.n_before, spec.budget)
+    spent = spending_before(folder, plan.n_before, spec.budget, is_live=True)
     cache = calls_setting(spec.judging, folder)
     return spec.budget, cache, folder.path, spent, plan.n_before + 1
 

@@ -41,9 +41,7 @@ class SpendingBook:
     def kept(self, paid: Callable[[], Spending]) -> Iterator[None]:
         """Writes what the session `paid` on top of earlier ones while the block runs, and at its
         end, whatever ends it: a session that is killed in between counts as killed."""
-        before = _live_spending(
-            self._folder, self._session - 1, spent_in_batches(BatchJournal(self._folder).load())
-        )
+        before = live_spending(self._folder, self._session - 1)
 
         def write(is_over: threading.Event) -> None:
             while not is_over.wait(BOOK_S):
@@ -92,17 +90,20 @@ def killed_sessions(folder: RunFolder, sessions: int) -> int:
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
     """The judges' cost in the first `sessions` of a run: every call, also those that came to
     nothing and those of units that were not finished."""
-    in_batches = spent_in_batches(BatchJournal(folder).load())
-    return _live_spending(folder, sessions, in_batches) + in_batches
+    return live_spending(folder, sessions) + _in_batches(folder)
 
 
-def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Spending:
+def _in_batches(folder: RunFolder) -> Spending:
+    return spent_in_batches(BatchJournal(folder).load())
+
+
+def live_spending(folder: RunFolder, sessions: int) -> Spending:
     """The part paid call by call; if a session was killed, at least the scores' cost."""
     book = folder.read_spending()
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if not killed_sessions(folder, sessions):
         return booked
-    by_scores = spending_in_scores(folder).less(in_batches)
+    by_scores = spending_in_scores(folder).less(_in_batches(folder))
     return Spending(**{key: max(getattr(booked, key), getattr(by_scores, key)) for key in _BOOKED})
 
 
@@ -129,13 +130,11 @@ def resume_command(folder: RunFolder, budget: Budget, stopped: str | None) -> st
     return command + "".join(larger)
 
 
-def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
-    """The spending of earlier sessions that counts against the budget of this one."""
-    return spending_so_far(folder, sessions) if sessions and budget.is_set else Spending()
-
-
-def live_spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
-    """The same without batches, which their own journal tells."""
+def spending_before(
+    folder: RunFolder, sessions: int, budget: Budget, is_live: bool = False
+) -> Spending:
+    """The spending of earlier sessions that counts against the budget of this one; `is_live`:
+    without batches, which their own journal tells."""
     if not sessions or not budget.is_set:
         return Spending()
-    return _live_spending(folder, sessions, spent_in_batches(BatchJournal(folder).load()))
+    return (live_spending if is_live else spending_so_far)(folder, sessions)

@@ -569,8 +569,7 @@ class StructuredJudge:
         return BatchedVerdict(outcome, spent.usage, spent.cost_usd, call=call)
 
     async def batch_error(self, status: int, body: bytes) -> JudgeError:
-        """The error of a call of a batch, from the provider's words. A parameter that it refuses is
-        left out of the calls to come."""
+        """The error of a batch's call. A refused parameter is left out from then on."""
         error = cast(BatchableAdapter, self.adapter).refusal(status, body)
         if (negotiator := self.access.parameters) is not None:
             await negotiator.note(error, self.adapter.negotiable)

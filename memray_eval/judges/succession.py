@@ -109,8 +109,7 @@ class Roster:
 
 
 class GoneModels:
-    """The models that have answered one actor that they are no more. `say` is told of each once,
-    with who is asked instead."""
+    """The models that told one actor that they are no more; `say` hears of each once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._causes = say, dict[str, UnknownModel]()

@@ -84,8 +84,7 @@ class Step(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a run knows of a model: what is sent otherwise, whether a call may go, and whether that
-    one finds out for all others."""
+    """What a run knows of a model: other parameters, if a call may go, and if it finds out."""
 
     changes: dict[str, str]
     may_go: bool = True

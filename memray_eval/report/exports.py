@@ -36,8 +36,7 @@ def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
 
 
 def export_responses(path: str, records: Iterable[Record], model: str, stamp: str) -> None:
-    """Writes seed 000's responses file of a candidate: model, timestamp, and every sample with its
-    response, under `results`."""
+    """Writes seed 000's responses file of a candidate: model, timestamp, samples (`results`)."""
     rows = (_answer_row(record) for record in records if record.candidate.name == model)
     _write_results(path, {"model": model, "timestamp": stamp}, rows)
 

@@ -99,8 +99,7 @@ def split_thinking(output: str) -> ParsedOutput:
 
 
 def _split_harmony(output: str) -> _Pieces | None:
-    """Takes gpt-oss's channels apart: the answer is what stands in the final one. The first header
-    may stand in the prompt."""
+    """Takes gpt-oss's channels apart: the answer is the final one's. The prompt may open one."""
     headers = list(_HEADER.finditer(output)) if "<|message|>" in output else []
     if not headers or (headers[0].start() and not headers[0][0].startswith("<|end|>")):
         return None

@@ -218,8 +218,7 @@ def session_of(sample: Sample) -> str:
 
 
 class SessionTurn(NamedTuple):
-    """Which turn of a session a sample asks, counted from 1, of how many, as `turns` says, and if
-    the session ends with it."""
+    """The turn of a session that a sample asks, from 1, of `turns`, and if it is the last."""
 
     session: str
     turn: int

@@ -202,8 +202,7 @@ def _pooled_correlation(sides: Sequence[Labelled]) -> float:
 
 
 def _effective_size(labels: Labelled, correlation: float) -> float:
-    """How many independent units of equal weight tell as much: n over the design effects of weights
-    (Kish 1965) and of clusters."""
+    """The number of units over the design effects of weights (Kish 1965) and of clusters."""
     weights = labels.weights
     own = float(weights @ weights)
     others = _sum_of_squares(weights, labels.clusters) - own

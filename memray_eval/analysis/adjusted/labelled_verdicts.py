@@ -72,8 +72,7 @@ class OwnLabel(Frozen):
 
 
 class OwnLabels(Frozen):
-    """People's labels of a run's own answers, from the file `labelled`. An answer that several
-    people labelled has several."""
+    """People's labels of a run's own answers, from the file `labelled`; one may have several."""
 
     labelled: str
     labels: tuple[OwnLabel, ...]

@@ -125,8 +125,7 @@ def typical_order(plan: Plan, task: str, language: str, length: int) -> Question
 def fit_draft(
     order: QuestionOrder, task_set: TaskSet, resources: Resources, by_parts: bool
 ) -> SampleDraft:
-    """The draft of a sample, counted by parts; else the longest of several that is not above the
-    length, each counted in full."""
+    """The draft counted by parts; else the longest of several that fits, counted in full."""
     draft = _make_draft(order, task_set, resources, 0)
     if by_parts:
         return draft

@@ -46,8 +46,7 @@ class QuestionedText(Frozen):
 
 
 class Library:
-    """The user's documents, each once, as lines that start with `before`; by question those that
-    answer it and its others."""
+    """The user's documents, as lines from `before` on; by question its answers and others."""
 
     def __init__(
         self, questions: Sequence[QuestionedText], before: str, counter: TokenCounter
@@ -130,8 +129,7 @@ class Resources:
 
 
 def read_haystack(path: str) -> list[str]:
-    """A text file (UTF-8) as lines of up to about LONGEST_LINE characters, each ending with a
-    newline. Raises DataError."""
+    """A UTF-8 text as lines of up to about LONGEST_LINE characters. Raises DataError."""
     paragraphs = (" ".join(paragraph.split()) for paragraph in read_text(path).splitlines())
     lines = [line for paragraph in paragraphs for line in _cut_paragraph(paragraph)]
     if not lines:

@@ -133,8 +133,7 @@ def longbook_sum_eng(prediction: str, label: Label) -> float:
 
 
 def longdialogue_v1(prediction: str, label: Label) -> float:
-    """The first label, as it is, is a word of the upper-cased prediction: a name of two words or in
-    small letters never is."""
+    """The first label, as it is, is a word of the upper-cased prediction: never a small letter."""
     return float(
         str(_first(label)) in (word.upper() for word in prediction.translate(_WORD_ENDS).split())
     )

@@ -177,8 +177,7 @@ def _options(value: Any) -> tuple[str, ...]:
 
 
 def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
-    """The right option as its letter, with its text, and as its text. It is published as the text,
-    [text] or [text, letter]."""
+    """The right option as letter, with text, as text; from the text, [text] or [text, letter]."""
     text = answer[0] if isinstance(answer, list) and answer else answer
     if text not in options:
         raise ValueError(f"answer: {text!r} is none of the options {list(options)}"[:200])

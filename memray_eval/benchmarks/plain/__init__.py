@@ -18,8 +18,7 @@ MAX_TOKENS = 512  # of an answer: room for the 300 words up to which a length is
 
 
 def ask_chat(sample: Sample, candidate: Candidate) -> Prompt:
-    """The candidate's system prompt, if it names a file with one, with what the sample's memory
-    holds; the history; the query."""
+    """The candidate's system prompt, if it names a file, with the memory; history; query."""
     return Prompt(messages=tuple(_messages(sample, candidate)))
 
 

@@ -64,8 +64,7 @@ def undo_alias(raw: Row, name: str, marks: Collection[str]) -> Row:
 
 
 def check_own_record(raw: Row, tasks: Collection[str]) -> Row:
-    """A row of our own format as it is. Raises ValueError if it names a task that the suite lacks;
-    naming none is allowed."""
+    """A row of our own format as it is. Raises ValueError for a task that the suite lacks."""
     if raw.get("task"):
         known_task(raw["task"], tasks)
     return raw

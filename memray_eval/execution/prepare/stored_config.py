@@ -52,8 +52,7 @@ def is_pairwise(folder: RunFolder) -> bool:
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """A run's config with `key.path=value` settings laid over it. Raises ConfigError for one that
-    changes what is measured."""
+    """A config with `key.path=value` settings. Raises ConfigError if it would measure otherwise."""
     new = with_settings(config, settings)
     if other := [key for key in MEASURED_KEYS if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(

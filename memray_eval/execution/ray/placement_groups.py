@@ -110,8 +110,7 @@ class NodeReservation:
 
 
 class _Engine(NamedTuple):
-    """An engine's placement group, when it was asked for, the engine, and its word that it is up;
-    neither once it was let go."""
+    """An engine's group, when it was asked for, the engine, and its word that it is up."""
 
     group: PlacementGroup
     since: float
