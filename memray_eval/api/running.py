@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +23,7 @@ from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.extensions import call_own
 from memray_eval.results.schema import from_table
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import EXISTING, Response, Sample, Score
 
 # A name or path of vLLM's, the keys of a candidate, or a function that answers a sample
@@ -130,7 +130,7 @@ def score(
 
         me.score("How do I rest?", "Sleep early.", ["readability_score"])
     """
-    with tempfile.TemporaryDirectory(prefix="memray_eval_score_") as out, without_advice():
+    with ScratchFolder("score") as out, without_advice():
         done = evaluate(
             [{"query": query, "response": response, **fields}],
             metrics,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +18,7 @@ from memray_eval.cli.options import (
 )
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, without_advice
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def calibrate(
         show(fit.model_dump_json(indent=2) if as_json else f"{measured.name}: {fit}")
         return
     manifests: dict[str, Mapping[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
+    with ScratchFolder("calibrate") as folder:
         runs = make_evaluate(folder, overrides, settings or (), yes, manifests)
         report, verdicts = compare_judges(
             labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import shlex
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from memray_eval.judges.first_token import revision_of
 from memray_eval.judges.router import AUTO
 from memray_eval.metrics.questions import digest_of, logit, questions_of, read_fits, write_fits
 from memray_eval.ports import FloatArray
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import QUESTIONS, RULES, Score
 
 SEED = 0  # of the folds
@@ -69,7 +69,7 @@ def fit_to_labels(
         weights=dict.fromkeys(questions, 0.0),
         intercept=0.0,
     )
-    with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
+    with ScratchFolder("calibrate") as folder:
         path, manifests = f"{folder}/unfitted.json", dict[str, Mapping[str, Any]]()
         write_fits(path, {metric: unfitted})
         keys = overrides | {"judging.questions.fit": path, "judging.repeats": None}

@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.errors import EvalError, describe_error
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.text_processing.printable import escape_controls
 
 PACKAGE = "memray_eval"
@@ -101,16 +101,14 @@ class RunLogFile:
         self._folder, self._held = folder, dict(held or {})
         self._max_bytes, self._upload_s = max_bytes, upload_s
         self._lock, self._uploaded_s = threading.Lock(), time.monotonic()
-        self._copies: tempfile.TemporaryDirectory[str] | None = None
+        self._copies: ScratchFolder | None = None
         self._path: Path | None = None  # None: there is no room for a log
         if folder.local_path is not None:
             self._path = folder.local_path / LOG
             return
         with suppress(OSError):
-            self._copies = tempfile.TemporaryDirectory(
-                prefix="memray_eval_log_", ignore_cleanup_errors=True
-            )
-            copy = Path(self._copies.name) / LOG
+            self._copies = ScratchFolder("log")
+            copy = self._copies.path / LOG
             with suppress(EvalError):  # what an earlier session logged is kept
                 copy.write_bytes(folder.read_log(LOG))
             self._path = copy
@@ -135,7 +133,7 @@ class RunLogFile:
             with suppress(OSError, EvalError):
                 if self._path is not None:
                     self._upload(self._path)
-            self._copies.cleanup()
+            self._copies.close()
             self._copies = self._path = None
 
     def _to_line(self, entry: LogEntry) -> str:

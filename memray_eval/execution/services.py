@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import shutil
-import tempfile
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +25,7 @@ from memray_eval.judges.paid_calls import PaidCalls
 from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.results.run_folder import BATCHES, RunFolder
+from memray_eval.storage.scratch import ScratchFolder
 
 if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan
@@ -168,12 +167,12 @@ class StoredCalls:
 
     def __init__(self, file: str | None, segments: str | None, say: Callable[[str], None]) -> None:
         log = SegmentLog(segments) if segments is not None else None
-        self._scratch = tempfile.mkdtemp(prefix="memray_eval_calls_") if file is None else None
-        cache = (
-            CallCache(file)
-            if file is not None
-            else CallCache(f"{self._scratch}/{calls_file().name}", is_scratch=True)
-        )
+        self._scratch = None
+        if file is not None:
+            cache = CallCache(file)
+        else:
+            self._scratch = ScratchFolder("calls")
+            cache = CallCache(str(self._scratch.path / calls_file().name), is_scratch=True)
         calls = PaidCalls(cache, log)
         n_unreadable = calls.load()
         if log is not None and n_unreadable:
@@ -194,7 +193,7 @@ class StoredCalls:
         """After the last call of the run: merges what is in small segments."""
         await self._calls.compact()
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.close()
 
 
 class _BatchedCalls:

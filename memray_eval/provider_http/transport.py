@@ -35,9 +35,11 @@ def client_options(
 ) -> dict[str, Any]:
     """Options for an httpx2 client whose replies are bounded: by `most_bytes`, and if it
     `streams`, event streams by more. `on_headers` gets the headers of every reply. The client
-    raises Unreadable if a reply cannot be unpacked, and JudgeError if it is too large."""
+    raises Unreadable if a reply cannot be unpacked, and JudgeError if it is too large or sends
+    prompts and keys on to another origin."""
 
     async def bound(response: httpx2.Response) -> None:
+        _refuse_other_origin(response)
         is_stream = streams and response.headers.get("content-type", "").startswith(_EVENTS)
         response.stream = _Bounded(response, MOST_STREAMED_BYTES if is_stream else most_bytes)
         if on_headers is not None:
@@ -48,6 +50,18 @@ def client_options(
         "headers": {"accept-encoding": "gzip"},
         "event_hooks": {"response": [bound]},
     }
+
+
+def _refuse_other_origin(response: httpx2.Response) -> None:
+    if not response.has_redirect_location:
+        return
+    asked, there = response.url, response.url.join(response.headers["location"])
+    if (asked.scheme, asked.netloc) != (there.scheme, there.netloc):
+        here, other = (f"{url.scheme}://{url.netloc.decode()}" for url in (asked, there))
+        raise JudgeError(
+            f"{here} redirects to {other}, where nothing is sent; if that is the server that you "
+            "mean, write its address as the base URL"
+        )
 
 
 class _Bounded(httpx2.AsyncByteStream):

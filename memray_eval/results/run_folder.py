@@ -68,6 +68,7 @@ from memray_eval.storage.paths import (
     whole_file,
     write_whole,
 )
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
 
 Kind = Literal["records", "responses"]
@@ -417,7 +418,7 @@ class RunFolder:
             ):
                 yield self.records()
                 return
-            copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="memray-eval-records-"))
+            copies = stack.enter_context(ScratchFolder("records"))
             started = time.monotonic()
             copy = partial(self._copy_part, copies)
             files = list(map_ahead(copy, parts, self._requests_at_once))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from memray_eval.report.console import render
 from memray_eval.report.html import write_html
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks.mlflow_figures import figures, params_of, tags_of
+from memray_eval.storage.scratch import ScratchFolder
 
 RUN_TAG = "memray_eval.run_id"  # by which a resumed run finds its own again
 STATUSES = {"finished": "FINISHED", "stopped": "KILLED"}
@@ -56,7 +56,7 @@ class MlflowSink:
             chunk = slice(first, first + AT_ONCE)
             client.log_batch(run_id, metrics[chunk], params[chunk])
         client.log_batch(run_id, tags=tags)
-        with tempfile.TemporaryDirectory(prefix="memray-eval-mlflow-") as copies:
+        with ScratchFolder("mlflow") as copies:
             write_html(folder, f"{copies}/report.html")
             Path(copies, "summary.json").write_text(summary.model_dump_json(indent=2), "utf-8")
             Path(copies, "summary.txt").write_text(render(summary), "utf-8")

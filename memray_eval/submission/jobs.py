@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from memray_eval.execution.ray.ray_compat import (
     JobDetails,
     JobSubmissionClient,
 )
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.submission.package import Package
 from memray_eval.submission.watch import JobState
 
@@ -61,7 +61,7 @@ class Jobs:
                 f"run {run_id} is at work as job {busy[0]}; follow it, or stop it first "
                 "(`memray-eval job --help`)"
             )
-        with tempfile.TemporaryDirectory() as folder:
+        with ScratchFolder("submit") as folder:
             path = Path(folder) / "job.zip"
             path.write_bytes(package.data)
             job_id: str = self._client.submit_job(

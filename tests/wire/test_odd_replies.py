@@ -499,3 +499,32 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
     assert not isinstance(first, Refused | Malformed)
     assert third.judgment.score == 4
     assert len(kept.calls) == 1
+
+
+@pytest.mark.parametrize("wire", [*BUILDERS, "candidate"])
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
+    messages = (Message(role="user", content="Where?"),)
+
+    async def ask(server: Provider) -> str:
+        if wire == "candidate":
+            candidate = candidate_at(server.base_url)
+            generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=1.0))
+            response = await generator.generate(Prompt(messages=messages), candidate)
+            await generator._client.close()
+            return response.error or ""
+        judge = judge_at(wire, server, CallPolicy(RetryPolicy(tries=2)))
+        try:
+            with pytest.raises(JudgeError) as refused:
+                await judge.judge(messages, Rating)
+            return str(refused.value)
+        finally:
+            await judge.aclose()
+
+    with serving(lambda body: "never") as other:
+        headers = {"location": f"{other.base_url}/elsewhere"}
+        with serving(lambda body: Raw(b"", status=status, headers=headers)) as server:
+            error = asyncio.run(ask(server))
+        assert wire == "candidate" or len(server.requests) == 1  # its SDK tries again
+        assert not other.requests
+    assert "redirects to http://127.0.0.1:" in error

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from memray_eval.errors import ResourceError
 from memray_eval.execution.plan import Device, fit_engine
 from memray_eval.execution.ray.engine import engine_environment, engine_kwargs
 from memray_eval.models.embedded_model import resolve_model
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import Frozen
 
 START_S = 1800.0  # a large model over a slow network
@@ -51,7 +51,7 @@ def check_engine(
     cause and the last lines of its log, or when `timeout_s` seconds pass."""
     fitted = fit_engine(config, 0.0, device)
     spec = {"model": resolve_model(model), "kwargs": engine_kwargs(fitted, device)}
-    with tempfile.TemporaryDirectory(prefix="memray-engine-") as folder:
+    with ScratchFolder("engine") as folder:
         log, result = Path(folder) / "log", Path(folder) / "result.json"
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -4,7 +4,6 @@ requests and results on this machine."""
 from __future__ import annotations
 
 import json
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from memray_eval.errors import JudgeError, Unreadable
 from memray_eval.judges.batches.journal import BatchEntry
 from memray_eval.provider_http.replies import Edge, HttpReply, InvalidReply, mappings_in, text_in
+from memray_eval.storage.scratch import ScratchFolder
 
 # Asked too often, too large, or in conflict: none of these says that batches are not taken
 _NO_REFUSAL = (408, 409, 413, 429)
@@ -115,7 +115,7 @@ class BatchClient(ABC):
     @asynccontextmanager
     async def _downloaded(self, name: str) -> AsyncIterator[Path]:
         """A file of results on this machine, for the block."""
-        with tempfile.TemporaryDirectory(prefix="memray-eval-batch-") as folder:
+        with ScratchFolder("batch") as folder:
             await self._download(name, path := Path(folder) / "file")
             yield path
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import IO, Literal, NamedTuple
 from memray_eval.config.sections import BatchConfig, Provider
 from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, calls_as_lines
 from memray_eval.judges.limits.budget import NOTHING, Spending
+from memray_eval.storage.scratch import ScratchFolder
 
 # held: it waits, or is in a batch under way; kept: its batch brought its verdict, in the store of
 # paid calls; live: it is asked one by one
@@ -87,14 +87,13 @@ class Spool:
 
     limits: BatchLimits
     most_of: Callable[[int], Spending]
-    folder: Path = field(
-        default_factory=lambda: Path(tempfile.mkdtemp(prefix="memray-eval-batches-"))
-    )
+    folder: Path | None = None  # by default one of its own
     waiting: deque[PackedFile] = field(default_factory=deque)
     n_added: int = 0
     _open: PackedFile | None = None
     _files: tuple[IO[bytes], IO[bytes]] | None = None
     _n_files: int = 0
+    _scratch: ScratchFolder | None = None
 
     def add(self, line: bytes, call: BatchedCall) -> bool:
         """Adds a call; returns whether a file has become full, and waits."""
@@ -142,7 +141,11 @@ class Spool:
         """Deletes all files that are not sent."""
         self.close_file()
         self.waiting.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
 
     def _fits(self, packed: PackedFile, line: bytes, call: BatchedCall) -> bool:
         limits = self.limits
@@ -160,9 +163,13 @@ class Spool:
         packed.tokens, packed.most = packed.tokens + tokens, packed.most + self.most_of(tokens)
 
     def _new_file(self) -> PackedFile:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.folder is None:
+            self._scratch = self._scratch or ScratchFolder("batches")
+            folder = self._scratch.path
+        else:
+            (folder := self.folder).mkdir(parents=True, exist_ok=True)
         self._n_files += 1
-        stem = self.folder / f"{self._n_files:06d}"
+        stem = folder / f"{self._n_files:06d}"
         return PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
 
 
@@ -175,10 +182,8 @@ class CallStateIndex:
     """Keys of calls, with their state and the batch that they are in."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="memray-eval-keys-")
-        self._connection = sqlite3.connect(
-            Path(self._folder.name) / "keys.sqlite", isolation_level=None
-        )
+        self._folder = ScratchFolder("keys")
+        self._connection = sqlite3.connect(self._folder.path / "keys.sqlite", isolation_level=None)
         for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{PAGES_KB}"):
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.execute(
@@ -204,4 +209,4 @@ class CallStateIndex:
 
     def close(self) -> None:
         self._connection.close()
-        self._folder.cleanup()
+        self._folder.close()

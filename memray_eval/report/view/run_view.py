@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, readable
+from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import Summary
 
 STANDING_S = 1.0
@@ -136,7 +136,7 @@ def viewing(
     records, or has a part or summary that cannot be read."""
     run.read_manifest()
     filesystem, _ = locate(run.path)
-    with tempfile.TemporaryDirectory(prefix="memray-eval-view-") as spill:
+    with ScratchFolder("view") as spill:
         view = View(run, Index(filesystem, spill), home)
         view.refresh(tell)
         if view.problems:

@@ -305,7 +305,11 @@ def test_two_runs_with_labels_of_their_own_are_compared(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("x.json", "{", "x.json"),
-        ("x.json", '{"format": "other"}', "is no file of `memray-eval calibrate LABELLED --save FILE`"),
+        (
+            "x.json",
+            '{"format": "other"}',
+            "is no file of `memray-eval calibrate LABELLED --save FILE`",
+        ),
         ("x.json", "[1]", "must be a list of objects"),
         ("x.csv", "id,label\n1,1\n", "has no column 'unit_id'"),
         ("x.csv", "unit_id,metric\na,b\n", "has no column 'label'"),

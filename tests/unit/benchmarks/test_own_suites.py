@@ -110,7 +110,10 @@ def test_a_function_returns_a_text_messages_or_a_prompt(returned: Any) -> None:
     [
         (7, "prompt returned int, not a text or a list of messages"),
         ({"role": "user"}, "prompt returned dict"),
-        ([{"role": "boss", "content": "x"}], "a message that is none: role: must be 'system', 'user' or 'assistant'"),
+        (
+            [{"role": "boss", "content": "x"}],
+            "a message that is none: role: must be 'system', 'user' or 'assistant'",
+        ),
         (["x"], "a message that is none"),
     ],
 )
