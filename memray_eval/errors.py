@@ -67,8 +67,7 @@ def suggest(word: str, words: Iterable[str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """The type and text of an exception, as a record keeps them: valid Unicode, of limited
-    length."""
+    """The type and text of an exception for a record: valid Unicode, of limited length."""
     try:
         text = str(error)
     except Exception as broken:  # a class of somebody else's, whose __str__ fails
@@ -80,8 +79,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file cannot be read or written, without the number and the path that an OSError's text
-    has."""
+    """Why a file cannot be read or written, without an OSError's number and path."""
     strerror = error.strerror if isinstance(error, OSError) else None
     return strerror[0].lower() + strerror[1:] if strerror else str(error)
 
@@ -162,15 +160,11 @@ class GenerationError(EvalError):
 
 
 class JudgeError(EvalError):
-    """A judge gave no verdict.
-
-    `cost_usd`, `saved_usd` and the tokens, which Usage counts by the same names, are what the
-    attempts took nevertheless. If a provider answered, `status` is the HTTP status, and `code`,
-    `kind` (the type) and `param` are its own of the error, "" if it named none. `is_stalled` means
-    that the judge accepts no more calls, so the next one would fail in the same way. `words` is all
-    that the provider said of a request that it does not take; never to be shown or logged.
-    `is_for_another` means that another member of the judge's pool is to be asked at once,
-    `is_unreached` that there was no connection to its server."""
+    """A judge gave no verdict. `cost_usd`, `saved_usd` and the tokens are what the attempts took
+    nevertheless. `status`, `code`, `kind` and `param` are the provider's own; `words` is all that
+    it said, never to be shown or logged. `is_stalled`: the next call would fail in the same way;
+    `is_for_another`: another member of the pool is to be asked at once; `is_unreached`: there was
+    no connection."""
 
     def __init__(
         self,

@@ -1,8 +1,5 @@
-"""Finds what users bring: an object in a file of theirs, in a package, or behind an entry point of
-one that is installed.
-
-A file travels as its text, with those that it imports from its own folder, so that Ray's workers
-on other nodes have the same code."""
+"""Finds what users bring: an object in a file of theirs, in a package, or behind an entry point. A
+file travels as its text, with those that it imports from its own folder, to Ray's workers."""
 
 from __future__ import annotations
 
@@ -102,9 +99,8 @@ class OwnObject:
 
 
 def find_own_object(name: str) -> OwnObject | None:
-    """What `file.py:ATTR`, `package.module:ATTR` or the name of an installed package's entry point
-    stands for; None for any other name. Raises ConfigError where there is no such file or module,
-    or it cannot be imported."""
+    """The object of `file.py:ATTR`, `package.module:ATTR` or an entry point's name; None for any
+    other name. Raises ConfigError if there is no such file or module, or it cannot be imported."""
     reference = split_reference(entry_points().get(name, name))
     if reference is None:
         return None
@@ -113,8 +109,7 @@ def find_own_object(name: str) -> OwnObject | None:
 
 
 def find_source(source: str) -> OwnSource:
-    """The file or module of that path or name. Raises ConfigError where there is none, or it
-    cannot be imported."""
+    """The file or module of that name. Raises ConfigError without one, or if it fails to import."""
     if source.endswith(".py"):
         return OwnSource(file=read_own_file(source))
     load_package_module(source)
@@ -209,8 +204,7 @@ def _files_of(folder: Path, module: str) -> Iterator[str]:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles a file as it is. Bytecode beside it may be of another text: Python tells files apart
-    by size and second."""
+    """Compiles a file as it is: bytecode beside it may be of another text."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -313,8 +307,7 @@ def module_digest(name: str) -> str:
 
 @cache
 def entry_points() -> dict[str, str]:
-    """What installed packages offer under [project.entry-points."memray_eval"]: name -> reference
-    package.module:ATTR."""
+    """Packages' [project.entry-points."memray_eval"]: name -> reference package.module:ATTR."""
     return {
         entry.name: entry.value for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)
     }

@@ -1,7 +1,5 @@
-"""Logging from hot paths: what repeats is logged once.
-
-Every module logs to `logging.getLogger(__name__)`. Nothing that happens once a call, a sample or a
-score is logged above DEBUG, unless through `log_once`."""
+"""Logging from hot paths: what repeats is logged once. Nothing that happens once a call, a sample
+or a score is logged above DEBUG, unless through `log_once`."""
 
 from __future__ import annotations
 

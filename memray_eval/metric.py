@@ -1,8 +1,5 @@
-"""The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes
-over columns.
-
-A metric is one file in metrics/<family>/ that holds `METRIC = JudgedMetric(...)`,
-`EmbeddedMetric(...)` or `ComputedMetric(...)`. Its name is the file's name."""
+"""The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes. A
+metric is one file in metrics/<family>/ that holds `METRIC = ...`, and has its name."""
 
 from __future__ import annotations
 
@@ -56,9 +53,8 @@ DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value le
 
 
 class MetricValue(NamedTuple):
-    """What a metric read off one response: its value, and the counts that aggregates sum. Plain,
-    because cheap metrics make hundreds of thousands a second; the Score that it becomes is
-    validated."""
+    """What a metric read off one response: its value, and the counts that aggregates sum. Plain, as
+    cheap metrics make hundreds of thousands a second."""
 
     value: float
     parts: Mapping[str, float] = MappingProxyType({})
@@ -78,10 +74,8 @@ Aggregate: TypeAlias = Callable[[Columns], Aggregates]
 
 @dataclass(frozen=True)
 class Pooled:
-    """A ratio of sums over all units, which stands for a metric whose units weigh differently: of
-    all `whole` (such as claims), the share that the metric looks for. `share` gives each unit's
-    part of it as two columns, what is looked for and all, from those of the metric's parts that
-    `parts` names."""
+    """A ratio of sums over all units: of all `whole` (such as claims), the share looked for.
+    `share` gives each unit's two columns, what is looked for and all, from those of its `parts`."""
 
     whole: str
     parts: tuple[str, ...]
@@ -89,9 +83,8 @@ class Pooled:
 
 
 def linearise_ratio(part: FloatArray, whole: FloatArray) -> FloatArray | None:
-    """Figures of which the mean is the ratio of sums r, and whose standard error is the ratio's: r
-    + (part - r * whole) / mean(whole) (Cochran, Sampling Techniques, 1977, 6.3). None where there
-    is nothing to divide by."""
+    """Figures whose mean is the ratio of sums r, and whose standard error is the ratio's: r + (part
+    - r * whole) / mean(whole) (Cochran, Sampling Techniques, 1977, 6.3). None without a whole."""
     total = float(whole.sum())
     if not total:
         return None
@@ -105,19 +98,15 @@ def no_aggregates(columns: Columns) -> Aggregates:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What every kind has. `requires` names Sample fields without which the metric is not
-    applicable, and `applies` says why the metric is not applicable to a sample, None where it is;
-    `parts` names the counts of its MetricValue; `pooled` is the ratio of them that
-    stands for the metric, None where the mean does; `layout` is its section of the console report;
-    a metric whose value is the mean of small integers sets `integer_scale`. `variant` names the
-    option of a run that changes its figures, for the manifest: runs that differ in it are not
-    resumed as one, and `compare` warns. `on_no_answer` says what a response without an answer
-    scores (RunConfig), and `scores_empty` that a plainly empty one without a finish reason, as
-    predictions have it that exist already, is scored nevertheless. Figures of one that is `by_task`
-    are said of each task too, whatever the suite. Of a session, a metric at `level` "turn" scores
-    each reply; "last_turn" the last reply alone, and "session" the whole conversation: both are not
-    applicable to other turns. `about` says in a line what it
-    measures, and `formulas` how, for `list metrics`."""
+    """What every kind has. `requires` names Sample fields without which it is not applicable,
+    `applies` says why it is not (None: it is). `parts` names the counts of its MetricValue,
+    `pooled` the ratio of them that stands for it (None: the mean). `layout` is its section of the
+    console report; a mean of small integers sets `integer_scale`. `variant` names the option of a
+    run that changes its figures: such runs are not resumed as one. `on_no_answer` says what a
+    response without an answer scores; `scores_empty`: a plainly empty prediction is scored
+    nevertheless. `by_task`: its figures are of each task too. At `level` "turn" it scores each
+    reply of a session, "last_turn" the last alone, "session" the whole. `about` and `formulas` are
+    for `list metrics`."""
 
     title: str
     value_label: str
@@ -159,16 +148,13 @@ class Metric:
 
 
 class NothingToScoreError(Exception):
-    """A metric's `measure` found nothing in the response that it could score: the score is not
-    applicable, and says why."""
+    """A metric's `measure` found nothing to score: the score is not applicable, and says why."""
 
 
 class Verified(NamedTuple):
-    """What the check of a judge's evidence found; see metrics/_shared/evidence.py.
-
-    Of `pieces` of evidence, those in `unverified` could not be found in `source`. `parts` are the
-    metric's own that only this check can count. The metric abstains where nothing was found, unless
-    the score does not rest on the evidence (`decides`)."""
+    """What the check of a judge's evidence found (metrics/_shared/evidence.py): of `pieces`, those
+    in `unverified` are not in `source`. `parts` are those that only this check can count. The
+    metric abstains if nothing was found, if the score rests on the evidence (`decides`)."""
 
     judgment: Any
     pieces: int = 0
@@ -205,9 +191,8 @@ class Measured(Frozen):
 @dataclass(frozen=True, kw_only=True)
 class OfflineEstimate:
     """How a judged metric is scored without a judge: by `rules`, whose docstring has the formula,
-    and what they were measured to be worth. `texts` names the texts whose vectors the rules read;
-    without it they get an empty mapping. `why_not` says why the rules cannot read a response, such
-    as its language; None if they can."""
+    and what they were measured to be worth. `texts` names the texts whose vectors they read.
+    `why_not` says why they cannot read a response; None if they can."""
 
     rules: Callable[[Sample, Response, Vectors], BaseModel]
     measured: Measured
@@ -224,24 +209,17 @@ def keep_all(judgment: Any, sample: Sample, response: Response) -> Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedMetric(Metric):
-    """A judge fills in `judgment`; without one the metric is scored by its `estimate`, or, if it
-    has none, not applicable.
-
-    `measure` turns a judgment into figures, so that no arithmetic is left to the judge. `verify`
-    looks for what a judge quotes; the parts EVIDENCE and UNVERIFIED count what there was and what
-    was not found. `on_empty` is the judgment of an empty response, where one is scored.
+    """A judge fills in `judgment`; without one the metric is scored by its `estimate`, or is not
+    applicable. `measure` turns a judgment into figures. `verify` looks for what a judge quotes, for
+    the parts EVIDENCE and UNVERIFIED. `on_empty` is the judgment of an empty response.
 
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
-    `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by
-    the name of a way, the judgment of a response on which no judge gave a verdict. A judge that is
-    asked about parts of a response apart fills in one `judgment` for each of the `calls` that a
-    rubric makes, and `join` makes one of them all. `described_by` is the rubric that a user's
-    metric is made of, as a job would write it.
-
-    `version` counts the changes of its own rubrics and of the judgment's fields (0: it has no
-    rubric of ours); it is a part of what a paid call is remembered by. `anchors` say what a score
-    looks like, for the rubric and for readers. `fit` weighs the yes/no questions that its calls put
-    to a model."""
+    `prompt_with` asks with the text of any. `without_judge` holds, by the name of a way, the
+    judgment if no judge gave a verdict. A judge fills in one `judgment` for each of a rubric's
+    `calls`, and `join` makes one of them. `described_by` is the rubric of a user's metric.
+    `version` counts changes of its rubrics and the judgment's fields (0: no rubric of ours) and is
+    in the call's key. `anchors` say what a score looks like. `fit` weighs the yes/no questions of
+    its calls."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -319,8 +297,7 @@ class ComputedMetric(Metric):
 
 
 def lookup_for_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
-    """What is set for a task of a metric (key "metric/task"), else for the metric; None where
-    neither is."""
+    """What is set for a task of a metric (key "metric/task"), else for the metric, else None."""
     own = by_key.get(f"{metric}/{task}") if task else None
     return by_key.get(metric) if own is None else own
 
@@ -377,9 +354,8 @@ def score_empty(
 def score_by_verdict(
     metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict
 ) -> Score:
-    """A judge's verdict as a score: its evidence looked for, its figures measured here. It abstains
-    where none of the evidence that the score rests on is found; its judgment is kept, with what was
-    not found under `unverified`."""
+    """A judge's verdict as a score. It abstains if none of the evidence that the score rests on is
+    found; its judgment is kept, with what was not found under `unverified`."""
     unverified: tuple[str, ...] = ()
 
     def compute() -> tuple[MetricValue, BaseModel]:
@@ -455,8 +431,7 @@ def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) ->
 def compute_score(
     metric: ComputedMetric, sample: Sample, response: Response
 ) -> ComputedScore | Score:
-    """The score of a computed metric, in its short form where it is one: nothing is left to be
-    validated or converted."""
+    """The score of a computed metric, in its short form where it is one."""
     if (without := unscorable(metric, sample, response)) is not None:
         return without
     try:
@@ -571,8 +546,7 @@ def _refused(metric: Metric, error: Refused, judge: str) -> Score:
 
 @dataclass(frozen=True)
 class MetricColumns:
-    """All outcomes of one metric for one candidate, as columns: counts by status and judge, and
-    figures of the scored."""
+    """All outcomes of one metric for one candidate: counts by status and judge, and figures."""
 
     candidate: str
     by_status: Mapping[str, int]
@@ -618,8 +592,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
 
 
 def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | None]) -> Figure:
-    """The figure that stands for a metric over its scored units, whose `statistics` are
-    `described`."""
+    """The figure of a metric over its scored units, whose `statistics` are `described`."""
     if not described:
         return Figure(average=metric.average)
     figures = described
@@ -646,8 +619,7 @@ def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
 
 
 def _evidence_figures(columns: Columns) -> dict[str, float | None]:
-    """How much of the judges' evidence was found (TRUST), and how far juries disagreed on average,
-    where there was any."""
+    """How much of the judges' evidence was found (TRUST), and juries' mean disagreement."""
     sums = {
         name: float(columns[name].sum()) if name in columns else 0.0
         for name in (EVIDENCE, UNVERIFIED)
@@ -662,8 +634,7 @@ def _evidence_figures(columns: Columns) -> dict[str, float | None]:
 
 
 def statistics(values: FloatArray) -> dict[str, float | None]:
-    """mean, median, min, max, population std, and standard error (sample std / sqrt n) of a
-    column."""
+    """mean, median, min, max, population std, stderr (sample std / sqrt n) of a column."""
     if not values.size:
         return {}
     return {
@@ -679,8 +650,7 @@ def statistics(values: FloatArray) -> dict[str, float | None]:
 def distribution(
     values: FloatArray, scale: tuple[float, float], integer_scale: bool
 ) -> dict[str, int]:
-    """Counts by score, best first: one bin a whole score on an integer scale, else ten even bins
-    over the scale."""
+    """Counts by score, best first: a bin a whole score on an integer scale, else ten."""
     low, high = scale
     if integer_scale:
         rounded = np.clip(np.rint(values), low, high)
@@ -699,8 +669,7 @@ def ratio(part: float, whole: float, when_nothing: float | None = None) -> float
 
 
 def sums_and_means(parts: Collection[str]) -> Aggregate:
-    """The aggregate of a metric that counts things: the sum of each part over the scored samples,
-    and its mean a sample."""
+    """The aggregate of a metric that counts: each part's sum over scored samples, and mean."""
 
     def aggregate(columns: Columns) -> Aggregates:
         extras: dict[str, float | None] = {}
@@ -728,8 +697,7 @@ def counts_block(labels: Mapping[str, str]) -> SummarySection:
 
 
 def statistics_block(value_label: str, integer_scale: bool) -> SummarySection:
-    """The section of a metric that is one figure a sample: average, median, min, max, deviation,
-    how many."""
+    """The section of a metric with one figure a sample: average, median, min, max, deviation."""
     form: FigureForm = "of_scale" if integer_scale else "score"
     figure_form: FigureForm = "step" if integer_scale else "score"
     return SummarySection(

@@ -28,8 +28,7 @@ _exit = os._exit
 
 
 class OwnCodeError(Exception):
-    """A user's code asked for the end of the process, took too long, or changed what others
-    read."""
+    """A user's code ended the process, took too long, or changed what others read."""
 
 
 class _Overdue(BaseException):
@@ -169,8 +168,7 @@ _watch = _Watch()
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raises the error in the thread as soon as it runs Python; None takes back one that is still
-    to be raised."""
+    """Raises the error in the thread as soon as it runs Python; None takes it back."""
     raised = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 

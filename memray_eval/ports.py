@@ -1,5 +1,4 @@
-"""What the stages ask of the world outside. Real ones stand in judges/, models/ and benchmarks/;
-tests inject their own."""
+"""What the stages ask of the world: real ones are in judges/, models/ and benchmarks/."""
 
 from __future__ import annotations
 
@@ -62,20 +61,16 @@ class PublishedQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """How a benchmark's questions stand in its published files, of which one item, such as a
-    conversation, may hold many.
-
-    `find` gives the files that a dataset's path stands for, None where it is no folder or file of
-    that kind and is read as any other. `questions` gives those of one item of the file at a path,
-    but of a sample in our own format; it raises ValueError that says why the item has none."""
+    """How a benchmark's questions lie in its published files, of which one item may hold many.
+    `find` gives the files of a dataset's path, None if it is read as any other. `questions` gives
+    those of one item as samples' fields; it raises ValueError that says why it has none."""
 
     find: Callable[[str], Sequence[PublishedFile] | None]
     questions: Callable[[Any, str], Iterator[PublishedQuestion]]
 
 
 class Judge(Protocol):
-    """A model that fills in a judgment. Raises JudgeError (Refused -> abstained, all others ->
-    error)."""
+    """A model that fills in a judgment. Raises JudgeError (Refused: abstained; else error)."""
 
     name: str
 
@@ -109,13 +104,11 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids as at a prompt's start, with the special tokens that the model expects there,
-        or of a piece of text."""
+        """Token ids as at a prompt's start, with special tokens, or of a piece of text."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
-        """Token ids of a conversation, ending where the answer begins. Raises ConfigError without
-        `has_chat`."""
+        """Token ids of a conversation up to the answer. Raises ConfigError without `has_chat`."""
         ...

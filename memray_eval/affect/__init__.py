@@ -1,2 +1,1 @@
-"""Finds a user's emotion, from speech and text, and their Big Five traits. No Ray, no judge
-calls."""
+"""Finds a user's emotion, from speech and text, and their Big Five traits. No Ray."""

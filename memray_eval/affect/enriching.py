@@ -161,8 +161,7 @@ async def _add_traits(sample: Sample, backends: AffectBackends) -> Sample:
 
 
 def _describe_judge_failure(error: Exception) -> str:
-    """Describes why a judge gave nothing. Raises an error again that concerns the whole run: its
-    budget, its services, its end."""
+    """Describes why a judge gave nothing. Raises again what concerns the whole run."""
     if isinstance(error, EvalError) and not isinstance(error, JudgeError):
         raise error
     return describe_error(error)

@@ -1,7 +1,6 @@
-"""Label sets of emotions, the conversion of a distribution between them, and fusion.
-
-A distribution maps every label of its set to a probability; the probabilities sum to 1 within 1e-6.
-Every set is tied to EKMAN by two tables of shares, and any two sets to each other through it."""
+"""Label sets of emotions, the conversion of a distribution between them, and fusion. The
+probabilities of all labels of a set sum to 1 within 1e-6. Every set is tied to EKMAN by two tables
+of shares, and to others through it."""
 
 from __future__ import annotations
 

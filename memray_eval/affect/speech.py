@@ -1,7 +1,5 @@
-"""Recognises emotion in speech: in a sample's own recording, else in its text spoken aloud.
-
-Speech that cannot be heard gives a uniform distribution and the reason: no sample is lost over its
-sound."""
+"""Recognises emotion in speech: in a sample's own recording, else in its text spoken aloud. Speech
+that cannot be heard gives a uniform distribution and the reason."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ class Listener(Protocol):
 
 
 class TransformersSpeech:
-    """An audio classifier of the hub or a folder. Its labels decide the label set; several of them
-    may share one."""
+    """An audio classifier of the hub or a folder; its labels decide the label set."""
 
     def __init__(
         self,
@@ -126,10 +123,9 @@ def to_utterance(sample: Sample, folder: str) -> Utterance:
 
 
 class RecognisedSpeech(Frozen):
-    """The emotion recognised in one utterance. `backend` gave the distribution, `uniform` without
-    any sound; `source` is the sound: its own `recording`, its text `synthesised`, or `none`;
-    `degraded` is the reason why nothing was recognised; `audio` is the recording's path or the name
-    of the file in the store."""
+    """The emotion recognised in one utterance by `backend` (`uniform` without sound), and why it is
+    `degraded`. `source`: its own `recording`, its text `synthesised`, or `none`; `audio`: a path or
+    name."""
 
     distribution: Distribution
     backend: str
@@ -155,9 +151,8 @@ async def recognise_speech(
     store: AudioStore,
     speaker: Speaker | None,
 ) -> list[RecognisedSpeech]:
-    """Recognises the emotion of each utterance. Without a speaker, only recordings are heard. A
-    broken recording or a failing provider gives the uniform distribution and the reason; a broken
-    recording is not replaced by synthetic speech."""
+    """Recognises the emotion of each utterance; without a speaker only of recordings. A broken
+    recording or a failing provider gives the uniform distribution and the reason."""
     sounds = await asyncio.gather(
         *(_find_sound(utterance, store, speaker) for utterance in utterances)
     )

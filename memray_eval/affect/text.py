@@ -69,8 +69,7 @@ def load_text_emotion(name: str) -> TransformersEmotion:
 
 
 def load_pipeline(kind: Literal["text", "audio"], name: str, **options: Any) -> Any:
-    """Loads the classifier of `transformers:MODEL` as Hugging Face's pipeline. Raises ConfigError
-    that says what is missing."""
+    """Loads `transformers:MODEL` as Hugging Face's pipeline. Raises ConfigError if it cannot."""
     try:
         from transformers import pipeline
     except ImportError as error:

@@ -66,17 +66,15 @@ class Sound(NamedTuple):
 
 
 class AudioStore:
-    """Spoken texts as files in a folder, near or in the cloud, named by a hash of backend, voice,
-    model, format and text. A file appears whole or not at all. On one machine a text is spoken by
-    one process at a time and the others wait for it; in the cloud two may speak the same text at
-    once. Build it on the event loop that will use it.
+    """Spoken texts as whole files in a folder or the cloud, named by a hash of backend, voice,
+    model, format and text. On one machine a text is spoken by one process at a time. For one event
+    loop.
 
-    `counts`, of this process: `hits` were there, `misses` were not; of those `synthesised` were
-    spoken (the others failed), and `unkept` of them could not be written."""
+    `counts`, of this process: `hits` existed, `misses` did not; of those `synthesised` were spoken,
+    and `unkept` of them could not be written."""
 
     def __init__(self, folder: str | None = None) -> None:
-        """`folder` None: the machine's cache folder, which all its runs share. Raises ConfigError
-        if the folder cannot be made."""
+        """`folder` None: the machine's cache folder. Raises ConfigError if it cannot be made."""
         self.folder = folder or str(cache_dir() / "audio")
         self._filesystem, self._inner = locate(self.folder)
         self._is_local = "://" not in self.folder
@@ -124,8 +122,7 @@ class AudioStore:
             return None
 
     def _save(self, name: str, wav: bytes) -> bool:
-        """Writes a file, whole or not at all. Returns False if that failed: the sound is still
-        good."""
+        """Writes a whole file; False if that failed: the sound is still good."""
         try:
             write_whole(self._filesystem, f"{self._inner}/{name}", wav)
         except OSError:
@@ -134,9 +131,8 @@ class AudioStore:
 
     @asynccontextmanager
     async def _lock(self, name: str) -> AsyncIterator[None]:
-        """Locks a text (and others that share its hash prefix) for this process on this machine,
-        unless the folder is read-only. The lock dies with its process. Its file stays: removing it
-        could give two processes a lock each."""
+        """Locks a text (and others of its hash prefix) for this process on this machine, unless the
+        folder is read-only. The file stays: removing it could give two processes a lock each."""
         with ExitStack() as stack:
             file = None
             if self._is_local:

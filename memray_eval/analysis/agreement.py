@@ -1,6 +1,5 @@
 """Coefficients of agreement between raters. `ratings` has one row per unit and one column per
-rater, NaN without a rating. A coefficient is NaN if it is undefined. Tested against hand-worked
-cases, brute force from the definitions, and scipy."""
+rater, NaN without a rating. A coefficient is NaN if it is undefined."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ def rescale(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArra
 
 
 def to_categories(values: FloatArray, scale: Scale) -> FloatArray:
-    """Rounds values to whole steps of a scale, counted from its low end, halves up: two categories
-    for 0-1, five for 1-5."""
+    """Rounds values to whole steps of a scale from its low end, halves up (five for 1-5)."""
     low, high = scale
     return np.floor((values - low) / min(1.0, high - low) + 0.5)
 
@@ -53,9 +51,8 @@ def spearman(ratings: FloatArray) -> float:
 
 
 def alpha_interval(ratings: FloatArray) -> float:
-    """Krippendorff's alpha with the difference (x - y)², for any number of raters, with gaps.
-    Source: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011); both sums over pairs
-    are rewritten as sums over values."""
+    """Krippendorff's alpha with the difference (x - y)², for any number of raters, with gaps
+    (Computing Krippendorff's Alpha-Reliability, 2011), its sums over pairs as sums over values."""
     pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
     if not pairable.size:
         return np.nan
@@ -70,8 +67,7 @@ def alpha_interval(ratings: FloatArray) -> float:
 
 
 def alpha_ordinal(ratings: FloatArray) -> float:
-    """Krippendorff's alpha with the ordinal difference: that of midranks among all values that can
-    be paired."""
+    """Krippendorff's alpha with the ordinal difference: of midranks among pairable values."""
     ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
     is_rated = ~np.isnan(ranked)
     ranked[is_rated] = midranks(ranked[is_rated])
@@ -101,8 +97,7 @@ def midranks(values: FloatArray) -> FloatArray:
 
 
 def mean_over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
-    """Averages a statistic of two columns over all pairs of columns, each pair on the rows that
-    have both."""
+    """Averages a statistic over all pairs of columns, each on the rows that have both."""
     values = []
     for first, other in combinations(range(ratings.shape[1]), 2):
         both = ratings[:, [first, other]]

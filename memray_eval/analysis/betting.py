@@ -1,14 +1,12 @@
 """Decides while results come in which of two candidates is better, by betting on their paired
 differences.
 
-A gambler begins with a capital of 1 and stakes a part of it on each difference before seeing it. If
-the mean difference is not above `null`, no stakes make capital grow on average: it reaches 1 /
-alpha with a chance of at most alpha (Ville 1939), however often one looks: the hedged capital of
-Waudby-Smith and Ramdas (2024), for values of any distribution within bounds.
-
-Stakes are the STaR bets of Voracek and Orabona (2025, arXiv 2505.22422): sqrt(2 log(growth that is
-left) / (variance * looks left)). A part of the capital aims at a sixth of the looks, for large
-differences. A poor stake only gains less."""
+A capital of 1 is staked in part on each difference before it is seen. If the mean difference is not
+above `null`, it reaches 1 / alpha with a chance of at most alpha (Ville 1939), however often one
+looks: the hedged capital of Waudby-Smith and Ramdas (2024), for values within bounds. Stakes are
+the STaR bets of Voracek and Orabona (2025, arXiv 2505.22422): sqrt(2 log(growth that is left) /
+(variance * looks left)). A part of the capital aims at a sixth of the looks, for large
+differences."""
 
 from __future__ import annotations
 
@@ -29,9 +27,8 @@ _GRID = 33  # odd, so that its middle is one of them
 
 
 class Capital:
-    """The logarithm of capital staked against each of `nulls`: that the mean is above it (`sides`
-    1) or below it (-1). Both are arrays of one shape. Differences are in -1 to 1 and come in
-    `n_looks` groups; `alpha` is the chance of a wrong finding."""
+    """The logarithm of capital staked against each of `nulls`: the mean is above it (`sides` 1) or
+    below (-1). Differences are in -1 to 1, in `n_looks` groups; `alpha`: of a wrong finding."""
 
     def __init__(self, nulls: FloatArray, sides: FloatArray, n_looks: int, alpha: float) -> None:
         self._nulls, self._sides = nulls, sides
@@ -45,8 +42,7 @@ class Capital:
         ]
 
     def add(self, total: FloatArray | float, share: FloatArray | float = 1.0) -> None:
-        """Adds a group whose differences sum to `total`, in units of the largest group's size,
-        of which it has a `share`."""
+        """Adds a group's differences, `total` in units of the largest group's size, its `share`."""
         left = np.array([self._looks_left(horizon) for horizon in range(SHARES.size)])
         variance = (self._squares / (self._seen + 1))[..., None]
         wanted = np.maximum(0.0, self._goal - self._logs)

@@ -1,9 +1,5 @@
 """Breaks a run's results down by task, by length and depth (seed 001's monitoring) or by entries of
-memory, and by temperature.
-
-Only the columns that a figure needs are decoded (no texts, no judgments). They are streamed to
-DuckDB, which keeps one narrow row per unit and one per score. A unit written twice counts once.
-"""
+memory, and by temperature, in DuckDB. A unit written twice counts once."""
 
 from __future__ import annotations
 
@@ -189,9 +185,8 @@ class Breakdown:
 
 
 def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
-    """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. The result is
-    empty, and no score is read, if no sample names a task or a length and depth, and no rule was
-    compared with the judge."""
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. Empty, and no
+    score is read, if no sample names a task or a length and depth, and no rule is compared."""
     files = list(records.get_fragments())
     with duckdb.connect() as database:
         database.register(
@@ -406,9 +401,8 @@ def _heat_maps(
 def temperature_sweeps(
     candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]
 ) -> tuple[Sweep, ...]:
-    """Makes a sweep for every metric and every set of candidates that differ only in name and
-    temperature, if the set has two temperatures or more. Ordered by the set's first candidate, then
-    by metric as given."""
+    """A sweep for every metric and every set of candidates that differ only in name and
+    temperature, of two or more. Ordered by the set's first candidate, then by metric."""
     sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         if candidate.sampling.temperature is None:  # the server's own, whatever that is

@@ -1,10 +1,7 @@
 """Calibrates a judge against people: how far its scores of the same responses agree with theirs,
-and how certain that is.
-
-Figures are on the people's scale, onto which the judge's is mapped linearly. Several labels of one
-response count as their mean. Intervals are 95 % bootstrap intervals (expanded percentile) over
-clusters: all responses to one question are drawn together. Undefined figures, such as the
-correlation with a constant judge, are None."""
+and how certain that is. Figures are on the people's scale, onto which the judge's is mapped
+linearly. Several labels of one response count as their mean. Intervals are 95 % bootstrap intervals
+(expanded percentile) over clusters. Undefined figures are None."""
 
 from __future__ import annotations
 
@@ -142,8 +139,7 @@ class Table(NamedTuple):
 def calibrate_judge(
     units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
 ) -> Calibration:
-    """Computes all figures of one judge; they are None if it scored nothing. `scale` is the
-    metric's."""
+    """Computes all figures of one judge; None if it scored nothing. `scale` is the metric's."""
     scored = [unit for unit in units if unit.judge is not None]
     table, clusters = _to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
@@ -333,9 +329,8 @@ def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
 def estimate_with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
 ) -> dict[str, Coefficient]:
-    """Computes each statistic with its bootstrap interval. Whole clusters are drawn with
-    replacement, always the same ones for the same data. There is no interval for a single cluster,
-    or if fewer than half the draws define the statistic."""
+    """Computes each statistic with its bootstrap interval over clusters, the same draws for the
+    same data. None for one cluster, or if fewer than half the draws define the statistic."""
     if not clusters:
         return dict.fromkeys(statistics, Coefficient(value=None))
     names, codes = np.unique(np.array(clusters), return_inverse=True)
@@ -353,8 +348,7 @@ def estimate_with_intervals(
 
 
 def _figure(value: float, drawn: FloatArray, level: float) -> Coefficient:
-    """Makes a figure, rounded so that float error in a kappa of 0 is not agreement beyond
-    chance."""
+    """Makes a figure, rounded: float error in a kappa of 0 is no agreement beyond chance."""
     if np.isnan(value):
         return Coefficient(value=None)
     defined = drawn[~np.isnan(drawn)]

@@ -26,8 +26,7 @@ _NEWTON_STEPS = 6
 
 def boundary(variance: FloatArray, alpha: float) -> FloatArray:
     """Computes u(V) for each V: with a chance of 1 - alpha the sum of deviations is below it at all
-    times. It solves mean over lambda of exp(lambda u - psi(lambda) V) = 1 / alpha by Newton's steps
-    from above: too few make the boundary wider, never wrong."""
+    times. Newton's steps from above: too few make the boundary wider, never wrong."""
     v = np.asarray(variance, np.float64)[..., None]
     needed = math.log(1 / alpha) + math.log(LAMBDAS.size)
     u = ((needed + _PSI * v) / LAMBDAS).min(axis=-1)
@@ -68,8 +67,7 @@ class ConfidenceSequence:
 
     @property
     def half_width(self) -> float:
-        """Half of the interval's width, before it is cut at the ends of the scale; infinite at
-        first."""
+        """Half of the interval's width, uncut by the scale; infinite at first."""
         if not self.n:
             return math.inf
         reach = float(boundary(np.array(self.variance), (1 - self.level) / 2))

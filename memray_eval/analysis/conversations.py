@@ -53,9 +53,9 @@ _COLUMNS = (
 
 
 class Answer(NamedTuple):
-    """One answer. Of `n_evidence` pieces of evidence `n_found` were retrieved or shown (None:
-    it was not noted); `declines`: it says that it does not know. The values of
-    `estimated` metrics are offline estimates."""
+    """One answer. Of `n_evidence` pieces of evidence `n_found` were retrieved or shown (None: not
+    noted); `declines`: it says that it does not know; `estimated`: metrics with offline
+    estimates."""
 
     sample: Sample
     candidate: Candidate

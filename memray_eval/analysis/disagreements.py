@@ -1,7 +1,5 @@
-"""Agreement of the judge's verdict with the suite's own rule, and the units on which they differ.
-
-A score that a rule gave because the judge failed (judging.on_judge_failure) is not a verdict, and
-is not compared."""
+"""Agreement of the judge's verdict with the suite's own rule, and the units on which they differ. A
+score that a rule gave because the judge failed is not compared."""
 
 from __future__ import annotations
 
@@ -57,9 +55,8 @@ def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agree
 
 
 def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
-    """Yields the units on which judge and rule disagree, for people to look at. Texts are decoded
-    only for row groups that hold such a unit. A unit that was written twice is listed twice, unless
-    execution/resume_state.py dropped one of them before."""
+    """Yields the units on which judge and rule disagree. Texts are decoded only for row groups that
+    hold one. A unit that was written twice is listed twice."""
     for file in records.get_fragments():
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)

@@ -42,8 +42,7 @@ def summarise_epochs(
     records: pads.Dataset, metrics: Sequence[Metric], right_from: Mapping[str, float]
 ) -> tuple[EpochFigures, ...]:
     """The figures of each metric and candidate, if there are several answers a sample. An answer is
-    right from the score that `right_from` names for its metric, or from the upper end of a scale
-    from 0 if all scores are at its ends."""
+    right from `right_from` on, or at the top of a scale from 0 whose ends alone were scored."""
     if count_epochs(records) == 1:
         return ()
     cluster, names = find_cluster(records), [metric.name for metric in metrics]

@@ -1,6 +1,5 @@
-"""The 95 % intervals of a report. They come from the summary's own figures or, if the samples name
-the user or context that they share, from standard errors clustered by it, which need the
-records."""
+"""The 95 % intervals of a report: from the summary's own figures or, if the samples name a user or
+context that they share, from standard errors clustered by it, which need the records."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class Intervals:
         scale: tuple[float, float] = (0.0, 1.0),
         level: float = 0.95,
     ) -> Interval | None:
-        """The interval of a mean in the summary, given its plain standard error over n scored units
-        of a metric with this scale."""
+        """The interval of a mean, by its plain standard error over n scored units of this scale."""
         if mean is None:
             return None
         if key in self.errors:
@@ -111,8 +109,7 @@ def _cluster_qualities(summary: Summary, intervals: Intervals) -> Iterator[Perfo
 
 
 def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
-    """Measures clustered standard errors over all units and by task, if the samples name a cluster,
-    or have several answers each."""
+    """Measures clustered errors over all units and by task, if there is a cluster or epochs."""
     cluster = find_cluster(records)
     if cluster is None and count_epochs(records) == 1:
         return Intervals()

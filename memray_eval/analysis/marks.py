@@ -13,9 +13,8 @@ _REPLACED = "by fallback"
 
 
 def mark(n_scored: int, estimates: int, fallbacks: int | Mapping[str, int] = 0) -> str:
-    """The mark of a figure over `n_scored` units: "estimate" if rules alone scored it, how many if
-    they scored some, and how many a rule scored in place of a judge that failed (`fallbacks`, by
-    name or in all). "" if all are verdicts."""
+    """The mark of a figure over `n_scored` units: "estimate" if rules alone scored it, else how
+    many they scored, also in place of a judge that failed (`fallbacks`). "" if all are verdicts."""
     parts = []
     if estimates:
         share = "" if estimates == n_scored else f" for {estimates} of {n_scored}"

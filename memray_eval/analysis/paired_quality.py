@@ -1,7 +1,5 @@
 """Measures how the qualities of a run's candidates differ, pair by pair, on the prompts that both
-answered, with the statistics of `compare`.
-
-What stays in memory is one number per prompt, candidate and compared metric."""
+answered. What stays in memory is one number per prompt, candidate and compared metric."""
 
 from __future__ import annotations
 
@@ -34,8 +32,7 @@ def paired_qualities(
     records: pads.Dataset, headline: Metric, candidates: Sequence[str], level: float = 0.95
 ) -> tuple[QualityPair, ...]:
     """Compares every pair of candidates by the headline metric, its scale laid over 0-100. `level`
-    holds for all intervals together (Bonferroni): the chance that any pair of equal candidates is
-    told apart is at most 1 - level."""
+    holds for all intervals together (Bonferroni)."""
     pairs = list(combinations(candidates, 2))
     if not pairs:
         return ()
@@ -48,8 +45,7 @@ def differences_from_best(
     records: pads.Dataset, metrics: Sequence[MetricSummary], by_name: Mapping[str, Metric]
 ) -> tuple[QualityPair, ...]:
     """Compares, for each metric, every candidate (b) with the one of the highest figure (a). The
-    level holds for all pairs of candidates and all metrics together: which is best is seen in the
-    same data."""
+    level holds for all pairs of candidates and all metrics together."""
     rated: dict[str, dict[str, float]] = {}
     for metric in metrics:
         if metric.figure.value is not None and metric.metric in by_name:

@@ -65,10 +65,9 @@ def check_labels(shares: FloatArray, groups: Sequence[str]) -> None:
 
 
 def auc(scores: FloatArray, is_high: NDArray[np.bool_], folds: NDArray[np.int_]) -> float:
-    """The chance that a response that is high scores above one of its fold that is not, a tie
-    counting half: the sum of Mann and Whitney's U over that of n1 n2. Scores of different folds
-    are of different fits: a fold with many high ones is predicted by a fit that saw few, so that
-    pairs across folds would say less than nothing."""
+    """The chance that a high response scores above one of its fold that is not, a tie counting
+    half: the sum of Mann and Whitney's U over that of n1 n2. Scores of different fits do not
+    compare."""
     u = pairs = 0.0
     for fold in np.unique(folds):
         in_fold, high = scores[folds == fold], is_high[folds == fold]
@@ -87,8 +86,7 @@ def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int_]:
 
 
 def _best_ridge(features: FloatArray, shares: FloatArray, folds: NDArray[np.int_]) -> float:
-    """The ridge whose held-out log loss is lowest over the folds that are there; the larger of
-    equal ones."""
+    """The ridge with the lowest held-out log loss over the folds; the larger of equal ones."""
     losses = []
     for ridge in RIDGES:
         loss = 0.0

@@ -1,10 +1,7 @@
 """Recommends a candidate by speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule
-that is printed with the recommendation.
-
-The rule walks the Pareto front from the fastest candidate on. The next better one is taken if the
-points that it gains over the fastest, and over the one chosen so far, are worth its slowdown, and
-the paired differences on common prompts show the gain. Otherwise speed wins, and the reason says
-about how many more prompts would show a difference."""
+that is printed with it: it walks the Pareto front from the fastest on, and takes the next better
+one if the points that it gains over the fastest, and over the one chosen so far, are worth its
+slowdown and shown by the paired differences on common prompts. Otherwise speed wins."""
 
 from __future__ import annotations
 
@@ -18,16 +15,14 @@ _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
 
 class Worth(Frozen):
-    """`points` of quality (0-100) are worth being up to `slowdown` times slower (None: any
-    slowdown)."""
+    """`points` of quality (0-100) are worth up to `slowdown` times the time (None: any)."""
 
     points: float
     slowdown: float | None
 
 
 class TradeoffRule(Frozen):
-    """The thresholds of a recommendation. `level` holds for the intervals of all differences
-    together."""
+    """The thresholds of a recommendation. `level` holds for all intervals together."""
 
     worth: tuple[Worth, ...]
     level: OpenShare = 0.95
@@ -196,9 +191,8 @@ def _choose_from_front(
     differences: _Differences,
     rule: TradeoffRule,
 ) -> tuple[str | None, str]:
-    """Chooses the candidate of the front to use, and says why. It is called the best only if it is
-    shown to be better than every other; none is chosen if it is the fastest by less than SAME_SPEED
-    and no difference in quality is shown either."""
+    """Chooses the candidate of the front to use, and says why. None is chosen if it is the fastest
+    by less than SAME_SPEED and no difference in quality is shown either."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(
@@ -267,8 +261,7 @@ def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tup
 
 
 def why_not_shown(pair: QualityPair) -> str:
-    """Describes a difference that is not shown, and about how many more prompts would show one of
-    its size."""
+    """Describes a difference that is not shown, and about how many more prompts would show it."""
     prompts = f"{pair.n} common prompt{'s' * (pair.n != 1)}"
     if pair.n < 2 or pair.difference is None:
         return f"{prompts}, too few to tell" if pair.n else "no common prompts"

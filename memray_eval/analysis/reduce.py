@@ -1,7 +1,5 @@
-"""The reduce stage: aggregates written records for a summary. A unit written twice counts once.
-
-Only the columns of a summary are decoded, names as dictionary codes, and scores are split by metric
-at once. One number per unit stays in memory for every column of every metric."""
+"""The reduce stage: aggregates written records for a summary, one number per unit in memory for
+every column of every metric. A unit written twice counts once."""
 
 from __future__ import annotations
 
@@ -255,8 +253,7 @@ def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
 
 
 def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> list[Cause]:
-    """Counts the failed units of a block by cause. `texts` are all errors, `rows` the row of each,
-    `ids` the units of all rows."""
+    """Counts a block's failed units by cause: errors' `texts` and `rows`, the `ids` of all rows."""
     coded = texts.fill_null("no reason was given").dictionary_encode()
     number: dict[str, int] = {}
     numbers = np.array(
@@ -359,8 +356,7 @@ def _encode(names: pa.Array) -> _CodedColumn:
 
 def _concatenate(metric: Metric, candidate: str, outcomes: Sequence[_Outcomes]) -> MetricColumns:
     """Joins the outcomes of one metric and candidate from all blocks; a part that a block lacks is
-    0 there. Rows are put in the order of their units' ids: which block came first must not change
-    a sum's last digits."""
+    0. Rows are in the order of their units' ids, so that a sum's last digits stay the same."""
     blocks = [outcome.of_metric for outcome in outcomes]
     columns: dict[str, FloatArray] = {}
     if outcomes:
@@ -384,9 +380,8 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _busy_seconds(units: pa.Table) -> dict[str, float | None]:
-    """The seconds in which any request of a candidate was under way: a pause before a resumed
-    session, or while other candidates were asked, is none of them. None if the time of any of its
-    answers is unknown."""
+    """The seconds in which any request of a candidate was under way, pauses left out. None if the
+    time of any of its answers is unknown."""
     candidates = _encode(units["candidate"].combine_chunks())
     ended = units["ended_s"].to_numpy()
     started = ended - units["duration_s"].to_numpy()

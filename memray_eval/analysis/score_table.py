@@ -1,10 +1,7 @@
 """Reads the scores of a run's records as columns: a row a score, beside the row of its unit.
-
-Records are streamed in blocks, and of scores only the fields that a caller names are decoded, so
-that memory does not grow with the run. Nothing here is a Python object a score.
-
-What each score adds to its metric's figure are two columns, part and whole: a
-mean's are the value and 1; a pooled metric's come from the score's parts."""
+Records are streamed in blocks, with only the fields that a caller names. Each score adds part and
+whole to its metric's figure: a mean's are the value and 1; a pooled metric's come from the score's
+parts."""
 
 from __future__ import annotations
 
@@ -83,8 +80,7 @@ class ScoreTable:
         return shares(self.scores, self.codes([metric.name for metric in metrics]), pooled)
 
     def is_judge(self, belongs: Callable[[str], bool]) -> Flags:
-        """Marks the scores whose judge belongs to a kind, asked once per distinct judge; False
-        without a judge."""
+        """Marks the scores whose judge belongs to a kind; False without a judge."""
         of_kind = [belongs(name) for name in self._judges.dictionary.to_pylist()]
         codes = self._judges.indices.fill_null(-1).to_numpy()
         flags: Flags = np.array([*of_kind, False])[codes]
@@ -95,8 +91,7 @@ class ScoreTable:
         return self.column("judge").dictionary_encode()
 
     def by_unit(self, rows: Flags | slice, column: npt.NDArray[T]) -> npt.NDArray[T]:
-        """The figures of the marked scores, a row per unit, NaN without one (of integers 0); of
-        several the last counts."""
+        """The figures of the marked scores by unit, NaN (0) without one; of several the last."""
         nothing = np.nan if column.dtype.kind == "f" else 0
         figures = np.full(self.units.num_rows, nothing, column.dtype)
         figures[self.unit[rows]] = column[rows]
@@ -112,8 +107,7 @@ class ScoreTable:
 def read_score_tables(
     records: pads.Dataset, units: Sequence[str], scores: Sequence[str]
 ) -> Iterator[ScoreTable]:
-    """Streams Parquet files with RECORD_SCHEMA: these columns of the records, and these fields of
-    their scores."""
+    """Streams Parquet files with RECORD_SCHEMA: these columns, and these fields of the scores."""
     for file in records.get_fragments():
         yield from map(ScoreTable.of, read_blocks(file, (*units, *score_columns(*scores))))
 
@@ -152,8 +146,7 @@ def read_blocks(
 def column_statistics(
     metadata: pq.FileMetaData, names: Sequence[str]
 ) -> Iterator[tuple[pq.Statistics | None, int]]:
-    """Yields what Parquet keeps of columns by path: statistics (None: none) and values, a pair each
-    row group and column."""
+    """Yields Parquet's statistics of columns (None: none) and values, by row group and column."""
     for group in range(metadata.num_row_groups):
         for index in range(metadata.num_columns):
             column = metadata.row_group(group).column(index)
@@ -203,8 +196,7 @@ def shares(
 def map_names(
     names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
 ) -> Codes:
-    """Maps each name of a column to a figure, computed once per distinct name; -1 for names that
-    are not `among`."""
+    """Maps each name of a column to a figure, once per distinct name; -1 if it is not `among`."""
     coded = names.dictionary_encode()  # a no-op if it was read as codes
     by_name = [
         figure(name) if among is None or name in among else -1

@@ -1,5 +1,4 @@
-"""Reads a run's scores as columns, decoding only ids, metric names and values; and the texts of a
-few units."""
+"""Reads a run's scores as columns of ids, names and values; and the texts of a few units."""
 
 from __future__ import annotations
 
@@ -40,13 +39,10 @@ _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
 @dataclass(frozen=True)
 class Scores:
-    """One candidate's scores: `units` has one row per unit (key, sample_id, task, cluster, group),
-    `values` each metric's value per unit (NaN without one), and `suites` those of the samples.
-    `kinds` says, by metric and unit, which values are not a judge's: ESTIMATED for offline
-    estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0. `shares`
-    are part and whole of each unit (NaN without a value) for metrics whose figure is pooled.
-    `n_no_answer` of `n_answers` are none; None where an older version did not count them. Of
-    samples with up to `epochs` answers a unit is the mean of them, unless they are read apart."""
+    """One candidate's scores, a row a unit (NaN: no score). `kinds` tells by metric and unit
+    ESTIMATED and REPLACED (a rule's, because the judge failed) from a judge's (0); `shares` are
+    part and whole of pooled metrics. `n_no_answer` of `n_answers` are none (None: an older version
+    did not count). With up to `epochs` answers a unit is their mean, unless they are read apart."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
@@ -133,10 +129,9 @@ def read_all_scores(
     metrics: Collection[str] | None = None,
     by_epoch: bool = False,
 ) -> dict[str, Scores]:
-    """Reads the scores of candidates, of all metrics or of `metrics`, from Parquet files with
-    RECORD_SCHEMA. A unit written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS,
-    or a key of the samples' metadata, with or without "metadata." before it. `by_epoch`: each of a
-    sample's answers is a unit."""
+    """Reads the scores of candidates, of all metrics or `metrics`; a repeated unit counts once.
+    `cluster` and `by` are of CLUSTER_COLUMNS or metadata keys. `by_epoch`: each answer is a
+    unit."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
@@ -147,8 +142,8 @@ def read_all_scores(
             )
         )
     scores = {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
-    apart = by_epoch or all(each.epochs == 1 for each in scores.values())
-    return scores if apart else {name: each.mean_by_sample() for name, each in scores.items()}
+    apart = by_epoch or all(read.epochs == 1 for read in scores.values())
+    return scores if apart else {name: read.mean_by_sample() for name, read in scores.items()}
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
@@ -268,9 +263,8 @@ def read_texts(
 def read_units(
     records: pads.Dataset, candidates: Collection[str], units: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str, str], Record]:
-    """Reads whole records of a few units (by sample id and task), by candidate, sample id and task.
-    Only the row groups that hold one of them are decoded. A row that no longer reads as a record is
-    left out."""
+    """Reads whole records of a few units, by candidate, sample id and task, from the row groups
+    that hold one. A row that no longer reads as a record is left out."""
     ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
     units_read: dict[tuple[str, str, str], Record] = {}

@@ -56,8 +56,7 @@ def _find(
 
 
 def count_unknown_marks(records: pads.Dataset) -> dict[str, int]:
-    """How many answers begin with each mark that looks like one of thinking and is not known, the
-    most frequent first."""
+    """Counts the answers that begin with each unknown mark of thinking, the most frequent first."""
     return dict(_ask(records, "unknown_mark", _MARKS, "unknown_mark"))
 
 

@@ -1,7 +1,5 @@
-"""Measures speed beside quality, by candidate and task (seed 004's benchmark).
-
-Only the columns that a figure needs are decoded. They are streamed to DuckDB, which keeps one
-narrow row per unit. A unit written twice counts once."""
+"""Measures speed beside quality, by candidate and task (seed 004's benchmark), in DuckDB, a narrow
+row per unit. A unit written twice counts once."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Statistics of differences between scores: standard errors, intervals, tests, and the smallest
 detectable difference.
 
-Every function takes figures as one-dimensional arrays, one figure per unit, none of them NaN.
-`clusters` gives each unit's cluster as an integer: units of one user, context or document are not
-independent, and are drawn, flipped and summed together. A figure that the data do not determine is
-None: one unit has no standard error, and equal values have no interval. Tested against scipy's
-figures, and statsmodels' formulas by hand."""
+Figures are one-dimensional arrays, one figure per unit, none of them NaN. `clusters` gives each
+unit's cluster as an integer: its units are drawn, flipped and summed together. A figure that the
+data do not determine is None. Tested against scipy's figures, and statsmodels' formulas by hand."""
 
 from __future__ import annotations
 
@@ -36,9 +34,8 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Settings(Frozen):
-    """How a comparison is computed. `resamples` counts the permutations of the test and the
-    resamples of the bootstrap. `bootstrap` replaces Student's, Wilson's and Tango's intervals. The
-    same `seed` gives the same figures."""
+    """How a comparison is computed. `resamples` counts permutations and bootstrap resamples;
+    `bootstrap` replaces Student's, Wilson's and Tango's intervals. `seed` fixes the figures."""
 
     level: OpenShare = 0.95
     power: OpenShare = 0.8
@@ -61,14 +58,11 @@ class Counts(NamedTuple):
 
 
 class Paired(Frozen):
-    """B against A on the same `n` units; `difference` is the mean of B - A, in the metric's own
-    scale.
-
-    If clusters were given, `stderr` is clustered (CR1), and the interval and `detectable` have
-    `n_clusters` - 1 degrees of freedom. `low` and `high` are those of `difference_interval`.
-    `p_value` is two-sided, of the sign-flip test. `effect_size` is Cohen's d of the differences.
-    `detectable` is the smallest true difference that a test at 1 - level would find with the
-    requested power."""
+    """B against A on the same `n` units, in the metric's own scale; `difference` is the mean of B -
+    A. With clusters `stderr` is clustered (CR1), with `n_clusters` - 1 degrees of freedom.
+    `p_value` is two-sided (sign_flip_p), `effect_size` Cohen's d of the differences, and
+    `detectable` the smallest true difference that a test at 1 - level would find with the requested
+    power."""
 
     n: int
     n_clusters: int | None = None
@@ -123,11 +117,9 @@ def standard_error(values: FloatArray) -> float | None:
 
 
 def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
-    """The standard error of the mean, robust to any dependence within clusters. None for fewer than
-    two clusters.
-
-    CR1 = sqrt(sum over clusters of (sum of residuals)^2) / n * sqrt(G / (G - 1)) for G clusters, as
-    statsmodels' OLS on a constant with cov_type="cluster"."""
+    """The standard error of the mean, robust to any dependence within clusters; None for fewer than
+    two. CR1 = sqrt(sum over clusters of (sum of residuals)^2) / n * sqrt(G / (G - 1)) for G
+    clusters, as statsmodels' OLS on a constant with cov_type="cluster"."""
     residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:
@@ -139,9 +131,8 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
 def mean_interval(
     values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> Interval | None:
-    """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
-    misses the truth far too often near 0 and 1; otherwise Student's, or the bootstrap's (BCa,
-    expanded) if `settings` ask for it. None without a standard error above 0, except for
+    """The mean's interval: Wilson's for independent zeros and ones; else Student's, or the
+    bootstrap's (BCa, expanded) by `settings`. None without an error above 0, except for
     Wilson's."""
     how = settings or Settings()
     if values.size and clusters is None and not how.bootstrap and is_binary(values):
@@ -217,8 +208,7 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
 
 def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
     """The interval of the difference of two shares of the same n units, of which `up` went from 0
-    to 1 and `down` from 1 to 0: all differences that the score test would not reject (Tango 1998).
-    It is not empty even if no unit changed."""
+    to 1 and `down` from 1 to 0: all that the score test would not reject (Tango 1998)."""
     z = _NORMAL.inv_cdf((1 + level) / 2)
     observed = (up - down) / n
 
@@ -265,8 +255,7 @@ def bootstrap_statistics(
     resamples: int,
     seed: int = 0,
 ) -> dict[str, FloatArray]:
-    """Computes each statistic on each resample of whole clusters. A statistic receives the indices
-    of the resample's rows."""
+    """Computes each statistic, of a resample's row indices, on each resample of whole clusters."""
     _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
     replicates: dict[str, list[float]] = {name: [] for name in statistics}
@@ -279,8 +268,7 @@ def bootstrap_statistics(
 
 
 def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
-    """Yields resamples with replacement of clusters 0 to n_clusters - 1, in arrays with one row per
-    resample."""
+    """Yields resamples with replacement of clusters 0 to n_clusters - 1, one a row."""
     random = np.random.default_rng(seed)
     for rows in _chunk_sizes(resamples, n_clusters):
         yield random.integers(0, n_clusters, size=(rows, n_clusters))
@@ -292,9 +280,8 @@ def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval
 
 
 def expand_level(level: float, n: int) -> float:
-    """Expands the level of a bootstrap interval of n units (or clusters), so that it covers as
-    often as it should: resamples spread too little, by sqrt((n - 1) / n), and by the normal's
-    instead of Student's quantiles (Hesterberg 2015)."""
+    """Expands the level of a bootstrap interval of n units (or clusters) by sqrt((n - 1) / n), and
+    Student's quantiles: resamples spread too little (Hesterberg 2015)."""
     if n < 2:
         return level
     return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1
@@ -304,8 +291,7 @@ def bca_interval(
     replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95
 ) -> Interval:
     """The percentile interval, corrected for bias and skewness (Efron 1987, as in
-    scipy.stats.bootstrap). `jackknife` holds the estimate without each unit (or cluster) in
-    turn."""
+    scipy.stats.bootstrap). `jackknife` holds the estimate without each unit (or cluster)."""
     below = (np.mean(replicates < estimate) + np.mean(replicates <= estimate)) / 2
     if not 0.0 < below < 1.0:
         return percentile_interval(replicates, level)
@@ -332,10 +318,9 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
 def sign_flip_p(
     differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
 ) -> float:
-    """Two-sided p-value of the hypothesis that the mean difference is zero. If A and B are
-    exchangeable, each difference (or cluster's sum of them) could as well have had the other sign.
-    Exact over all patterns of signs if there are no more than `resamples`; otherwise sampled, with
-    the observed pattern counted in, so that it is never 0."""
+    """Two-sided p-value of the hypothesis that the mean difference is zero, by flipping the signs
+    of differences (or clusters' sums of them). Exact if there are no more than `resamples`
+    patterns; else sampled, with the observed one counted in, so that it is never 0."""
     how = settings or Settings()
     sums, _ = _sum_by_cluster(differences, clusters)
     sums = sums[np.abs(sums) > TIE]
@@ -353,8 +338,7 @@ def sign_flip_p(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Corrects p-values so that the chance of any false finding stays below the level (Holm 1979).
-    Keeps their order."""
+    """Corrects p-values for the chance of any false finding (Holm 1979). Keeps their order."""
     n = len(p_values)
     return _step_correct(
         p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate
@@ -438,8 +422,7 @@ def _sum_by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[Floa
 
 
 def _mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
-    """The mean's standard error; 0.0 if the values differ only by float error, as 0.3 - 0.2 and
-    0.2 - 0.1 do."""
+    """The mean's standard error; 0.0 if the values differ only by float error."""
     error = standard_error(values) if clusters is None else clustered_error(values, clusters)
     return 0.0 if error is not None and error <= TIE else error
 
@@ -453,9 +436,8 @@ def _chunk_sizes(rows: int, width: int) -> Iterator[int]:
 
 @lru_cache(maxsize=4096)
 def t_quantile(share: float, freedom: int) -> float:
-    """Student's quantile, accurate to eight digits of scipy's, without it: the t below which
-    `share` (0-1, ends excluded) of the distribution lies, for 1 or more whole degrees of
-    freedom."""
+    """Student's quantile, to eight digits of scipy's: the t below which `share` (0-1, ends
+    excluded) of the distribution lies, for 1 or more whole degrees of freedom."""
     if share < 0.5:
         return -t_quantile(1 - share, freedom)
     if freedom > _SERIES_UP_TO:
@@ -470,8 +452,7 @@ def t_quantile(share: float, freedom: int) -> float:
 
 
 def _central_share(angle: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even
-    degrees of freedom)."""
+    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd), 26.7.4 (even)."""
     sine, square = math.sin(angle), math.cos(angle) ** 2
     if freedom % 2 == 0:
         above = np.arange(1, freedom - 2, 2)
@@ -484,8 +465,7 @@ def _central_share(angle: float, freedom: int) -> float:
 
 
 def _t_from_normal(z: float, freedom: int) -> float:
-    """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun
-    26.7.5."""
+    """Student's quantile from the normal one, for large freedom: Abramowitz and Stegun 26.7.5."""
     terms = (
         z,
         (z**3 + z) / 4,

@@ -1,15 +1,17 @@
-"""Measures metrics over the turns of sessions: mean, worst turn, last turn, and the trend."""
+"""Sessions: what they came to, and metrics over their turns (mean, worst and last turn, trend)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.dataset as pads
 
 from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
@@ -23,12 +25,26 @@ from memray_eval.analysis.statistics import (
 )
 from memray_eval.metric import Metric, linearise_ratio
 from memray_eval.ports import FloatArray
-from memray_eval.types import SESSION, SessionFigure, TurnSummary, is_estimate, session_turn
+from memray_eval.types import (
+    SESSION,
+    SESSION_END,
+    TURN,
+    TURNS,
+    USER_COST,
+    USER_MODEL,
+    SessionFigure,
+    SessionSummary,
+    TurnSummary,
+    is_estimate,
+    session_turn,
+)
 
 TURNS_BEFORE = "turns_before"  # the key of a question that is asked after so many turns
 Over: TypeAlias = Literal["turn", "turns_before"]
 _UNITS = ("unit_id", "candidate", "task", "metadata", "epoch")
 _SCORES = ("metric", "status", "value", "judge")
+SESSION_COLUMNS = ["unit_id", "candidate", "metadata", "error", "prompt_tokens", "cached_tokens",
+                   "epoch"]  # fmt: skip
 _UNSCORED = ("error", "abstained", "no_answer")
 
 
@@ -217,3 +233,67 @@ def _trend(columns: _Columns) -> SessionFigure | None:
 def _sum_by(codes: Clusters, values: FloatArray) -> FloatArray:
     sums: FloatArray = np.bincount(codes, weights=values).astype(np.float64)
     return sums
+
+
+@dataclass
+class _Tally:
+    """The sums over the sessions of one candidate."""
+
+    sessions: set[tuple[str, int]] = field(default_factory=set)
+    turns: int = 0
+    unasked: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)
+    user: Counter[str] = field(default_factory=Counter)
+    cost_usd: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int | None = None
+
+    def add(self, row: dict[str, Any], notes: dict[str, Any]) -> None:
+        self.sessions.add((str(notes[SESSION]), row["epoch"]))
+        self.turns += 1
+        if end := notes.get(SESSION_END):
+            self.unasked += notes[TURNS] - notes[TURN]
+            self.ends[end if row["error"] is None else "failed"] += 1
+        if cost := notes.get(USER_COST):
+            self.models[str(notes.get(USER_MODEL))] += 1
+            self.user.update({name: cost[name] for name in cost if name != "cost_usd"})
+            self.cost_usd += cost["cost_usd"]
+        if notes[TURN] > 1 and row["cached_tokens"] is not None and row["prompt_tokens"]:
+            self.prompt_tokens += row["prompt_tokens"]
+            self.cached_tokens = (self.cached_tokens or 0) + row["cached_tokens"]
+
+    def summary(self, candidate: str) -> SessionSummary:
+        return SessionSummary(
+            candidate=candidate,
+            n_sessions=len(self.sessions),
+            n_turns=self.turns,
+            n_unasked=self.unasked,
+            ends=dict(sorted(self.ends.items())),
+            later_prompt_tokens=self.prompt_tokens,
+            later_cached_tokens=self.cached_tokens,
+            user_models=tuple(sorted(self.models)),
+            user_calls=self.user["calls"],
+            user_input_tokens=self.user["input_tokens"],
+            user_output_tokens=self.user["output_tokens"],
+            user_cost_usd=self.cost_usd,
+        )
+
+
+def summarise_sessions(tables: Iterable[pa.Table]) -> tuple[SessionSummary, ...]:
+    """The sessions of each candidate, by rows with SESSION_COLUMNS. A repeated unit counts once."""
+    tallies, seen = defaultdict[str, _Tally](_Tally), set[str]()
+    for table in tables:
+        for row, notes in _read_turns(table):
+            if row["unit_id"] not in seen:
+                seen.add(row["unit_id"])
+                tallies[row["candidate"]].add(row, notes)
+    return tuple(tallies[name].summary(name) for name in sorted(tallies))
+
+
+def _read_turns(table: pa.Table) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The rows that are turns of sessions, with their metadata."""
+    for row in table.select(SESSION_COLUMNS).to_pylist():
+        notes = json.loads(row["metadata"] or "{}")
+        if SESSION in notes and all(isinstance(notes.get(key), int) for key in (TURN, TURNS)):
+            yield row, notes

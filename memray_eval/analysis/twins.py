@@ -1,8 +1,6 @@
 """Twins of the memory suite: samples of one case that differ in one thing, compared pair by pair.
-
-The sides of a pair have the same task and `case` in their metadata, and differ in `kind`; the
-second is the `twin`, or `b` of two people. `attribute` is what two people differ in,
-`user_ATTRIBUTE` in memory."""
+They have the same task and `case` in their metadata, and differ in `kind`; the second is the
+`twin`, or `b` of two people who differ in `attribute` (`user_ATTRIBUTE` in memory)."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ Pair: TypeAlias = tuple[str, str]  # sample ids
 
 
 class _Kind(NamedTuple):
-    """Pairs that are compared together. `reveals`: a reply to the first side must not say what one
-    to the second must."""
+    """Pairs compared together. `reveals`: the first side must not be told what the second must."""
 
     task: str
     attribute: str

@@ -1,5 +1,4 @@
-"""Metrics that are objects of the caller's, written as a file of code: a run on other machines has
-them, and a resumed one."""
+"""Metrics that are the caller's objects, as a file of code for other machines and resumed runs."""
 
 from __future__ import annotations
 

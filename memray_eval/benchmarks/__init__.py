@@ -59,26 +59,20 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """`prompt` builds what a candidate is asked; `metrics` are those that a run computes unless
-    told otherwise; `prompts` names the prompt variants a candidate may ask for; with
-    `takes_prompt_files` also by the path of a text file (prompt_text). `baselines` are its
-    candidates without a model: functions of the folder's baselines.py.
+    """A benchmark: how its samples are asked, and what a run of it computes unless told otherwise.
 
-    `adapt` turns a record in the benchmark's published format, read from the file at `path`, into
-    the fields of a Sample, and leaves our own format as it is; it raises ValueError that says what
-    such a record lacks. `tasks` are the suite's, in the order of its table. `headline` is the
-    metric that stands for quality beside speed: the first of `metrics`, unless named. With
-    `reports_speed` a single candidate gets speed beside quality too. `has_contexts`: its samples
-    carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
-    a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
-    several questions. `overall` gives the benchmark's own overall figures, by what they are, of
-    answers. `rules` are its own rules, each of which is also a metric of that name, and `rule_of`
-    names the one for a sample's task; `right_from` is the score from which an answer is right, by
-    metric. With `scores_empty` a plainly empty prediction that exists
-    already is scored, by the rule that was published, and not left out as no answer. `own_metric`
-    is the benchmark's own score, and `judge_rubrics` are the prompts of its judges where the user
-    has them, by metric. `templated` makes the suite that asks, or whose judge asks, with the
-    benchmark's own templates, read from the folder or file that the user has."""
+    `prompts` names the variants that a candidate may ask for; with `takes_prompt_files` also by
+    path. `baselines` are functions of the folder's baselines.py. `adapt` turns a published record,
+    read from the file at `path`, into the fields of a Sample, and leaves our own format as it is;
+    it raises ValueError that says what is lacking. `tasks` are in the order of its table;
+    `headline` is the metric of quality (the first, unless named). `has_contexts`: samples share
+    long contexts; `has_arms`: they are conversations, of which a candidate may be shown a part.
+    `files` reads published files with several questions a record; `overall` gives the benchmark's
+    own overall figures. `rules` are also metrics of those names; `rule_of` names that of a task;
+    `right_from` is the score from which an answer is right. `scores_empty`: an empty prediction is
+    scored by the published rule. `own_metric` is the benchmark's own score, `judge_rubrics` are its
+    judges' prompts where the user has them. `templated` makes the suite that asks or judges with
+    the user's copy of its templates."""
 
     description: str
     metrics: tuple[str, ...]
@@ -130,9 +124,8 @@ def all_suites() -> dict[str, Suite]:
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:
-    """The built-in suite of that name, asking with the benchmark's own `templates` where the user
-    has them. Raises ConfigError that lists the known ones, or says what is wrong with the
-    templates."""
+    """The built-in suite of that name, asking with the user's copy of its `templates`. Raises
+    ConfigError that lists the known ones, or says what is wrong with the templates."""
     if name not in all_suites():
         advice = suggest(name, all_suites())
         raise ConfigError(f"no suite {name!r}; {advice} One of your own is FILE.py:NAME")
@@ -145,8 +138,7 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
 
 
 def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
-    """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks, or for a
-    file that cannot be read."""
+    """Raises ConfigError for a prompt variant that the suite lacks, or an unreadable file."""
     for candidate in candidates:
         if not suite.has_arms and (candidate.context or candidate.retrieved):
             having = ", ".join(name for name, other in all_suites().items() if other.has_arms)
@@ -175,9 +167,8 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
 
 @cache
 def prompt_text(path: str) -> str:
-    """The text of a candidate's own prompt, read once a process: from an absolute path, one
-    relative to the working directory, or a cloud URL. Raises ConfigError: no such file, not UTF-8,
-    empty."""
+    """The text of a candidate's own prompt, read once a process, from a path or a cloud URL. Raises
+    ConfigError: no such file, not UTF-8, empty."""
     try:
         with open_reader(*locate(path)) as file:
             text = file.read().decode("utf-8-sig").strip()

@@ -69,9 +69,8 @@ def suite(
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """The source of a suite: the package's folder of that name, with the benchmark's templates
-    where the user has them, or a user's object or template. It is what travels to workers; `load`
-    makes the suite there."""
+    """The source of a suite, which travels to workers: the package's folder of that name, with the
+    user's copy of its templates, or a user's object or template."""
 
     name: str
     templates: str | None = None
@@ -107,8 +106,7 @@ def suite_name(entry: str | SuiteTemplate) -> str:
 
 
 def find_suite(entry: str | SuiteTemplate, templates: str | None = None) -> SuiteSource:
-    """The suite that a job names. Raises ConfigError if there is none, or it cannot be
-    loaded."""
+    """The suite that a job names. Raises ConfigError if there is none, or it cannot be loaded."""
     name = suite_name(entry)
     own: OwnObject | SuiteTemplate | None = None
     if isinstance(entry, SuiteTemplate):
@@ -175,8 +173,7 @@ def _read_text(key: str, text: str) -> str:
 
 
 def _parse(text: str, what: str) -> jinja2.Template | None:
-    """A template, None for no text. Raises ConfigError that names the line, or the field that a
-    sample does not have."""
+    """A template, None for no text. Raises ConfigError that names the line or unknown field."""
     if not text:
         return None
     try:
@@ -190,8 +187,7 @@ def _parse(text: str, what: str) -> jinja2.Template | None:
 
 
 def _from_template(text: str, system: str, what: str, max_tokens: int | None) -> Suite:
-    """The suite that asks with a template. A prompt with a context that is longer than the model's
-    window loses its middle."""
+    """The suite that asks with a template. Too long a prompt with a context loses its middle."""
     user, first = _parse(text, what), _parse(system, what.replace("prompt", "system"))
     if user is None:
         raise ConfigError(f"{what} is empty")

@@ -36,8 +36,7 @@ def rule_name(sample: Sample) -> str | None:
 
 
 def score_by_rule(name: str, sample: Sample, response: Response) -> MetricValue:
-    """The named rule on one response. Raises ValueError for a rule there is not, and for what the
-    rule lacks."""
+    """The named rule on one response. Raises ValueError for an unknown one and what it lacks."""
     if name not in all_rules():
         raise ValueError(f"no rule {name!r}; there are: {', '.join(all_rules())}")
     return MetricValue(value=all_rules()[name].score(as_published(sample), response.text))

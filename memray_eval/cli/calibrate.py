@@ -24,6 +24,7 @@ from memray_eval.types import EXISTING, Record
 if TYPE_CHECKING:
     from memray_eval.analysis.calibration import CalibrationReport, Coefficient, Unit
     from memray_eval.datasets.labels import LabelledResponse, Labelling
+    from memray_eval.metric import Metric
 
 # A file of responses, by this judge -> what came of each
 Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
@@ -94,19 +95,10 @@ def calibrate(
 
     memray_eval/report/CALIBRATION.md explains how to map columns, with examples.
     """
-    from memray_eval.config.sections import MetricOptions
     from memray_eval.datasets import labels
-    from memray_eval.metrics import pick
-    from memray_eval.metrics.own import find_own_metrics
 
     _check_save(save, fit_questions)
-    named, labelling = (
-        labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
-    )
-    if named is None:
-        raise ConfigError("no metric: name it with --metric, or a known file with --preset")
-    (name, *_), brought = find_own_metrics([named])
-    (measured,) = pick([name], MetricOptions(own=brought))
+    named, measured, labelling = _find_metric(metric, preset)
     labelling = _with_options(labelling, label or (), answers_separator, human_scale)
     labelling = labels.map_columns(columns or (), labelling)
     scale = labelling.scale or measured.scale
@@ -132,16 +124,39 @@ def calibrate(
             labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
         )
     if save is not None:
-        from memray_eval.analysis.adjusted.labelled_verdicts import (
-            to_calibration,
-            write_calibrations,
-        )
-
-        how = measured.name, measured.scale, scale, labelled.name
-        saved = [to_calibration(units, *how, manifests[who]) for who, units in verdicts.items()]
-        write_calibrations(save, saved)
-        say(save)
+        _save_verdicts(save, report, verdicts, manifests)
     show(report.model_dump_json(indent=2) if as_json else "\n".join(render_lines(report)))
+
+
+def _find_metric(metric: str | None, preset: str | None) -> tuple[str, Metric, Labelling]:
+    """The metric as a job names it, the metric, and how a preset's file is read."""
+    from memray_eval.config.sections import MetricOptions
+    from memray_eval.datasets import labels
+    from memray_eval.metrics import pick
+    from memray_eval.metrics.own import find_own_metrics
+
+    named, labelling = (
+        labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
+    )
+    if named is None:
+        raise ConfigError("no metric: name it with --metric, or a known file with --preset")
+    (name, *_), own = find_own_metrics([named])
+    (measured,) = pick([name], MetricOptions(own=own))
+    return named, measured, labelling
+
+
+def _save_verdicts(
+    path: str,
+    report: CalibrationReport,
+    verdicts: Mapping[str, list[Unit]],
+    manifests: Mapping[str, Mapping[str, Any]],
+) -> None:
+    from memray_eval.analysis.adjusted.labelled_verdicts import to_calibration, write_calibrations
+
+    how = report.metric, report.scale, report.human_scale, report.labelled
+    saved = [to_calibration(units, *how, manifests[judge]) for judge, units in verdicts.items()]
+    write_calibrations(path, saved)
+    say(path)
 
 
 def _check_save(save: str | None, fit_questions: bool) -> None:

@@ -48,8 +48,7 @@ _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 
 
 def cache_dir() -> Path:
-    """The folder for models and other downloads: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or
-    ~/.cache, /memray_eval."""
+    """The downloads' folder: $MEMRAY_EVAL_CACHE, else $XDG_CACHE_HOME or ~/.cache, /memray_eval."""
     if named := os.environ.get("MEMRAY_EVAL_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memray_eval"
@@ -61,14 +60,12 @@ def calls_file() -> Path:
 
 
 def api_key(variable: str) -> str | None:
-    """The key in an environment variable, None when unset or empty. Never log or store what this
-    returns."""
+    """The key in an environment variable, None when unset or empty. Never log or store it."""
     return os.environ.get(variable) or None
 
 
 def environment_url(provider: Provider) -> str | None:
-    """The server that an environment variable names instead of the provider; None if it is unset or
-    names the provider itself."""
+    """The server that an environment variable names; None if unset, or the provider itself."""
     url = os.environ.get(PROVIDERS[provider].url_variable, "").strip().rstrip("/")
     is_theirs = any(f".{host_of(url)}".endswith(f".{theirs}") for theirs in _PROVIDER_HOSTS)
     return url if url and not is_theirs else None
@@ -101,8 +98,7 @@ def key_digest(key: str) -> str:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host is this machine or on its own network, by address or name: nobody bills for
-    it."""
+    """True if a host is this machine or on its own network: nobody bills for it."""
     try:
         return ipaddress.ip_address(host).is_private or ipaddress.ip_address(host).is_link_local
     except ValueError:
@@ -110,16 +106,14 @@ def is_private_host(host: str) -> bool:
 
 
 def server_key(base_url: str | None, api_key_env: str | None, whose: str) -> str:
-    """The key for a server: from `api_key_env` where that is named; OPENAI_API_KEY goes to OpenAI
-    only, never to another base_url by itself. Raises ConfigError, naming `whose` server it is, when
-    a key is needed and not set."""
+    """The key for a server: from `api_key_env` if named; OPENAI_API_KEY goes to OpenAI only. Raises
+    ConfigError, naming `whose` server it is, when a key is needed and not set."""
     variable = api_key_env or ("OPENAI_API_KEY" if base_url is None else None)
     return "none" if variable is None else required_key(variable, whose)
 
 
 def required_key(variable: str, whose: str) -> str:
-    """The key in an environment variable. Raises ConfigError, naming `whose` it is, when it is not
-    set."""
+    """The key in an environment variable. Raises ConfigError, naming `whose`, if it is unset."""
     if (key := api_key(variable)) is None:
         raise ConfigError(
             f"{whose} needs a key in the environment variable {variable}, which is not set"

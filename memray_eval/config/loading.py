@@ -33,12 +33,10 @@ CODE = ("judge", "judging", "affect", "simulated_user", "servers", "reader")
 def load_config(
     path: Path | None, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> RunConfig:
-    """Reads a job's YAML (None: only the defaults), found by `find_job`, and lays `overrides`
-    (dotted key -> value) and `settings` (key.path=value) over it.
-
-    Paths in the file are relative to the file's folder, those on the command line to the working
-    directory. Candidates with several temperatures or prompts are expanded (CandidateEntry). Raises
-    ConfigError that names the file, the key and what to do."""
+    """Reads a job's YAML (None: the defaults), found by `find_job`, with `overrides` (dotted key ->
+    value) and `settings` (key.path=value) over it. Paths in the file are relative to its folder,
+    those on the command line to the working directory. Candidates with several temperatures or
+    prompts are expanded. Raises ConfigError that names the file, the key and what to do."""
     path = None if path is None else find_job(path)
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
@@ -74,8 +72,7 @@ def read_job_keys(path: Path) -> set[str]:
 
 
 def shipped_jobs() -> dict[str, Path]:
-    """The jobs that come with memray_eval, by name: in an installed package, or in its
-    repository."""
+    """The jobs that come with memray_eval, by name: of the package, or its repository."""
     package = Path(__file__).parents[1]
     for folder in (package / "shipped" / "jobs", package.parent / "jobs"):
         if jobs := {path.stem: path for path in sorted(folder.glob("*.yaml"))}:
@@ -84,8 +81,7 @@ def shipped_jobs() -> dict[str, Path]:
 
 
 def find_job(path: Path) -> Path:
-    """The file of a job: `path`, or where there is no such file, the job of that name which comes
-    with memray_eval."""
+    """The file of a job: `path`, or if there is no such file, the shipped job of that name."""
     return path if path.exists() else shipped_jobs().get(str(path), path)
 
 

@@ -40,8 +40,7 @@ _BRANCH = re.compile(
 
 
 def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
-    """One line for each problem: the dotted key, what is wrong, and the nearest known key if it
-    looks misspelt."""
+    """A line for each problem: the dotted key, what is wrong, and a misspelt key's nearest."""
     for problem in _merge_branches(error):
         where = ".".join(str(part) for part in problem["loc"])
         if where in WITHDRAWN:

@@ -1,5 +1,5 @@
-"""RunConfig: a whole run, as a job's YAML says it. Only config/, cli/, submission/ and
-execution/runs.py know it."""
+"""RunConfig: a run as a job's YAML says it, for config/, cli/, submission/ and
+execution/runs.py."""
 
 from __future__ import annotations
 
@@ -175,8 +175,7 @@ class RunConfig(Frozen):
 
     @property
     def metric_options(self) -> MetricOptions:
-        """Without what is found when the job is resolved: its own metrics, and what its suite
-        says."""
+        """Without what is found at resolving: its own metrics, and what its suite says."""
         names = MetricOptions.model_fields.keys() & RunConfig.model_fields.keys()
         return MetricOptions(**{name: getattr(self, name) for name in names})
 
@@ -378,8 +377,7 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
 
 
 def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> None:
-    """Raises ValueError for a model of a pool, or of a provider with a protocol of its own: those
-    judge, and nothing else."""
+    """Raises ValueError for a model of a pool, or of a provider that only judges."""
     name = model.partition("/")[0]
     if isinstance(members := server.get("pool"), list | tuple):
         raise ValueError(
@@ -394,9 +392,8 @@ def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> 
 
 
 class CandidateEntry(Candidate):
-    """A candidate as a job's YAML may give it: with several `temperatures`, `prompts` or `contexts`
-    it stands for as many candidates, named "<name>-t<temperature>-<prompt>-<context>". Everything
-    else they share, their engine too."""
+    """A candidate as a job's YAML may give it: several `temperatures`, `prompts` or `contexts` make
+    several, "<name>-t<temperature>-<prompt>-<context>", which share the rest and their engine."""
 
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
     """One candidate for each of these temperatures."""
@@ -420,8 +417,7 @@ class CandidateEntry(Candidate):
         return self
 
     def expand(self) -> Iterator[Candidate]:
-        """The candidates that it stands for, temperature by temperature; one if it names no
-        lists."""
+        """The candidates that it stands for, temperature by temperature; one without lists."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
         for temperature, prompt, context in product(
             self.temperatures or (None,), self.prompts or (None,), self.contexts or (None,)

@@ -1,5 +1,4 @@
-"""Refuses jobs that hold a key: `ray job list` and the dashboard show a job to whoever reaches
-them."""
+"""Refuses jobs that hold a key: `ray job list` and the dashboard show a job to everybody."""
 
 from __future__ import annotations
 
@@ -53,9 +52,8 @@ def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
 
 
 def refuse_keys_in_file(name: str, data: bytes, held: Mapping[str, str], is_text: bool) -> None:
-    """Raises ConfigError if a file that the job takes along holds the value of a key variable, or,
-    where it is the job's own text (a prompt, a rubric, a judge table), something of a key's
-    shape."""
+    """Raises ConfigError if a file that the job takes along holds the value of a key variable or,
+    as the job's own text (a prompt, a rubric, a judge table), something of a key's shape."""
     if any(value.encode() in data for value in held.values()):
         raise ConfigError(
             f"{name} holds the value of a key variable of this machine; take it out before it is "
@@ -135,8 +133,7 @@ def _has_password(value: str) -> bool:
 
 
 def _split_words(name: str) -> list[str]:
-    """The words of an identifier: apiKey, api_key and api-key are {api, key}; passkey is one
-    word."""
+    """The words of an identifier: apiKey, api_key and api-key are {api, key}; passkey is one."""
     return (
         re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
         .replace("-", "_")

@@ -1,6 +1,5 @@
-"""The named servers of a job: those that users' functions and addresses make, and pools of several
-servers. A judge or candidate `my_judge.py:ask` becomes my_judge/ask, so that no figure's name holds
-a path, and `gemma3@http://lab:8000/v1` lab-8000/gemma3."""
+"""The named servers of a job, also of users' functions (my_judge.py:ask is my_judge/ask) and
+addresses (gemma3@http://lab:8000/v1 is lab-8000/gemma3), and pools of several."""
 
 from __future__ import annotations
 
@@ -79,9 +78,9 @@ def _name_served(name: str, servers: dict[str, Any]) -> str:
         model, url = address
         server = _server_at(url)
         namesake = servers.setdefault(server, {"url": url})
-        known = namesake.get("url") if isinstance(namesake, dict) else namesake.url
-        if known != url:
-            raise ValueError(f"{name}: there is a server {server!r} at {known}; name this one")
+        other = namesake.get("url") if isinstance(namesake, dict) else namesake.url
+        if other != url:
+            raise ValueError(f"{name}: there is a server {server!r} at {other}; name this one")
         return f"{server}/{model}"
     server, slash, _ = name.partition("/")
     if slash and server in LOCAL_SERVERS:
@@ -143,8 +142,7 @@ def is_baseline(candidate: Candidate) -> bool:
 
 
 def _name_function(value: str, servers: dict[str, Any]) -> str:
-    """SERVER/FUNCTION for a judge or candidate that is a function, whose server joins the
-    others."""
+    """SERVER/FUNCTION for a judge or candidate that is a function; its server joins the others."""
     if value in WORDS or value.startswith(f"{EMBEDDED}:"):
         return value
     reference = split_reference(entry_points().get(value, value))

@@ -36,9 +36,8 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text. Raises yaml.YAMLError, also for a key that stands twice, for
-    nesting deeper than MAX_YAML_DEPTH, for numbers that cannot be read, and for aliases that
-    multiply to more than MAX_YAML_VALUES values."""
+    """The value of a YAML text. Raises yaml.YAMLError, also for a key given twice, nesting beyond
+    MAX_YAML_DEPTH, numbers that cannot be read, and aliases beyond MAX_YAML_VALUES values."""
     try:
         value = yaml.load(text, _StrictLoader)
     except ValueError as error:  # a date or a number that Python cannot make

@@ -1,5 +1,4 @@
-"""The affect stage: samples get emotion and traits before their prompts are built, in what
-holds the models."""
+"""The affect stage: samples get emotion and traits before their prompts are built."""
 
 from __future__ import annotations
 
@@ -54,13 +53,12 @@ def affect_arguments(
 ) -> tuple[Any, ...]:
     """The arguments of EnrichSamples for a run."""
     spec = plan.spec
-    asked = spec.read.reader, candidates, spec.epochs, plan.resume_state
-    return *asked, spec.affect, spec.judging, spec.affect_judges, services, url, context
+    what = spec.read.reader, candidates, spec.epochs, plan.resume_state
+    return *what, spec.affect, spec.judging, spec.affect_judges, services, url, context
 
 
 class EnrichSamples(AskingStage):
-    """Shards to samples with emotion and traits. Models, clients and the store are built on this
-    actor's loop."""
+    """Shards to samples with emotion and traits. Clients are built on this actor's loop."""
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ class EnrichSamples(AskingStage):
     ) -> None:
         super().__init__(services, url, context)
         self._reading, self._resume_state = reading, resume_state
-        self._asked = [*product(candidates, range(1, epochs + 1))]
+        self._candidates = [*product(candidates, range(1, epochs + 1))]
         self._config, self._judging, self._choices = config, judging, choices
         self._backends: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
@@ -105,8 +103,7 @@ class EnrichSamples(AskingStage):
     async def _enrich(
         self, samples: Sequence[Sample], folder: str, backends: AffectBackends
     ) -> list[Sample] | None:
-        """The samples with emotion and traits; None when the run stops before they have them: a
-        resumed run reads them again."""
+        """The samples with emotion and traits; None when the run stops before."""
         try:
             return await add_affect(samples, folder, backends)
         except (BudgetSpent, JudgeStalled) as error:
@@ -127,7 +124,7 @@ class EnrichSamples(AskingStage):
         return [sample for enriched in alone for sample in enriched or ()]
 
     def _is_unfinished(self, sample: Sample) -> bool:
-        units = (unit for asked in self._asked for unit in unit_ids(sample, *asked))
+        units = (unit for candidate in self._candidates for unit in unit_ids(sample, *candidate))
         return not all(map(self._resume_state.has, units))
 
     def _count(self, samples: Sequence[Sample]) -> None:

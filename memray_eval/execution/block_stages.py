@@ -1,6 +1,5 @@
-"""The stages of a pipeline on blocks, for tasks and actors of Ray as for one process: functions
-that read, classes that ask servers, judge and embed. Blocks in and out are Arrow tables; what is
-done with a record is in stages/."""
+"""The stages of a pipeline on Arrow blocks, for Ray as for one process: functions that read,
+classes that ask servers, judge and embed. What is done with a record is in stages/."""
 
 from __future__ import annotations
 
@@ -98,9 +97,8 @@ def finish_ungenerated(
     stages: Sequence[str],
     context: StageContext,
 ) -> pa.Table:
-    """Writes the units whose generation failed, where generating comes first and scoring later: no
-    judge is asked of them. `stages` are those that they do not go through any more. Hands on which
-    units wait to be scored."""
+    """Writes the units whose generation failed, if generating comes first: no judge is asked of
+    them, and they skip `stages`. Hands on which units wait to be scored."""
     has_failed = pc.is_valid(table.column("error"))
     records, broken = context.from_table(table.filter(has_failed), "judge")
     chosen, started = pick(metrics, options), time.time()
@@ -116,8 +114,7 @@ def finish_ungenerated(
 def read_answers(
     table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: StageContext
 ) -> pa.Table:
-    """Shards of responses that exist already, as records, but for what an earlier session
-    judged."""
+    """Shards of responses that exist already, as records, without those judged earlier."""
     return context.to_table(_read_new(table, reading, resume_state, context), "read")
 
 
@@ -144,9 +141,8 @@ def _read_new(
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreAnswers:
-    """Reads responses that exist already and scores them where they are read, by code and rules:
-    a record becomes columns once, with its scores. Shards come in, and rows of RECORD_SCHEMA go
-    out."""
+    """Reads responses that exist already and scores them by code and rules where they are read.
+    Shards come in, and rows of RECORD_SCHEMA go out."""
 
     reading: SampleReader
     resume_state: ResumeState
@@ -205,8 +201,7 @@ def score_answers(plan: RunPlan, context: StageContext) -> ScoreAnswers:
 
 
 def score_and_write(table: pa.Table, score: ScoreAnswers) -> pa.Table:
-    """Shards of responses that exist already, scored and written, a file a block; hands on which
-    units they were."""
+    """Scores and writes shards of existing responses, a file a block; hands on the units."""
     context = score.context
     return write_block(score(table), context.folder, RECORDS, context.counter)
 
@@ -218,9 +213,8 @@ def read_waiting(
     context: StageContext,
     is_earlier: bool = True,
 ) -> pa.Table:
-    """Parts of responses that wait to be judged, for some of the candidates; None: for all, where
-    responses exist already and each row names its own. `is_earlier`: an earlier session generated
-    them."""
+    """Parts of responses that wait to be judged, for some of the candidates (None: all, of
+    responses that exist already). `is_earlier`: an earlier session generated them."""
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
         rows, others = folder.read_part(part, RESPONSES), state.elsewhere.get(part, UnitIdSet())
@@ -332,8 +326,7 @@ def judging_options(
 
 
 class JudgeRecords(AskingStage):
-    """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call
-    holds up its block alone."""
+    """Scores the metrics of the judge stage, many blocks at once: a slow call holds up its own."""
 
     def __init__(
         self,
@@ -378,8 +371,7 @@ class JudgeRecords(AskingStage):
         return by_rules | build_judges(self._choices, self._config, self._connect())
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
-        """The judged record; None when the run stopped before its last call: it is judged when the
-        run is resumed."""
+        """The judged record; None if the run stopped before its last call."""
         try:
             async with self._seats:
                 judged = await judge_record(record, self._metrics, judges, self._asking)
@@ -448,8 +440,7 @@ class EmbedRecords:
         yield pa.concat_tables([self._context.to_table(records, "embed"), broken])
 
     async def _embedded(self, records: list[Record]) -> list[Record]:
-        """The records with their scores. What the stage did not foresee costs the record it came
-        of, not the block."""
+        """The scored records. An unforeseen error costs its record, not the block."""
         try:
             return await embed_records(records, self._metrics, self._embedder)
         except EvalError:

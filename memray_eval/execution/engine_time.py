@@ -1,12 +1,10 @@
 """How long engines take to answer a run's prompts, from what one takes for each part of its work
-(`assumptions.engine`). A closed form: tests/bench/estimate_1m.py compares it with engines that
-are simulated step by step.
+(`assumptions.engine`). A closed form: tests/bench/estimate_1m.py compares it with engines that are
+simulated step by step.
 
-An engine is taken for vLLM's with chunked prefill: each step makes a token for every prompt that is
-being answered, and computes up to `max_num_batched_tokens` of the prompts that are not yet. Prompts
-come in blocks, and one engine answers a block: so the beginning that prompts of a block share is
-computed once, and where there are few blocks for each engine, some engines have more to do than
-others."""
+As vLLM's chunked prefill: each step makes a token for every prompt that is being answered, and
+computes up to `max_num_batched_tokens` of the others. One engine answers a block, so the beginning
+that its prompts share is computed once, and few blocks load engines unevenly."""
 
 from __future__ import annotations
 
@@ -21,9 +19,8 @@ OWN_BATCHED_TOKENS = 2048  # vLLM's max_num_batched_tokens where nobody sets one
 
 class AskedPrompt(NamedTuple):
     """A prompt as an engine is asked it: its tokens, and those of its answer. It begins with the
-    same `shared_tokens` as the prompt before it, which an engine that answered that one has in its
-    prefix cache; for a prompt that `opens_block` it was another engine, as a rule. None: the prompt
-    before it is not known, and it shares what others that open a block do."""
+    same `shared_tokens` as the one before it (None: not known), which the engine has in its prefix
+    cache; one that `opens_block` mostly meets another engine."""
 
     tokens: float
     answer_tokens: float
@@ -47,8 +44,7 @@ def engine_work(
     engines: int,
     n_prompts: float,
 ) -> EngineWork:
-    """The work of one of so many engines on `n_prompts` like these. `engine` has its limits filled
-    in (`fit_engine`)."""
+    """The work of one of so many engines on `n_prompts` like these, fitted (`fit_engine`)."""
 
     def mean(value: Callable[[AskedPrompt], float]) -> float:
         return sum(map(value, prompts)) / len(prompts)
@@ -92,8 +88,7 @@ def engine_work(
 
 
 def shared_length(first: str, second: str) -> int:
-    """The length of the beginning that two texts share, found by halving: texts may be of millions
-    of characters."""
+    """The length of the beginning that two texts share, found by halving."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

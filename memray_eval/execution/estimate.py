@@ -1,9 +1,7 @@
 """Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
-Makes no call.
-
-Prompts are really built, for some hundred units spread over the dataset (estimate_sample.py); what
-a model will answer is assumed (config `assumptions`), and so is the speed of what no limit bounds.
-A token is taken for CHARACTERS_A_TOKEN characters."""
+Makes no call. Prompts are really built, for some hundred units spread over the dataset
+(estimate_sample.py); what a model will answer, and the speed of what no limit bounds, are assumed
+(config `assumptions`). A token is taken for CHARACTERS_A_TOKEN characters."""
 
 from __future__ import annotations
 
@@ -69,7 +67,8 @@ class _Load(NamedTuple):
         return _Load(*(own + others for own, others in zip(self, other, strict=True)))
 
 
-class Bound(Frozen):
+@dataclass(frozen=True)
+class Bound:
     """One thing that a run cannot be faster than: the seconds it would take if nothing else held it
     up, and what would change that."""
 
@@ -83,10 +82,9 @@ class Bound(Frozen):
 
 
 class JudgeEstimate(Frozen):
-    """One judge's work and its cost: calls, tokens, US dollars (without those of `unpriced_calls`;
-    None if the price of none is known), seconds at its limits, and what bounds it.
-    `cacheable_tokens` of the input can come from its prompt cache: `cached_usd` is the cost where
-    all of them do, `usd` where none does."""
+    """One judge's work: calls, tokens, US dollars (without `unpriced_calls`; None: no price is
+    known), seconds at its limits, and what bounds it. `cached_usd` is the cost if all
+    `cacheable_tokens` come from its prompt cache."""
 
     judge: str
     calls: int
@@ -113,9 +111,8 @@ class StageEstimate(Frozen):
 
 
 class PhaseUse(Frozen):
-    """The duration of a run with this order of its phases (`wall_s`), for how much of it its nodes
-    with GPUs are up (`gpus_up_s`), and the node-hours of those with GPUs and without; none where no
-    cluster is named."""
+    """The duration of a run with this order of its phases, how long its nodes with GPUs are up, and
+    the node-hours of those with GPUs and without (none without a cluster)."""
 
     order: PhaseOrder
     wall_s: float
@@ -125,8 +122,7 @@ class PhaseUse(Frozen):
 
 
 class GroupUse(Frozen):
-    """The nodes of one group that are up while a run lasts, their hours together, and what these
-    cost (None: nobody said)."""
+    """One group's nodes while a run lasts, their hours together, and cost (None: nobody said)."""
 
     group: NodeGroup
     nodes: int
@@ -135,8 +131,7 @@ class GroupUse(Frozen):
 
 
 class ClusterUse(Frozen):
-    """The nodes that a run takes of a cluster; `usd` only where every group that it takes has a
-    price."""
+    """The nodes that a run takes of a cluster; `usd` if every group that it takes has a price."""
 
     where: str
     kind: str
@@ -147,12 +142,10 @@ class ClusterUse(Frozen):
 
 
 class Estimate(Frozen):
-    """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them;
-    where it generates and scores apart, those two follow each other. `bounds` are all that could
-    hold it up, the slowest first. `usd` is what judges cost, without `unpriced_calls` (None: the
-    price of no call is known). `warnings` name models that retire soon. `phase_order` is what
-    `cluster.phases` comes to, and `phase_uses` are what each order would take, where a run has a
-    choice."""
+    """A run before it is made. Stages overlap: `wall_s` is the start-up and the slowest of
+    `bounds`, or generating and scoring after each other. `usd` is what judges cost, without
+    `unpriced_calls` (None: no price is known). `warnings` name models that retire soon.
+    `phase_uses` are what each `phase_order` would take."""
 
     units: int
     prompt_tokens: int
@@ -190,9 +183,8 @@ def estimate(
     today: date | None = None,
 ) -> Estimate:
     """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
-    these; on a cluster if it has a `placement`. The candidates of a wave answer side by side, waves
-    one after the other. Judges' prices are those of the table, nodes' those in
-    `node_usd_per_hour`. Raises ConfigError for a price of no group."""
+    these; on a cluster if it has a `placement`. Waves of candidates follow one another. Raises
+    ConfigError for a price of no group in `node_usd_per_hour`."""
     reader = PromptReader(spec)
     sampled = list(sample_units(spec, scan, reader))
     records = [unit.record for unit in sampled]
@@ -201,29 +193,25 @@ def estimate(
     scale = units / max(1, len(sampled))
     prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
     answered = _answer_tokens(records, scale)
-    device = engine_device(spec, capacity.gpus)
-    mean_chars = scan.context_chars / max(1, scan.n_samples)
-    question = _EngineQuestion(
-        spec, sampled, _count_blocks(spec, scan, samples), mean_chars, device
+    device, blocks = engine_device(spec, capacity.gpus), _count_blocks(spec, scan, samples)
+    mean_chars, per_candidate = (
+        scan.context_chars / max(1, scan.n_samples),
+        units / len(spec.candidates),
     )
+    question = _EngineQuestion(spec, sampled, blocks, mean_chars, device)
     cpus = placement.judge_cpus if placement is not None else capacity.cpus
     judges, bounds = _estimate_judges(spec, _judge_load(spec, records, scale), pool)
     bounds += [
         *_judge_cpus(judges, pool, cpus),
-        *_bound_generation(
-            spec, waves, placement, answered, units / len(spec.candidates), question
-        ),
+        *_bound_generation(spec, waves, placement, answered, per_candidate, question),
         *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
-    startup_s = _startup_s(spec, waves)
-    stages = tuple(_slowest_by_stage(bounds))
+    startup_s, stages = _startup_s(spec, waves), tuple(_slowest_by_stage(bounds))
+    can_judge_apart = has_cpu_nodes(spec, capacity, placement)
     order, reason = choose_phases(
-        spec,
-        device,
-        has_cpu_nodes=has_cpu_nodes(spec, capacity, placement),
-        seconds=lambda: stage_seconds(stages),
+        spec, device, has_cpu_nodes=can_judge_apart, seconds=lambda: stage_seconds(stages)
     )
     uses = tuple(_phase_uses(stages, startup_s, placement))
     use = next(use for use in uses if use.order == order)
@@ -247,12 +235,8 @@ def estimate(
         phase_order=order,
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
-        cluster=_cluster_use(placement, use, node_usd_per_hour or {})
-        if placement is not None
-        else None,
-        assumptions=tuple(
-            _list_assumptions(spec, sampled, units, judges, placement, reader.counted)
-        ),
+        cluster=placement and _cluster_use(placement, use, node_usd_per_hour or {}),
+        assumptions=(*_list_assumptions(spec, sampled, units, judges, placement, reader.counted),),
     )
 
 
@@ -283,18 +267,11 @@ def _estimate_judges(
     for name, parts in sorted(load.items()):
         total = reduce(_Load.plus, parts)
         in_batches = total.calls >= least and takes_batches(name, judging, spec.judge_table)
-        of_judge = (
-            [
-                Bound(
-                    stage="judge",
-                    what=f"{name}, a batch, within a day (most take an hour)",
-                    seconds=BATCH_S,
-                    change="judging.mode: live",
-                )
-            ]
-            if in_batches
-            else _judge_bounds(name, total, spec, pool)
-        )
+        if in_batches:
+            what = f"{name}, a batch, within a day (most take an hour)"
+            of_judge = [Bound("judge", what, BATCH_S, "judging.mode: live")]
+        else:
+            of_judge = _judge_bounds(name, total, spec, pool)
         price = price_of(name, judging, spec.judge_table)
         judges.append(_estimate_judge(name, parts, of_judge[0], price, in_batches))
         bounds += of_judge
@@ -370,14 +347,8 @@ def _cluster_use(
     for group in placement.cluster_spec.groups:
         nodes, a_node = placement.nodes[group.name], node_usd_per_hour.get(group.name)
         hours = nodes * (use.gpus_up_s if group.gpus else use.wall_s) / 3600.0
-        groups.append(
-            GroupUse(
-                group=group,
-                nodes=nodes,
-                node_hours=hours,
-                usd=None if a_node is None else a_node * hours,
-            )
-        )
+        usd = None if a_node is None else a_node * hours
+        groups.append(GroupUse(group=group, nodes=nodes, node_hours=hours, usd=usd))
     prices = [use.usd for use in groups if use.nodes]
     return ClusterUse(
         where=placement.cluster_spec.where,
@@ -412,8 +383,7 @@ class _NamedJudge:
 
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
-    """Per judge, the calls and tokens of all units; those of prompts whose length has a price of
-    its own apart."""
+    """Calls and tokens of all units by judge; prompts of lengths with another price apart."""
     juries = {
         key: [
             _NamedJudge(name)
@@ -439,34 +409,36 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
             for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
+                is_question = judgments[metric] is FirstTokenJudgment
+                output = 1.0 if is_question else spec.assumptions.verdict_tokens
                 for prompt in prompts:
                     # Metrics that share a judgment ask the same call, which is made once
                     if (question := (judgments[metric], juror, tuple(prompt))) in counted:
                         continue
                     counted.add(question)
-                    is_question = judgments[metric] is FirstTokenJudgment
-                    tokens = schema_tokens[metric] + sum(
-                        _tokens(message.content) for message in prompt
-                    )
-                    call = _Load(
-                        1.0,
-                        tokens,
-                        1.0 if is_question else spec.assumptions.verdict_tokens,
-                        *_cached_tokens(prompt, cache),
-                    )
+                    tokens = sum(_tokens(message.content) for message in prompt)
+                    tokens += schema_tokens[metric]
+                    call = _Load(1.0, tokens, output, *_cached_tokens(prompt, cache))
                     of_judge, band = loads[judge.name], price.band(tokens)
                     of_judge[band] = call.plus(of_judge[band]) if band in of_judge else call
     scaled = {
         name: [_Load(*(figure * scale for figure in load)) for load in parts.values()]
         for name, parts in loads.items()
     }
-    for choice in spec.user_judges.values():
-        played = [record for record in records if USER_MODEL in record.sample.metadata]
-        tokens = sum(_tokens(history_lines(record.sample)) + PLAYED_TOKENS for record in played)
-        output = len(played) * spec.assumptions.verdict_tokens
-        load = _Load(len(played) * scale, tokens * scale, output * scale)
-        scaled.setdefault(choice.judge, []).append(load)
+    for name, load in _user_loads(spec, records, scale):
+        scaled.setdefault(name, []).append(load)
     return scaled
+
+
+def _user_loads(
+    spec: RunSpec, records: Sequence[Record], scale: float
+) -> Iterator[tuple[str, _Load]]:
+    """The calls and tokens of the models that play simulated users."""
+    played = [record for record in records if USER_MODEL in record.sample.metadata]
+    tokens = sum(_tokens(history_lines(record.sample)) + PLAYED_TOKENS for record in played)
+    output = len(played) * spec.assumptions.verdict_tokens
+    for choice in spec.user_judges.values():
+        yield choice.judge, _Load(len(played) * scale, tokens * scale, output * scale)
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
@@ -512,8 +484,7 @@ def _sum_known(costs: Iterable[float | None]) -> float | None:
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
-    """A judge's bounds by each of its limits and by its calls in flight; the slowest
-    first."""
+    """A judge's bounds by its limits and its calls in flight; the slowest first."""
     limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
@@ -532,17 +503,9 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     is_chosen = spec.judging.max_in_flight is not None or not is_firm
     # Else they follow from the limit
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
-        limited.append(
-            (
-                f"{in_flight:,} calls in flight of {latency_s:g} s",
-                load.calls * latency_s / in_flight,
-                knob,
-            )
-        )
-    bounds = [
-        Bound(stage="judge", what=f"{name}, {what}", seconds=seconds, change=way)
-        for what, seconds, way in limited
-    ]
+        what = f"{in_flight:,} calls in flight of {latency_s:g} s"
+        limited.append((what, load.calls * latency_s / in_flight, knob))
+    bounds = [Bound("judge", f"{name}, {what}", seconds, way) for what, seconds, way in limited]
     return sorted(bounds, key=lambda bound: -bound.seconds)
 
 
@@ -557,11 +520,8 @@ def _known_limits(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float,
     }
     for lane, amount in wanted.items():
         if limit := getattr(limits, lane):
-            yield (
-                lane.replace("_per_min", "/min").replace("_", " "),
-                limit,
-                amount * (60.0 + SLACK_S) / limit,
-            )
+            name = lane.replace("_per_min", "/min").replace("_", " ")
+            yield name, limit, amount * (60.0 + SLACK_S) / limit
 
 
 def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -> Iterator[Bound]:
@@ -575,12 +535,8 @@ def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -
             if cores >= pool.actors
             else "more CPUs for judges, or judging.cpus: 1 for a core each"
         )
-        yield Bound(
-            stage="judge",
-            what=what,
-            seconds=sum(judge.calls for judge in judges) * CALL_CPU_S / cores,
-            change=change,
-        )
+        seconds = sum(judge.calls for judge in judges) * CALL_CPU_S / cores
+        yield Bound("judge", what, seconds, change)
 
 
 def _bound_generation(
@@ -602,17 +558,9 @@ def _bound_generation(
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
-    what = (
-        longest.what
-        if len(slowest) == 1
-        else f"{len(slowest)} rounds of models, the longest with {longest.what}"
-    )
-    yield Bound(
-        stage="generate",
-        what=what,
-        seconds=sum(bound.seconds for bound in slowest),
-        change=longest.change,
-    )
+    rounds_of = f"{len(slowest)} rounds of models, the longest with " * (len(slowest) > 1)
+    seconds = sum(bound.seconds for bound in slowest)
+    yield Bound("generate", rounds_of + longest.what, seconds, longest.change)
 
 
 def _models_of(group: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -628,8 +576,7 @@ def _bound_group(
     samples: float,
     question: _EngineQuestion,
 ) -> Bound:
-    """The bound of one pipeline's candidates: those of one model's engines, or those behind
-    servers."""
+    """The bound of one pipeline's candidates: of a model's engines, or behind servers."""
     assumed, tokens = spec.assumptions, sum(answered[candidate.name] for candidate in group)
     if group[0].backend != "vllm":
         at_once, units = spec.server.actors * spec.server.max_in_flight, samples * len(group)
@@ -637,12 +584,7 @@ def _bound_group(
             tokens / assumed.server_tokens_per_s + units * assumed.server_latency_s
         ) / at_once
         what = f"{at_once} calls in flight to the candidate's server"
-        return Bound(
-            stage="generate",
-            what=what,
-            seconds=seconds,
-            change="server.actors or server.max_in_flight",
-        )
+        return Bound("generate", what, seconds, "server.actors or server.max_in_flight")
     engines, change = (
         least_of(spec.engine_of(group[0].model).replicas),
         "engine.replicas, or a faster engine",
@@ -658,10 +600,10 @@ def _bound_group(
     name = f"{engines} {'engine' if engines == 1 else 'engines'}"
     if (seconds_and_what := question.bound(group, engines, samples)) is not None:
         seconds, how = seconds_and_what
-        return Bound(stage="generate", what=f"{name} {how}", seconds=seconds, change=change)
+        return Bound("generate", f"{name} {how}", seconds, change)
     what = f"{name} of {assumed.engine_tokens_per_s:,.10g} tokens/s"
     seconds = tokens / (engines * assumed.engine_tokens_per_s)
-    return Bound(stage="generate", what=what, seconds=seconds, change=change)
+    return Bound("generate", what, seconds, change)
 
 
 @dataclass(frozen=True)
@@ -707,12 +649,8 @@ def _bound_prompts(spec: RunSpec, prompt_tokens: float, capacity: Capacity) -> I
     """Yields the bound of the tasks that read samples and tokenize prompts for an engine."""
     if prompt_tokens and spec.has_vllm:
         cores = _task_cores(capacity.cpus_beside_gpus, capacity.cpus)
-        yield Bound(
-            stage="generate",
-            what=f"{cores:g} CPUs that read and tokenize prompts",
-            seconds=prompt_tokens * PROMPT_CPU_S / cores,
-            change="more CPUs",
-        )
+        what = f"{cores:g} CPUs that read and tokenize prompts"
+        yield Bound("generate", what, prompt_tokens * PROMPT_CPU_S / cores, "more CPUs")
 
 
 def _task_cores(cpus: float, all_cpus: float) -> float:
@@ -723,13 +661,8 @@ def _task_cores(cpus: float, all_cpus: float) -> float:
 def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
     if units:
         cores = _task_cores(cpus, cpus)
-        seconds = units * WRITE_CPU_S / cores
-        yield Bound(
-            stage="write",
-            what=f"{cores:g} CPUs that fold and write",
-            seconds=seconds,
-            change="more CPUs",
-        )
+        what = f"{cores:g} CPUs that fold and write"
+        yield Bound("write", what, units * WRITE_CPU_S / cores, "more CPUs")
 
 
 def _list_assumptions(
@@ -804,8 +737,7 @@ def _list_engine_times(times: EngineTimes) -> Iterator[str]:
 
 
 def parse_sample_count(text: str) -> int:
-    """A number of samples as a person writes it: 1e6, 1_000_000. Raises ConfigError for what is
-    none, or below one."""
+    """A number of samples, such as 1e6 or 1_000_000. Raises ConfigError for others, or below 1."""
     try:
         number = float(text)
     except ValueError:

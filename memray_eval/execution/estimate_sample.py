@@ -130,8 +130,7 @@ class PromptReader:
     counted: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def read(self, candidate: Candidate, prompt: Prompt, answer: float) -> AskedPrompt:
-        """The prompt as the model's engine gets it, cut to its window, and what it shares with the
-        one before it."""
+        """The prompt as the engine gets it, cut, and what it shares with the one before."""
         text = "\n".join(message.content for message in prompt.messages)
         a_token = self._characters_a_token(candidate, text)
         tokens = len(text) / a_token
@@ -152,8 +151,7 @@ class PromptReader:
         return AskedPrompt(tokens, answer, None if shared is None else min(shared, most_shared))
 
     def _characters_a_token(self, candidate: Candidate, text: str) -> float:
-        """By COUNTED characters from the middle of the text, where the tokenizer of an engine's
-        model is on this machine."""
+        """By COUNTED characters from the text's middle, if the tokenizer is on this machine."""
         if self.spec.assumptions.engine is None or candidate.backend != "vllm":
             return CHARACTERS_A_TOKEN
         model = candidate.model

@@ -1,5 +1,4 @@
-"""What drives the stages of a run: this process (local.py) or Ray (ray/executor.py); and whether it
-judges while it generates."""
+"""What drives a run's stages: this process (local.py) or Ray (ray/executor.py); and its phases."""
 
 from __future__ import annotations
 
@@ -34,9 +33,8 @@ class Executor(Protocol):
     def run(
         self, counter: RunCounter, enter_phase: Callable[[Phase], None], waiting: Waiting
     ) -> None:
-        """Takes the plan's unfinished units through its stages; `waiting` is told what else it
-        waits for. Raises EvalError when a stage could not be started or a service died; a unit that
-        fails is a record."""
+        """Takes the plan's unfinished units through its stages; `waiting` hears what else it waits
+        for. Raises EvalError when a stage could not be started or a service died."""
         ...
 
 
@@ -54,8 +52,7 @@ def choose_executor(
     spec: RunSpec, n_units: int | None = None, is_on_ray: bool = False
 ) -> ExecutorChoice:
     """The executor of a run of so many units (None: not counted yet), and why. `is_on_ray`: this
-    process has joined a cluster. Raises ConfigError if the one that was asked for cannot do
-    it."""
+    process has joined a cluster. Raises ConfigError if the named one cannot do it."""
     reason = _why_not_local(spec)
     if spec.executor == "local" and reason is not None:
         raise ConfigError(
@@ -109,9 +106,8 @@ def choose_phases(
     seconds: Callable[[], StageSeconds],
 ) -> PhaseChoice:
     """The order of the phases that `cluster.phases` asks for; with `auto`, `apart` where GPUs would
-    otherwise wait for judges. `has_cpu_nodes`: there is something to judge on when the GPU nodes
-    are gone; `is_generated`: earlier sessions generated all units. `seconds` are of what is left to
-    do, and are only asked for where they decide."""
+    otherwise wait for judges. `has_cpu_nodes`: judges need no GPU node; `is_generated`: no unit is
+    left to generate. `seconds`, of what is left, is only called where it decides."""
     if spec.has_responses:
         return PhaseChoice("together", "the responses exist already")
     if not spec.metrics:

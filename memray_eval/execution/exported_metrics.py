@@ -1,9 +1,6 @@
-"""What Prometheus can read of a run, through Ray's own metrics; each name and what it means stands
-in SERIES.
-
-The run's counter (execution/ray/progress_counter.py) is the one process that exports: Ray gives
-every process its own time series, and would give every judge actor's, and those of every one that
-took its place, too. Ray puts `ray_` before a name and, at a counter, `_total` behind it; a
+"""What Prometheus can read of a run, through Ray's own metrics; SERIES has each name and its
+meaning. The run's counter (execution/ray/progress_counter.py) alone exports: Ray gives every
+process its own time series. Ray puts `ray_` before a name and, at a counter, `_total` behind it; a
 histogram's sum is made of the middles of its buckets."""
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ TOKENS_PER_S = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 
 class Series(Frozen):
-    """One metric: its name before Ray adds to it, what it says, its tags beside `run_id`, and a
-    histogram's buckets."""
+    """One metric: its bare name, what it says, its tags beside `run_id`, a histogram's buckets."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -131,8 +127,7 @@ def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
 
 
 class Exporter:
-    """Records a run's metrics in this process, with the recorder that `new_recorder` makes for each
-    series."""
+    """Records a run's metrics in this process, with a recorder of `new_recorder` a series."""
 
     def __init__(self, run_id: str, new_recorder: Callable[[Series, str], Any]) -> None:
         self._recorders = {series.name: new_recorder(series, run_id) for series in SERIES}

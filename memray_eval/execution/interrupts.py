@@ -67,8 +67,7 @@ class Ending:
 @contextmanager
 def handle_termination() -> Iterator[Ending]:
     """Makes SIGTERM raise KeyboardInterrupt in this block, as Ctrl-C does, or both drain what
-    `Ending.draining` encloses. A SIGINT that is ignored stays so. Without effect in a thread beside
-    the main one, where Python delivers no signals."""
+    `Ending.draining` encloses. An ignored SIGINT stays so. No effect beside the main thread."""
     ending = Ending()
     if threading.current_thread() is not threading.main_thread():
         yield ending

@@ -1,6 +1,5 @@
-"""Shows a run while it runs: stages and rates, judge calls and the limit that keeps them back, what
-it costs, what failed first, the time left, and what is waited for. On a terminal a view that is
-drawn again twice a second; elsewhere a line every ten seconds."""
+"""Shows a run while it runs: stages, rates, judge calls, limits, cost, failures, the time left. On
+a terminal a view twice a second; elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from textwrap import wrap
 from typing import IO, NamedTuple
 
@@ -21,7 +20,7 @@ from memray_eval.execution.progress import (
     Snapshot,
     StageCount,
 )
-from memray_eval.execution.waiting import PLAIN_EVERY_S, open_console, open_stderr
+from memray_eval.execution.waiting import PLAIN_EVERY_S, beside, open_console, open_stderr
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import period_per_s, rows_per_s
@@ -42,8 +41,7 @@ _PHASES = {"generate": "phase 1 of 2, generating", "judge": "phase 2 of 2, judgi
 
 
 class RunDisplay:
-    """Reads a run's counter now and then, in a thread of its own, and shows it. The run itself
-    never waits for it."""
+    """Reads a run's counter now and then, in its own thread, and shows it."""
 
     def __init__(
         self, source: ProgressSource, outline: RunOutline, phase: Callable[[], str | None]
@@ -66,17 +64,8 @@ class RunDisplay:
     @contextmanager
     def showing(self, quiet: bool) -> Iterator[None]:
         """Shows the run while the block runs, and its last state; nothing if quiet."""
-        if quiet:
+        with nullcontext() if quiet else beside(self._show, "display"):
             yield
-            return
-        is_over = threading.Event()
-        thread = threading.Thread(target=self._show, args=(is_over,), daemon=True, name="display")
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join(timeout=5)
 
     def _show(self, is_over: threading.Event) -> None:
         with open_stderr() as stream:
@@ -198,8 +187,7 @@ class ViewState:
         return "; ".join(map(escape_controls, parts))
 
     def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
-        """The judges that calls go to; all of them before the first call. A pool is asked as its
-        members."""
+        """The judges that calls go to, a pool's members apart; all before the first call."""
         judges = self._snapshot.judges.items()
         called = [
             (name, judge)

@@ -261,9 +261,8 @@ def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:
-    """Yields the stage's results as they come; `at_once` blocks are worked on at the same time. The
-    stages before go on meanwhile, until they are so many blocks ahead. Raises the first error of
-    any stage."""
+    """Yields the stage's results as they come, `at_once` blocks at a time; the stages before are up
+    to as many blocks ahead. Raises the first error of any stage."""
     results: asyncio.Queue[pa.Table | BaseException | None] = asyncio.Queue(at_once)
     seats = asyncio.Semaphore(at_once)
 

@@ -1,6 +1,5 @@
-"""Pairwise runs: ordinary runs over rows that are pairs of answers, each pair in both orders. Where
-all pairs would be too many, one run a Swiss round, each with the pairs that the verdicts before it
-call for."""
+"""Pairwise runs: ordinary runs over rows that are pairs of answers, each in both orders; or a run
+for each Swiss round, with the pairs that the verdicts before it call for."""
 
 from __future__ import annotations
 
@@ -86,12 +85,10 @@ def run_pairwise(
     quiet: bool = False,
     agree: Agree = lambda _: True,
 ) -> PairwiseResult:
-    """Compares the answers of runs (RUN, or RUN:CANDIDATE) pair by pair, by the judge and metrics
-    of a job; `job.limit` is a number of questions. Of more than four candidates it plays Swiss
-    rounds unless it `judges_all`. Where a run of that `run_id` has begun, it goes on.
-
-    Raises what `run` raises, ConfigError for a metric that compares nothing, and DataError if
-    the runs share no question."""
+    """Compares the answers of runs (RUN, or RUN:CANDIDATE) pair by pair, by a job's judge and
+    metrics; `job.limit` counts questions. Of more than four candidates it plays Swiss rounds unless
+    it `judges_all`. A begun run of that `run_id` goes on. Raises what `run` raises, ConfigError for
+    a metric that compares nothing, and DataError if the runs share no question."""
     for name in job.metrics:
         metric = all_metrics().get(name) if isinstance(name, str) else None
         scores_one = isinstance(name, RubricMetric) and not name.compares
@@ -147,8 +144,7 @@ def resume_pairwise(
 
 
 def _play(plays: _Rounds, done: RunResult | None) -> PairwiseResult:
-    """Plays what is left of the rounds, after the one that is `done`, and keeps their figures in
-    the folder of the last."""
+    """Plays the rounds after `done`, and keeps their figures in the folder of the last."""
     answers: list[Answers] | None = None
     while True:
         if done is None:

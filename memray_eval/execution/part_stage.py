@@ -1,5 +1,4 @@
-"""The stage that writes blocks to the run folder. It imports little: on Ray its actor is one more
-process to start."""
+"""The stage that writes blocks to the run folder. It imports little: on Ray it is a process."""
 
 from __future__ import annotations
 
@@ -19,9 +18,8 @@ BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
 
 
 class WriteParts:
-    """Writes blocks to the run folder, and hands them on when they can be lost no more: responses
-    as they are, of records only which units they held. The counter is told of their values of the
-    metric `watched`, where one may decide the run."""
+    """Writes blocks to the run folder, and hands on responses as they are, of records only the
+    units. The counter gets their values of the metric `watched`, if one may decide the run."""
 
     def __init__(
         self, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None

@@ -1,8 +1,5 @@
-"""What a run needs of its cluster, counted before anything starts. Pure: no Ray here.
-
-A Ray Data pipeline whose actors hold every CPU hangs without a word, because its read and write
-tasks never get one. So the needs are counted against what is there, and a run that could hang is
-refused with what to change."""
+"""What a run needs of its cluster, counted before anything starts. No Ray here. A pipeline whose
+actors hold every CPU hangs without a word, so it is refused with what to change."""
 
 from __future__ import annotations
 
@@ -49,8 +46,7 @@ BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
 class Pool(Frozen):
     """Some actors or tasks of one kind. `knob` is the config key that changes what they need. Each
-    of them must find its place on one node; those with an `accelerator_type`, on one with such
-    GPUs."""
+    must fit on one node; those with an `accelerator_type`, on one with such GPUs."""
 
     name: str
     actors: int
@@ -78,8 +74,7 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float) -> int:
-    """The number of judge actors a run has at first: as configured, else one per CPU, up to
-    MOST_JUDGES."""
+    """The number of judge actors at first: as configured, else one per CPU, to MOST_JUDGES."""
     if spec.judging.actors is not None:
         return least_of(spec.judging.actors)
     return max(1, min(MOST_JUDGES, int(cpus)))
@@ -147,8 +142,7 @@ def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool
 
 
 def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Pool]:
-    """The pools of a pipeline whose engines have ended: what scores and writes the last of its
-    responses."""
+    """The pools of a pipeline whose engines have ended: what scores and writes the rest."""
     return [*(_scoring_pools(spec, judge_actors) if scores else ()), _writer_pool(1 + scores)]
 
 
@@ -207,9 +201,8 @@ WAITING = 2  # prompts at an engine for each that it answers at once: none of it
 
 
 def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> EngineConfig:
-    """An engine as it runs on prompts of this mean length: what the config leaves open is filled in
-    by ENGINE_LOADS, and batches have fewer rows where contexts are long, at most BATCH_CHARS in one
-    batch and ENGINE_CHARS in all that are under way."""
+    """An engine on prompts of this mean length: gaps of the config filled by ENGINE_LOADS, fewer
+    rows for long contexts: at most BATCH_CHARS in a batch and ENGINE_CHARS under way."""
     length = max(1.0, mean_chars)
     load = ENGINE_LOADS[device, length >= LONG_CHARS]
     seqs = engine.max_num_seqs or load.max_num_seqs
@@ -230,8 +223,7 @@ def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> Engin
 
 def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
     """The number of blocks that one of so many engines is given at a time: twice those that it
-    works on, so that it never waits for the next; of few blocks no more than its share, or an
-    engine that is up before others would have theirs too."""
+    works on, so that it never waits, but no more than its share."""
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
@@ -342,8 +334,8 @@ def _others(capacity: Capacity) -> str:
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     """The first pool one of whose actors finds no node with room, when each takes the first that
-    has it, and what needs no GPU looks at nodes without one first, as Ray does too. None if all
-    find one, or where no nodes are given."""
+    has it, without GPUs first if it needs none, as Ray does. None if all find one, or without
+    `nodes`."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
@@ -365,8 +357,7 @@ def without(node: Node, pool: Pool) -> Node:
 
 
 def placement_order(pools: Sequence[Pool]) -> list[Pool]:
-    """As they are seated: GPUs before CPUs, large before small, those of a certain kind before
-    those of any."""
+    """As they are seated: GPUs before CPUs, large before small, a certain kind before any."""
     return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))
 
 
@@ -432,8 +423,7 @@ def _too_little(
 
 
 def _weights_gib(model: str) -> float:
-    """The size of a model's weights where they lie on this machine, else 0: a hub's model is not
-    known before it is fetched."""
+    """The size of a model's weights on this machine, else 0: a hub's is not known before."""
     folder = Path(model)
     return (
         sum(file.stat().st_size for file in folder.glob("*.safetensors")) / _GIB

@@ -41,10 +41,9 @@ class StageCount(Frozen):
 
 
 class RunTelemetry(Frozen):
-    """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as
-    execution/timeline.py makes them; `counts` are those of the affect stage; `caught` records broke
-    a stage. `decided` is there where the run was stopped since its question was. `parameters` are
-    those that models refused, as ParameterBook knows them."""
+    """All that a run's counter was told, for the manifest: `timeline` and `calls` as
+    execution/timeline.py makes them, the affect stage's `counts`, records that broke a stage
+    (`caught`), why it is `decided`, and `parameters` that models refused."""
 
     stages: dict[str, StageCount]
     events: list[str]
@@ -67,9 +66,8 @@ class FailedUnit(Frozen):
 
 
 class JudgeNow(Frozen):
-    """One judge's calls: how many were `sent` in this session, how many `verdicts` came of them or
-    were remembered, how many it has not answered, how many wait for their slot, and the limit that
-    keeps others back."""
+    """One judge's calls: `sent` in this session, `verdicts` that came or were remembered, calls not
+    answered, calls that wait for their slot, and the limit that keeps others back."""
 
     sent: int = 0
     verdicts: int = 0
@@ -79,9 +77,8 @@ class JudgeNow(Frozen):
 
 
 class Snapshot(Frozen):
-    """A run at a moment. `lines` are new ones for a person; `spent` is what judge calls cost in
-    this session; `stopping` says why the run ends early. `unasked` units of the plan are not to
-    come any more."""
+    """A run at a moment. `lines` are new ones for a person; `spent` is this session's; `stopping`
+    says why the run ends early. `unasked` units of the plan will not come any more."""
 
     stages: dict[str, StageCount] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
@@ -93,18 +90,15 @@ class Snapshot(Frozen):
 
     @property
     def n_failed(self) -> int:
-        """Units that have failed so far, at least: a later stage counts those of an earlier one
-        again."""
+        """Units that have failed so far, at least: later stages count earlier ones again."""
         return max((count.failed for count in self.stages.values()), default=0)
 
 
 class ProgressSource(Protocol):
-    """The source that the display reads from. It must never break a run: what cannot be read now is
-    None."""
+    """What the display reads from. It must never break a run: what cannot be read is None."""
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
-        """The run now, with the lines for a person from that one on; None if it is not known
-        within so long."""
+        """The run now, with a person's lines from that one on; None if it takes too long."""
         ...
 
 
@@ -122,10 +116,8 @@ class RunSize(Frozen):
 
 
 class RunOutline(Frozen):
-    """The facts of a run that a display shows and its counter does not know: its name, its size,
-    its stages in order, what each of them is waited for at first, how many verdicts a unit takes,
-    and the money: what the budget allows (None: no limit), and what earlier sessions have spent of
-    it."""
+    """The facts of a run that a display shows and its counter does not know: its stages with what
+    each waits for at first, verdicts a unit, the budget (None: no limit), earlier spending."""
 
     name: str
     size: RunSize

@@ -125,8 +125,7 @@ def engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
 
 
 def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which
-    tokenizer and where."""
+    """Shards to rows of SERVER_SCHEMA. A prompt is cut as the candidate says."""
     return _blocks(table, asking, *server_requests())
 
 
@@ -155,8 +154,7 @@ def server_requests() -> tuple[RequestBuilder, pa.Schema]:
 
 
 def window_of(model: str) -> int | None:
-    """The context window that a model folder's config.json names, in tokens; None for a hub's
-    model, which is not here yet."""
+    """The window, in tokens, of a model folder's config.json; None for a model of the hub."""
     try:
         config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
     except OSError:
@@ -166,8 +164,7 @@ def window_of(model: str) -> int | None:
 
 
 def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
-    """The longest prompt, in tokens: what the window leaves beside the answer, and no more than the
-    candidate allows."""
+    """The most tokens of a prompt: what the window leaves, and the candidate allows."""
     bounds = [
         bound
         for bound in (candidate.max_prompt_tokens, window and window - max_tokens)
@@ -179,8 +176,7 @@ def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> in
 def take_stored(
     table: pa.Table, context: StageContext, index: Mapping[str, UnitNumbers]
 ) -> pa.Table:
-    """Rows that ask, with the responses that parts of this index have: nothing is asked for these
-    any more."""
+    """Rows that ask, with the responses of parts of this index, which are not asked for."""
     units = table.column("unit_id")
     stored = _unasked(context.find_stored(units.to_pylist(), index), table.schema)
     places = pc.add(pc.index_in(units, value_set=stored.column("unit_id")), table.num_rows)
@@ -295,8 +291,7 @@ def _row(
 
 
 def read_block(table: pa.Table, asking: PromptSpec) -> Iterator[Sample]:
-    """The samples of a block of shards, or of samples that the affect stage read; none if the run
-    ends."""
+    """The samples of a block of shards, or of the affect stage; none if the run ends."""
     if asking.context.is_stopping():
         return
     if SHARD not in table.column_names:

@@ -1,9 +1,5 @@
-"""Finds what an unfinished run left behind: units that are finished, and units that were only
-generated.
-
-Ours, not Ray Data's checkpointing: a unit is one row in one file that is written whole, so what is
-finished can be read off the files, and what is not is asked again. The calls a unit had paid are
-found in the memory of calls."""
+"""Finds what an unfinished run left behind: finished units, and units that were only generated. A
+unit is one row in one file that is written whole; paid calls are in the memory of calls."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
+from memray_eval.analysis.turns import SESSION_COLUMNS, summarise_sessions
 from memray_eval.results.parts import Flags, Part, UnitIndex, UnitNumbers, unit_number, unit_numbers
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 
@@ -76,12 +72,10 @@ class ResumeState:
 
 
 def load_resume_state(folder: RunFolder) -> ResumeState:
-    """Reads what a run left behind, and puts failed units back among those to be done: what has a
-    response keeps it, with the scores that are no errors. A unit is in one place afterwards; a kill
-    in between leaves it in two at worst, never in none.
-
-    Reads the parts' indexes, and of the parts only those that rows are taken out of. Raises
-    DataError for a part that cannot be read."""
+    """Reads what a run left behind, and puts failed units back among those to be done, with their
+    responses and the scores that are no errors. A kill in between leaves a unit in two places at
+    worst, never in none. Reads the parts' indexes, and the parts only that rows are taken out of.
+    Raises DataError for a part that cannot be read."""
     records = _IndexedParts.read(folder, RECORDS)
     chosen, failed = records.index.first_of_each(), records.index.is_failed
     records.rewrite(folder, keep=chosen & ~failed, retry=chosen & failed)
@@ -95,7 +89,7 @@ def count_unasked(folder: RunFolder) -> int:
     tables = (
         table.filter(pc.is_null(table.column("error")))
         for kind in (RECORDS, RESPONSES)
-        for table in folder.read_parts(folder.parts(kind), kind, list(COLUMNS))
+        for table in folder.read_parts(folder.parts(kind), kind, list(SESSION_COLUMNS))
     )
     return sum(summary.n_unasked for summary in summarise_sessions(tables))
 
@@ -107,8 +101,7 @@ def find_unscored(folder: RunFolder) -> ResumeState:
 
 
 def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> ResumeState:
-    """The units that were generated and are not finished. Parts of responses that hold nothing of
-    it go."""
+    """The units generated and not finished. Parts of responses without any of them go."""
     responses = _IndexedParts.read(folder, RESPONSES)
     index = responses.index
     is_waiting = ~index.is_unanswered & ~finished.holds(index.units)
@@ -137,9 +130,8 @@ def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> 
 
 
 def drop_duplicates(folder: RunFolder) -> int:
-    """Rewrites the parts whose units overlap, so that every unit is in the records once; a task
-    that Ray ran again may have written some twice. Returns how many rows went. Raises DataError for
-    a part that cannot be read."""
+    """Rewrites the parts whose units overlap, as of tasks that Ray ran twice, so that every unit is
+    in the records once. Returns the rows dropped. Raises DataError for an unreadable part."""
     records = _IndexedParts.read(folder, RECORDS)
     chosen = records.index.first_of_each()
     records.rewrite(folder, keep=chosen)

@@ -25,12 +25,10 @@ SHOWN_CAUGHT = 3
 
 
 class RunCounter:
-    """A run's counter, as stages report to it and its driver reads it (a ProgressSource). Stages
-    also learn through it together what models refuse (a ParameterPort).
-
-    Here it is in the process of the stages; on Ray they have a RemoteCounter with the same methods,
-    which reports without waiting: a lost report costs a number on the display and in the manifest's
-    figures of the run's course, nothing else. `exporter` records it for Prometheus."""
+    """A run's counter, as stages report to it and its driver reads it (a ProgressSource and
+    ParameterPort). On Ray stages have a RemoteCounter, which reports without waiting: a lost report
+    costs a number on the display and in the manifest, nothing else. `exporter` records it for
+    Prometheus."""
 
     def __init__(
         self,
@@ -118,8 +116,7 @@ class RunCounter:
         )
 
     def snapshot(self, lines_since: int, within_s: float = 0.0) -> Snapshot | None:
-        """The run now, with the lines for a person from that one on; None from a counter that does
-        not answer within so long."""
+        """The run now, with lines for a person from that one on; None if it takes too long."""
         return Snapshot(
             stages={stage: self._stages[stage] for stage in self._order},
             lines=tuple(self._lines[lines_since:]),
@@ -150,8 +147,7 @@ class RunCounter:
         return self._logs.take()
 
     def stop(self, reason: str) -> None:
-        """Ends the run early: nothing new is read or judged, and what is under way is finished. The
-        first reason stays."""
+        """Ends the run early: nothing new is read or judged. The first reason stays."""
         if self._stop is None:
             self._stop = reason
             self._show(logging.WARNING, f"Stopping: {reason}")

@@ -1,8 +1,6 @@
-"""The log of a run: `log.jsonl` in its folder, one JSON object a line, and stderr with `-v`.
-
-An entry holds `time` (ISO 8601, UTC), `level`, `logger`, `message` and `process` (HOST:PID);
-`actor`, the start of Ray's id, where an actor logged it; and `exception`, a traceback, where there
-is one. Keys are replaced by [key] in every text."""
+"""The log of a run: `log.jsonl` in its folder, one JSON object a line, and stderr with `-v`. An
+entry holds `time` (ISO 8601, UTC), `level`, `logger`, `message` and `process` (HOST:PID); `actor`,
+the start of Ray's id, and `exception`, a traceback, if there is one. Keys are replaced by [key]."""
 
 from __future__ import annotations
 
@@ -78,24 +76,20 @@ def entry_of(record: logging.LogRecord, actor: str | None = None) -> LogEntry:
 
 
 def hide_held_keys(text: str) -> str:
-    """The text without the values of this process's key variables and without texts of a key's
-    shape."""
+    """The text without this process's keys and without texts of a key's shape."""
     return hide_keys(text, held_keys(os.environ, set(API_KEY_VARIABLES)))
 
 
 def _shorten(text: str, most: int) -> str:
-    """The text in valid Unicode, its middle left out where it is too long: a traceback's last lines
-    say what happened."""
+    """The text in valid Unicode, its middle left out if it is too long."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
 class RunLogFile:
-    """log.jsonl of a run folder, and the full ones before it: log.1.jsonl, log.2.jsonl.
-
-    On a local disk entries are in the file when `write` returns. Elsewhere they are kept on the
-    local disk and uploaded every UPLOAD_S and at the end. A log that cannot be kept or written (a
-    full disk, a lost lease) ends no run."""
+    """log.jsonl of a run folder, and the full ones before it. Locally entries are in the file when
+    `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. No error ends a
+    run."""
 
     def __init__(
         self,
@@ -189,8 +183,7 @@ class TerminalHandler(logging.Handler):
             self.show(entry_of(record))
 
     def show(self, entry: LogEntry) -> None:
-        """Shows an entry that is severe enough. What the progress display shows anyway is left
-        out."""
+        """Shows a severe enough entry, unless the progress display shows it."""
         levels = logging.getLevelNamesMapping()
         if entry["logger"] == EVENTS or levels.get(entry["level"], logging.INFO) < self.level:
             return
@@ -200,8 +193,7 @@ class TerminalHandler(logging.Handler):
 
 
 def show_log(verbosity: int) -> None:
-    """Shows the package's log on stderr from now on: INFO with 1, DEBUG with more, nothing with
-    0."""
+    """Shows the package's log on stderr from now on: INFO with 1, DEBUG with more."""
     logger = logging.getLogger(PACKAGE)
     for handler in terminal_handlers():
         logger.removeHandler(handler)
@@ -267,8 +259,7 @@ class RunLog:
             self._thread.join(timeout=ANSWER_S)
 
     def close(self) -> None:
-        """Writes what was logged to the run folder, without Ray: for a process that ends at
-        once."""
+        """Writes the log to the run folder without Ray: for a process that ends at once."""
         self._file.close()
 
     def _fetch_until_over(self, take_logs: TakeLogs) -> None:
@@ -291,9 +282,8 @@ class RunLog:
 def keep_run_log(
     folder: RunFolder, session: int = 1, held: Mapping[str, str] | None = None
 ) -> Iterator[RunLog]:
-    """Writes the log of a run's session to its folder while the block runs: how it begins and ends,
-    and what the package logs in between, here and in the workers. `held` are key variables whose
-    values must not be in it."""
+    """Writes the log of a run's session to its folder while the block runs, from here and the
+    workers. The values of `held`, key variables, are not in it."""
     package = logging.getLogger(PACKAGE)
     level_before = package.level
     if not package.isEnabledFor(logging.INFO):

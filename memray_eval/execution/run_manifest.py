@@ -52,8 +52,7 @@ def build_manifest(
     telemetry: RunTelemetry | None = None,
     phase: Literal["generate", "judge"] | None = None,
 ) -> dict[str, Any]:
-    """The values of manifest.json; `phase` is the one that the session is in, where it
-    generates and judges apart."""
+    """The values of manifest.json; `phase` is the session's, if it generates and judges apart."""
     spec = plan.spec
     now = time.time()
     session = {
@@ -124,8 +123,7 @@ def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
 
 
 def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
-    """An earlier session's manifest, for the next one. A session that was killed ended with the
-    last thing it wrote."""
+    """An earlier session's manifest; a killed session ended with the last thing it wrote."""
     sessions = list(manifest.get("sessions", ()))
     if manifest.get("status") == "running":
         took = max(0.0, last_written - float(sessions[-1]["started_s"]))
@@ -134,8 +132,7 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
 
 
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the dataset, a judge, a rubric or a prompt file is not what the run
-    began with."""
+    """Raises ConfigError if the dataset, a judge, a rubric or a prompt file has changed."""
     if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(
             f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "
@@ -173,8 +170,7 @@ def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
 
 
 def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each judge whose prompts are laid out otherwise than before: what was paid and not
-    finished is another call now."""
+    """A line for each judge with other prompts than before: unfinished calls are paid again."""
     then = before.get("judge_prompts", {})
     for judge, layout in judge_prompts_of(spec).items():
         if (was := then.get(judge, layout)) != layout:
@@ -250,8 +246,7 @@ def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str,
 
 
 def prompts_of(spec: RunSpec) -> dict[str, str]:
-    """The digest of every prompt file, by candidate, and that of the suite, where it is a
-    template."""
+    """The digest of every prompt file, by candidate, and of the suite if it is a template."""
     named = {
         candidate.name: candidate.prompt
         for candidate in spec.candidates

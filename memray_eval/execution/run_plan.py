@@ -1,7 +1,5 @@
 """What a run is, read from its config once: RunSpec before there is a cluster, RunPlan with one.
-
-Below runs.py and prepare/ nobody reads the config. A stage gets the part that it is about: a
-ReadSpec, an EngineConfig, a JudgingConfig with the judges that were assigned."""
+Below runs.py and prepare/ nobody reads the config."""
 
 from __future__ import annotations
 
@@ -82,11 +80,10 @@ class ExecutorChoice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSpec:
-    """The samples of the dataset that a run reads, how many rows travel together, and how many
-    engines of one model answer side by side at most. `columns` are those that the job names; the
-    reader has them, and those that were guessed, once the dataset was looked at
-    (`with_columns`). `scores_at_once`: responses are scored where they are read. `samples` are
-    those that the responses of `dataset` answer, by their ids; they are joined below `out`."""
+    """The samples that a run reads, how many rows travel together, and how many engines of one
+    model answer side by side at most. `columns` are those that the job names. `scores_at_once`:
+    responses are scored where they are read. `samples` are those that the responses of `dataset`
+    answer, joined by id below `out`."""
 
     dataset: str
     reader: SampleReader
@@ -147,18 +144,11 @@ class ReadSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """A run, before anything is known of its cluster.
-
-    `suite` has the metrics that a run of it computes unless told otherwise, and `suite_source`
-    makes it on a worker. `metrics` are those that this run computes, `named_metrics` the names
-    among them that the job gives itself. `judges` has the assignment of every judged metric, and of
-    each "metric/task" that has its own; `affect_judges` that of the affect stage, `user_judges`
-    that of who plays simulated users. `engines` are the models' engines where they differ from
-    `engine`. `sinks` are where scores go beside the run's folder. `stop_rule` says what decides
-    the run, `epochs` how often a candidate is asked a sample, and `calibrations` are the labels
-    that its scores are adjusted by; `fallback_successions` tell of `judging.fallbacks` whose models
-    are off.
-    """
+    """A run, before anything is known of its cluster. `suite_source` makes its suite on a worker.
+    `metrics` are all that it computes, `named_metrics` those that the job names. `judges` has the
+    assignment of every judged metric and each "metric/task" of its own; `engines` are those of
+    models that differ from `engine`. `stop_rule` decides it, `calibrations` are labels to adjust
+    by; `fallback_successions` tell of fallbacks whose models are off."""
 
     suite: Suite
     suite_source: SuiteSource
@@ -230,8 +220,7 @@ class RunSpec:
 
     @property
     def siblings(self) -> dict[str, int]:
-        """By candidate, how many answers to a sample come from one pipeline, so that their records
-        meet at the judges."""
+        """By candidate, how many answers to a sample come from one pipeline."""
         return {member.name: len(group) * self.epochs for group in self.groups for member in group}
 
     def engine_of(self, model: str) -> EngineConfig:
@@ -240,8 +229,7 @@ class RunSpec:
 
     @property
     def hidden_metrics(self) -> list[str]:
-        """Metrics that the run brings and does not use, because one that is built in has the
-        name."""
+        """Metrics that the run brings and does not use: a built-in one has the name."""
         return [own.name for own in self.metric_options.own if own.name in all_metrics()]
 
     @property
@@ -292,8 +280,7 @@ class RunSpec:
         return embedded_model({**self.affect_judges, **self.user_judges}) is not None
 
     def by_stage(self) -> tuple[list[str], list[str]]:
-        """The names of the metrics that the judge stage scores, and of those that the embed stage
-        does."""
+        """The names of the metrics that the judge stage and the embed stage score."""
         by_model = {choice.metric for choice in self.judges.values() if choice.judge != RULES}
         at_judge = [
             metric.name for metric in self.metrics if scored_by_judge_stage(metric, by_model)
@@ -350,12 +337,11 @@ class JobNeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """One session of a run, ready to start. `before` is the manifest that earlier sessions left
-    (with_ended_sessions), `resume_state` their work; `reservation` holds nodes for its first
-    engines, where it waited for them; `phases` says whether it generates and judges at the same
-    time. `scanned_at` (epoch seconds) is when this session's scan began, None if an earlier
-    one's was kept. One that `is_detached` ends when its judge calls are under way in batches.
-    `order` is that of the samples, where the run may be decided before its end."""
+    """One session of a run, ready to start. `before` is the manifest that earlier sessions left,
+    `resume_state` their work; `reservation` holds nodes for its first engines. `scanned_at` (epoch
+    seconds) is when this session's scan began, None if an earlier one's was kept. One that
+    `is_detached` ends when its judge calls are under way in batches. `order` is that of samples, if
+    it may be decided early."""
 
     spec: RunSpec
     scan: Scan
@@ -396,8 +382,7 @@ class RunPlan:
 
     @property
     def scores_at_once(self) -> bool:
-        """True if responses are scored where they are read: nobody is asked, and each task has rows
-        of its own to read."""
+        """True if responses are scored where they are read: nobody is asked."""
         is_one = any(shard.is_read_from_start for shard in self.scan.shards)
         return self.spec.read.scores_at_once and not is_one
 

@@ -24,9 +24,13 @@ from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
-from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
 from memray_eval.analysis.speed import measure_speed
-from memray_eval.analysis.turns import count_unplaced, summarise_turns
+from memray_eval.analysis.turns import (
+    SESSION_COLUMNS,
+    count_unplaced,
+    summarise_sessions,
+    summarise_turns,
+)
 from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
@@ -72,20 +76,17 @@ def _summarise_records(
     telemetry: RunTelemetry,
     stopped: str | None,
 ) -> Summary:
-    spec = plan.spec
-    stages = telemetry.stages
-    # A session that only did a part cannot say how fast the whole was generated.
-    generation_s = None if plan.before else stages["generate"].span_s
+    spec, stages, earlier = plan.spec, telemetry.stages, plan.before.get("sessions", ())
+    names, tasks = [metric.name for metric in spec.metrics], spec.suite.tasks
     reduced = reduce_records(records, spec.metrics)
-    tasks = spec.suite.tasks
+    candidates = [candidate.candidate for candidate in reduced.generation]
     headline, performance = _performance(spec, records)
-    batches = _batch_figures(folder, records) if spec.calls_judges else None
-    spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
-    served, marks = find_served_models(records), count_unknown_marks(records)
+    pairs = _quality_pairs(spec, records, headline, performance)
     is_by_task = tasks or compares(spec.metrics) or any(metric.by_task for metric in spec.metrics)
     broken = break_down(records, spec.metrics) if is_by_task else Breakdown()
-    pairs = _quality_pairs(spec, records, headline, performance)
-    sessions = summarise_sessions([records.to_table(columns=COLUMNS)]) if plan.has_sessions else ()
+    differing = disagreements(records) if compares(spec.metrics) else None
+    has_arms = spec.suite.has_arms and spec.metrics
+    spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
     summary = Summary(
         run_id=folder.run_id,
         suite=spec.suite.name,
@@ -93,51 +94,27 @@ def _summarise_records(
         n_invalid=plan.scan.n_invalid,
         n_units=reduced.n_units,
         n_failed_units=reduced.n_failed_units,
-        generation_s=generation_s,
+        # A session that only did a part cannot say how fast the whole was generated
+        generation_s=None if plan.before else stages["generate"].span_s,
         evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if spec.metrics else None,
-        total_s=time.time()
-        - plan.started
-        + sum(session["total_s"] for session in plan.before.get("sessions", ())),
+        total_s=time.time() - plan.started + sum(session["total_s"] for session in earlier),
         candidates=reduced.generation,
         metrics=tuple(map(partial(_with_reason, spec), reduced.metrics)),
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
         macro=broken.macro,
         heat_maps=broken.heat_maps,
-        twins=twin_differences(
-            records,
-            [candidate.candidate for candidate in reduced.generation],
-            [metric.name for metric in spec.metrics],
-        ),
-        n_disagreements=folder.write_disagreements(disagreements(records))
-        if compares(spec.metrics)
-        else None,
+        twins=twin_differences(records, candidates, names),
+        n_disagreements=None if differing is None else folder.write_disagreements(differing),
         headline=headline,
         performance=performance,
         recommendation=recommend(*_without_baselines(spec, performance, pairs)),
         differences=differences_from_best(
-            records, reduced.metrics, {metric.name: metric for metric in spec.metrics}
+            records, reduced.metrics, dict(zip(names, spec.metrics, strict=True))
         ),
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
-        arms=summarise_arms(
-            records, spec.suite, [metric.name for metric in spec.metrics], spec.errata
-        )
-        if spec.suite.has_arms and spec.metrics
-        else (),
+        arms=summarise_arms(records, spec.suite, names, spec.errata) if has_arms else (),
         turns=summarise_turns(records, spec.metrics),
-        batches=batches,
-        notes=(
-            *_baseline_notes(spec, headline, performance, pairs),
-            *_served_notes(served, marks),
-            *_batch_note(batches),
-            *map(_session_note, sessions),
-            *_reading_notes(
-                plan, folder, reduced.n_units + n_unasked(plan, sessions), stopped, telemetry
-            ),
-            *_uncounted_note(telemetry.calls),
-            *juror_notes(spec.judges, reduced.metrics),
-            *_unplaced_note(records),
-            *inapplicable_metrics(spec, folder, reduced.metrics),
-        ),
+        batches=_batch_figures(folder, records) if spec.calls_judges else None,
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
         causes=reduced.causes,
         replaced=reduced.replaced,
@@ -147,17 +124,42 @@ def _summarise_records(
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
         killed_sessions=0 if spent is None else killed_sessions(folder, plan.n_before + 1),
         prompt_cache=reduced.prompt_cache,
-        served_models=served,
-        unknown_marks=marks,
-        sessions=sessions,
+        served_models=find_served_models(records),
+        unknown_marks=count_unknown_marks(records),
+        sessions=summarise_sessions([records.to_table(columns=SESSION_COLUMNS)])
+        if plan.has_sessions
+        else (),
     )
+    notes = _list_notes(plan, folder, records, telemetry, stopped, summary, pairs)
+    summary = summary.model_copy(update={"notes": tuple(notes)})
     described = {
         "rubrics": rubrics_of(spec),
         "own_code": own_code_of(spec),
         "package": {"version": __version__},
     }
-    summary = adjust_summary(summary, records, described, spec.calibrations)
-    return add_intervals(summary, records)
+    return add_intervals(adjust_summary(summary, records, described, spec.calibrations), records)
+
+
+def _list_notes(
+    plan: RunPlan,
+    folder: RunFolder,
+    records: pads.Dataset,
+    telemetry: RunTelemetry,
+    stopped: str | None,
+    summary: Summary,
+    pairs: Sequence[QualityPair],
+) -> Iterator[str]:
+    """Sentences on how to read the summary."""
+    spec, n_done = plan.spec, summary.n_units + n_unasked(plan, summary.sessions)
+    yield from _baseline_notes(spec, summary.headline, summary.performance, pairs)
+    yield from _served_notes(summary.served_models, summary.unknown_marks)
+    yield from _batch_note(summary.batches)
+    yield from map(_session_note, summary.sessions)
+    yield from _reading_notes(plan, folder, n_done, stopped, telemetry)
+    yield from _uncounted_note(telemetry.calls)
+    yield from juror_notes(spec.judges, summary.metrics)
+    yield from _unplaced_note(records)
+    yield from inapplicable_metrics(spec, folder, summary.metrics)
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
@@ -169,8 +171,7 @@ def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
 
 
 def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Performance, ...]]:
-    """The metric that stands for quality, and speed beside it, where a run compares candidates
-    or its suite is about both."""
+    """The metric of quality, and speed beside it, if candidates are compared or the suite asks."""
     names, suite = {metric.name: metric for metric in spec.metrics}, spec.suite
     headline = suite.quality_metric(list(names))
     if len(spec.candidates) == 1 and not suite.reports_speed:
@@ -182,8 +183,7 @@ def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Perfo
 def _quality_pairs(
     spec: RunSpec, records: pads.Dataset, headline: str, performance: Sequence[Performance]
 ) -> tuple[QualityPair, ...]:
-    """The differences of candidates on common prompts, if there are several and they have a
-    quality."""
+    """The differences of candidates with a quality, on common prompts."""
     metric = next((metric for metric in spec.metrics if metric.name == headline), None)
     rated = sorted(
         row.candidate for row in performance if row.task is None and row.quality is not None
@@ -398,8 +398,7 @@ def juror_notes(
 
 
 def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Iterator[str]:
-    """A sentence for each candidate and judge that answered as several models, and one on unknown
-    marks."""
+    """A sentence for each name that answered as several models, and one on unknown marks."""
     for models in split_names(served):
         counts = ", ".join(f"{model.model} ({model.n:,})" for model in models)
         yield (

@@ -1,7 +1,6 @@
-"""Runs and resumed runs, from their config to their summary: start reading here.
-
-Both read from top to bottom: resolve, check, scan, (load what earlier sessions left), confirm the
-cost, acquire capacity, run the session."""
+"""Runs and resumed runs, from their config to their summary: start reading here. Both resolve,
+check, scan, (load what earlier sessions left), confirm the cost, acquire capacity, run the
+session."""
 
 from __future__ import annotations
 
@@ -65,12 +64,10 @@ def run(
     check_found: Callable[[Scan], None] = lambda _: None,
     detach: bool = False,
 ) -> RunResult:
-    """Runs a job to its summary. `say` gets what a person should know on the way; nothing is
-    written before the checks pass. With `generate_only` nothing is scored. `agree` is asked when a
-    run without a budget may cost more than ASK_USD, and `check_found` may refuse what the dataset
-    holds. If the run of that `run_id` has begun already, it is resumed, so that a job can be
-    submitted again as it is. With `detach` it ends, with BatchesUnderWay, when its judge calls are
-    under way in batches.
+    """Runs a job to its summary; a begun run of its `run_id` is resumed. `say` gets what a person
+    should know. With `generate_only` nothing is scored. `agree` is asked when a run without a
+    budget may cost more than ASK_USD; `check_found` may refuse the dataset. With `detach` it ends,
+    with BatchesUnderWay, when its judge calls are under way in batches.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError,
     EmbeddingError after."""
@@ -108,11 +105,8 @@ def resume(
     settings: Sequence[str] = (),
     detach: bool = False,
 ) -> RunResult:
-    """Goes on with a run that was killed, interrupted or stopped, or whose failed units are to be
-    tried again. `settings` may change how it runs, not what it measures; `detach` as in `run`.
-
-    Raises ConfigError if the run would not be the same any more, and all that `run` raises.
-    """
+    """Goes on with a run that ended early, or whose failed units are to be tried again. `settings`
+    may not change what it measures. Raises ConfigError for another run, and what `run` raises."""
     folder = RunFolder(path)
     folder.read_manifest()
     config = apply_resume_settings(read_config(folder), settings)

@@ -1,5 +1,4 @@
-"""Which models' engines run side by side, and which wait for others to be done. Pure, but for
-`run_waves`."""
+"""Which models' engines run side by side, and which wait. Pure, but for `run_waves`."""
 
 from __future__ import annotations
 
@@ -110,8 +109,7 @@ def pools_beside(
     device: Device,
     scores: bool = True,
 ) -> list[Pool]:
-    """The pools of a wave, and what is left of earlier ones whose engines end: their judges,
-    embedders and writers."""
+    """The pools of a wave, and the judges, embedders and writers left of earlier ones."""
     left = [
         pool
         for tail in tails
@@ -163,12 +161,9 @@ def run_waves(
     stop: Callable[[str], object],
 ) -> None:
     """Does the work for each group, a thread each: that of a wave side by side, and one wave after
-    the other. `begin(wave, tails)` is called before each wave, and returns its work.
-
-    A wave begins when those before it are over; or earlier, when their engines have begun to end
-    and `has_room(tails, wave)`: its engines then start while the last responses of `tails` are
-    judged. When one group fails, the others are told to stop, and end what is under way; then its
-    error is raised."""
+    the other. `begin(wave, tails)` returns a wave's work. A wave begins when those before it are
+    over, or their engines begin to end and `has_room(tails, wave)`. When one group fails, the
+    others end what is under way; then its error is raised."""
     if [len(wave) for wave in waves] == [1]:
         begin(waves[0], ())(waves[0][0], None)
         return

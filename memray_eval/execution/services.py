@@ -1,6 +1,5 @@
-"""The services that all judges of a run share: the limiter, the memory of paid calls, the money.
-Each is an object of this process, or an actor of a cluster with the same methods
-(ray/services.py)."""
+"""The services that all judges of a run share: the limiter, the memory of paid calls, the money:
+objects of this process, or actors of a cluster (ray/services.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.execution.run_counter import CallReporter
-from memray_eval.execution.spending import SpendingBook, live_spending_before
+from memray_eval.execution.spending import SpendingBook, spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
@@ -41,9 +40,8 @@ PUTS = 4  # batches of paid calls on their way from one set of judges
 @dataclass(frozen=True)
 class JudgeServices:
     """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
-    actors that answer as these do; None: the run has none. `max_in_flight` calls may be under way
-    from one set of judges to one judge, of which there are `members`. `run` is what the limiter
-    knows this session by, `secret` is that of the cache folder."""
+    actors that answer as these do; None: it has none. `max_in_flight` calls may go from one set of
+    judges to one judge, of which there are `members`. `run` names this session to the limiter."""
 
     limiter: Any
     calls: Any | None
@@ -79,8 +77,7 @@ class JudgeServices:
         )
 
     async def end(self) -> None:
-        """After the last call, in this process: merges the small segments of paid calls, and writes
-        down what was spent."""
+        """After the last call: merges segments of paid calls, and writes down what was spent."""
         if self.calls is not None:
             await self.calls.finish()
         if self.ledger is not None:
@@ -88,8 +85,7 @@ class JudgeServices:
 
 
 class AskingStage:
-    """A stage that asks judges: it notices when the run ends early, also while calls wait for their
-    turn, and reports its calls."""
+    """A stage that asks judges: it notices the run's end while calls wait, and reports calls."""
 
     def __init__(
         self, services: JudgeServices | None, url: str | None, context: StageContext
@@ -100,8 +96,7 @@ class AskingStage:
         self._watch: asyncio.Task[None] | None = None
 
     def _connect(self) -> Services:
-        """The services of its judges. Call it on the loop that will use them: no client can move to
-        another."""
+        """The services of its judges, on the loop that will use them."""
         assert self._services is not None
         self._watch = asyncio.create_task(self._watch_for_the_end())
         say, watch = self._context.counter.add_line, self._reporter.watch
@@ -133,8 +128,7 @@ def start_services(
     start: Callable[..., Any] = lambda service, *options: service(*options),
 ) -> JudgeServices:
     """The services of a run in `folder`, made by `start` of their classes; `say` hears what a
-    person should know of them. The limiter of a run without a cluster is the process's own: another
-    process that calls the same provider is not counted."""
+    person should know. Without a cluster the limiter is the process's own."""
     return JudgeServices(
         limiter=Limiter() if limiter is None else limiter,
         calls=None if cache == OFF else start(StoredCalls, *calls_location(cache, folder), say),
@@ -149,7 +143,7 @@ def start_services(
 def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
     """The first arguments of start_services for a session of a run."""
     spec = plan.spec
-    spent = live_spending_before(folder, plan.n_before, spec.budget)
+    spent = spending_before(folder, plan.n_before, spec.budget, is_live=True)
     cache = calls_setting(spec.judging, folder)
     return spec.budget, cache, folder.path, spent, plan.n_before + 1
 
@@ -162,8 +156,7 @@ class RunLedger(BudgetLedger):
         super().__init__(budget, spent, save=self._book.write if self._book is not None else None)
 
     async def close(self) -> None:
-        """Writes down what was spent, to the token; a call that is not settled may have been
-        paid."""
+        """Writes down what was spent; a call that is not settled may have been paid."""
         if self._book is not None:
             await self._book.write(self.committed())
 
@@ -278,8 +271,7 @@ def prompt_secret(cache: str, folder: str) -> bytes:
 
 
 def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
-    """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is
-    None."""
+    """The file or the folder of segments of a cache setting, for a run in `folder`."""
     path = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
     return (None, path) if "://" in path else (path, None)
 
@@ -289,10 +281,9 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """`send` takes up to `most` items and returns an answer for each, in order; what it raises,
-    every item of the batch raises. It may answer the first of them only, at least one: the others
-    are sent again, before those that came later. Up to `at_once` batches are on their way. For one
-    event loop."""
+    """`send` takes up to `most` items and returns answers in order, or for the first of them only:
+    the others are sent again first. What it raises, all raise. `at_once` batches go. For one event
+    loop."""
 
     def __init__(
         self,

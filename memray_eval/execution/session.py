@@ -36,11 +36,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended
-    early, `is_decided` that this was because its `stop_at` was decided, `has_failed` that more
-    units failed than are tolerated, and `warnings` what else calls for exit code 1. `n_missing`
-    units were planned and are not in the records of a run that went to its end. `resume_command`
-    goes on with it."""
+    """A run that ended, with the exit code its failures call for; `stopped` says why it ended
+    early, `is_decided` that its `stop_at` was decided, `has_failed` that more units failed than are
+    tolerated. `n_missing` units were planned and are in no record of a run that went to its end."""
 
     folder: RunFolder
     summary: Summary
@@ -64,8 +62,7 @@ class RunSession:
     def run(self, quiet: bool) -> RunResult:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
         service died, Interrupted after SIGINT or SIGTERM, once what was in flight is finished (or
-        DRAIN_S have passed). However it ends, the manifest says so,
-        and what was finished is kept."""
+        DRAIN_S have passed). The manifest says how it ended."""
         n_session = self.plan.n_before + 1
         held = held_keys(os.environ, variables_of(self.spec))
         with handle_termination() as ending, keep_run_log(self.folder, n_session, held) as log:
@@ -156,8 +153,7 @@ class RunSession:
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
-        """The units that earlier sessions finished. Units that failed are tried again, and not
-        among it."""
+        """The units that earlier sessions finished, without failed ones."""
         parts = self.folder.parts() if self.plan.before else []
         columns = ["sample_id", "candidate", "scores"]
         return [

@@ -70,8 +70,7 @@ Emit: TypeAlias = Callable[[pa.Table], None]
 
 
 def sessions_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of SESSION_SCHEMA: each sample of each candidate in each epoch, but for those
-    of which no turn is left."""
+    """Shards to rows of SESSION_SCHEMA: samples of candidates and epochs with turns left to ask."""
     rows, size = list[tuple[Sample, str, int]](), 0
     for sample in read_block(table, asking):
         size += len(sample.context or "")
@@ -116,8 +115,7 @@ def session_spec(
 
 
 class _Session(NamedTuple):
-    """A session of one candidate and epoch, and the records of its turns that the run's folder
-    has."""
+    """A session of one candidate and epoch, and its turns' records in the run's folder."""
 
     sample: Sample
     candidate: Candidate
@@ -177,8 +175,8 @@ class Sessions(AskingStage):
         wanted = [unit for row in rows for unit in unit_ids(*row)]
         stored = dict[str, Record]()
         for index, kind in self._indexes:
-            found = self._folder.find_units(wanted, index, kind)
-            records, _ = self._context.from_table(found, "generate")
+            held = self._folder.find_units(wanted, index, kind)
+            records, _ = self._context.from_table(held, "generate")
             stored |= {
                 record.unit_id: record
                 for record in records
@@ -222,11 +220,11 @@ class Sessions(AskingStage):
                 if not self._asking.resume_state.has(unit):  # an actor was lost with it
                     emit(self._context.to_table([record], "generate"))
             else:
-                if (said := await self._next_message(sample, talk)) is None:
+                if (played := await self._next_message(sample, talk)) is None:
                     return
-                turn = _turn(sample, number, said, talk)
-                if said.fault:
-                    self._fail([turn], session, f"the simulated user {said.fault}", emit)
+                turn = _turn(sample, number, played, talk)
+                if played.fault:
+                    self._fail([turn], session, f"the simulated user {played.fault}", emit)
                     self._context.counter.add_unasked(sample.n_turns - number)
                     return
                 record = await self._ask_turn(turn, session, ask, emit)

@@ -1,5 +1,4 @@
-"""What a run's judge calls have cost over all of its sessions: for the budget of one that is
-resumed."""
+"""What a run's judge calls have cost over its sessions: for a resumed one's budget."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from memray_eval.analysis.score_table import ScoreTable, score_columns
 from memray_eval.config.sections import Budget
 from memray_eval.errors import EvalError
+from memray_eval.execution.waiting import beside
 from memray_eval.judges.batches.journal import BatchJournal, spent_in_batches
 from memray_eval.judges.limits.budget import NO_MONEY, Spending
 from memray_eval.log_once import log_once
@@ -41,23 +41,17 @@ class SpendingBook:
     def kept(self, paid: Callable[[], Spending]) -> Iterator[None]:
         """Writes what the session `paid` on top of earlier ones while the block runs, and at its
         end, whatever ends it: a session that is killed in between counts as killed."""
-        before = _live_spending(
-            self._folder, self._session - 1, spent_in_batches(BatchJournal(self._folder).load())
-        )
-        is_over = threading.Event()
+        before = live_spending(self._folder, self._session - 1)
 
-        def write() -> None:
+        def write(is_over: threading.Event) -> None:
             while not is_over.wait(BOOK_S):
                 with suppress(Exception):  # Ray is busy, or has ended
                     self.write_now(before + paid(), is_open=True)
 
-        thread = threading.Thread(target=write, daemon=True, name="spending")
-        thread.start()
         try:
-            yield
+            with beside(write, "spending"):
+                yield
         finally:
-            is_over.set()
-            thread.join(timeout=5)
             # Ray has ended, or the folder is out of reach: the error that ended the session counts
             with suppress(Exception):
                 self.write_now(before + paid())
@@ -96,18 +90,20 @@ def killed_sessions(folder: RunFolder, sessions: int) -> int:
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
     """The judges' cost in the first `sessions` of a run: every call, also those that came to
     nothing and those of units that were not finished."""
-    in_batches = spent_in_batches(BatchJournal(folder).load())
-    return _live_spending(folder, sessions, in_batches) + in_batches
+    return live_spending(folder, sessions) + _in_batches(folder)
 
 
-def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Spending:
-    """The part of it that was paid call by call. If a session was killed, at least what the scores
-    cost."""
+def _in_batches(folder: RunFolder) -> Spending:
+    return spent_in_batches(BatchJournal(folder).load())
+
+
+def live_spending(folder: RunFolder, sessions: int) -> Spending:
+    """The part paid call by call; if a session was killed, at least the scores' cost."""
     book = folder.read_spending()
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if not killed_sessions(folder, sessions):
         return booked
-    by_scores = spending_in_scores(folder).less(in_batches)
+    by_scores = spending_in_scores(folder).less(_in_batches(folder))
     return Spending(**{key: max(getattr(booked, key), getattr(by_scores, key)) for key in _BOOKED})
 
 
@@ -134,13 +130,11 @@ def resume_command(folder: RunFolder, budget: Budget, stopped: str | None) -> st
     return command + "".join(larger)
 
 
-def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
-    """The spending of earlier sessions that counts against the budget of this one."""
-    return spending_so_far(folder, sessions) if sessions and budget.is_set else Spending()
-
-
-def live_spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
-    """The same without batches, which their own journal tells."""
+def spending_before(
+    folder: RunFolder, sessions: int, budget: Budget, is_live: bool = False
+) -> Spending:
+    """The spending of earlier sessions that counts against the budget of this one; `is_live`:
+    without batches, which their own journal tells."""
     if not sessions or not budget.is_set:
         return Spending()
-    return _live_spending(folder, sessions, spent_in_batches(BatchJournal(folder).load()))
+    return (live_spending if is_live else spending_so_far)(folder, sessions)

@@ -42,9 +42,8 @@ def add_scores(record: Record, scores: Iterable[ComputedScore | Score]) -> Recor
 
 @dataclass(frozen=True)
 class StageContext:
-    """The surroundings of a run's stages, where they write and report: the run folder, the run's
-    counter, and whether the first failed unit ends the run; `first_failures` has it, once there is
-    one."""
+    """The surroundings of a run's stages: its folder, its counter, and if the first failed unit
+    ends the run; `first_failures` has it, once there is one."""
 
     folder: str
     counter: RunCounter
@@ -66,8 +65,7 @@ class StageContext:
 
     def find_stored(self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers]) -> pa.Table:
         """The rows of a block that is made again, as it was lost with a node, whose responses were
-        written before; `index` as RunFolder.find_units has it. Asked again, a candidate would
-        answer with other texts, and the judges be paid again."""
+        written before, so that nothing is paid twice; `index` as RunFolder.find_units has it."""
         rows = RunFolder(self.folder).find_units(unit_ids, index)
         if rows.num_rows:
             logger.warning(
@@ -81,9 +79,8 @@ class StageContext:
         return to_table_apart(records, partial(self.record_stage_failure, stage))
 
     def to_rows(self, records: Sequence[Record]) -> tuple[list[Record], pa.Table, pa.Table]:
-        """Records that were read, as they read back from their rows, and those rows. One that Arrow
-        cannot hold is an error of its unit in both; one that reads as no record even then comes as
-        a row of its own, in the second table."""
+        """Records that were read, and their rows. One that Arrow cannot hold is an error of its
+        unit in both; one that reads as no record even then is a row of the second table."""
         try:
             return list(map(as_stored, records)), to_table(records), RECORD_SCHEMA.empty_table()
         except Exception:
@@ -132,8 +129,7 @@ class StageContext:
         return self.stops_on_failure
 
     def add_answers(self, rows: pa.Table, answers: Sequence[Response | None]) -> pa.Table:
-        """The rows with what was answered (None: nothing was asked of it), which is told to the
-        run's counter."""
+        """The rows with their answers (None: nothing was asked), counted."""
         try:
             answered = set_responses(rows, answers)
         except Exception:  # one of them holds what Arrow cannot

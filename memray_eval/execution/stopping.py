@@ -55,8 +55,7 @@ def parse_stop_rule(text: str) -> StopRule:
 
 @dataclass(frozen=True)
 class StopWatch:
-    """The data that a run is watched by: its rule, the metric's scale, the candidates, and the
-    order of the samples."""
+    """What a run is watched by: its rule, the metric's scale, the candidates, the order."""
 
     rule: StopRule
     scale: tuple[float, float]

@@ -44,6 +44,22 @@ def open_console(stream: IO[str]) -> Console | None:
 
 
 @contextmanager
+def beside(
+    work: Callable[[threading.Event], None], name: str, timeout_s: float | None = 5.0
+) -> Iterator[None]:
+    """Runs `work` in a thread while the block runs. Its event is set at the block's end, which then
+    waits for it (None: without limit)."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=work, args=(is_over,), daemon=True, name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(timeout=timeout_s)
+
+
+@contextmanager
 def no_waiting(what: str) -> Iterator[None]:
     """Says nothing."""
     yield
@@ -51,23 +67,15 @@ def no_waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def show_waiting(what: str) -> Iterator[None]:
-    """Says on stderr that `what` is waited for, where the block takes longer than SOON_S: on a
-    terminal in a line that counts the seconds and goes at the end, elsewhere in a line at first and
-    then every PLAIN_EVERY_S."""
-    is_over = threading.Event()
+    """Says on stderr that `what` is waited for, if longer than SOON_S: on a terminal in a line that
+    counts seconds and goes at the end, else in a line every PLAIN_EVERY_S."""
 
-    def show(stream: IO[str]) -> None:
+    def show(is_over: threading.Event) -> None:
         if not is_over.wait(SOON_S):
             _show_until(is_over, f"Waiting for {escape_controls(what)}", stream)
 
-    with open_stderr() as stream:
-        thread = threading.Thread(target=show, args=(stream,), daemon=True, name="waiting")
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+    with open_stderr() as stream, beside(show, "waiting", timeout_s=None):
+        yield
 
 
 def _show_until(is_over: threading.Event, text: str, stream: IO[str]) -> None:

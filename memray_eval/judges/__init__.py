@@ -1,2 +1,1 @@
-"""What speaks to the world outside: providers, embedding models, the embedded model. No Ray
-here."""
+"""What speaks to the world outside: providers and embedding models. No Ray here."""

@@ -62,8 +62,7 @@ def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
 
 
 def pool_members(name: str, config: JudgingConfig) -> tuple[str, ...]:
-    """The judges that a pool's judge is asked as, one a server: (east/m, west/m) for both/m. Empty
-    for any other judge."""
+    """The judges of a pool's judge, one a server: (east/m, west/m) for both/m; else empty."""
     server, (_, _, model) = server_of(name, config), name.partition("/")
     if server is None or server.pool is None:
         return ()
@@ -175,8 +174,7 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
 
 
 def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
-    """What a pool's members allow together: nothing is known of a kind that one of them leaves
-    open."""
+    """What a pool's members allow together; unknown if one of them leaves a kind open."""
     members = [member.model_dump() for member in limits]
     return RateLimits(
         **{
@@ -191,9 +189,8 @@ def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
 def price_of(
     name: str, config: JudgingConfig, table: JudgeTable, day: date | None = None
 ) -> Price | None:
-    """What a judge's tokens cost today, or on a `day`: by the config, else by the table; None if
-    neither says. The run's own code and embedded judge are free. Of a pool, what its dearest
-    member's do."""
+    """What a judge's tokens cost today, or on a `day`, by the config, else by the table; None:
+    unknown. The run's own code and embedded judge are free; of a pool, its dearest member's."""
     if is_embedded(name):
         return FREE
     server = server_of(name, config)
@@ -224,8 +221,7 @@ def may_bill(name: str, config: JudgingConfig) -> bool:
 
 def parameters_of(name: str, config: JudgingConfig, table: JudgeTable) -> dict[str, Any]:
     """What a judge is asked with: the table's parameters, else temperature 0 (and seed 0 by
-    OpenAI's protocol), which a server may refuse; over these the job's, of which null ones are not
-    sent."""
+    OpenAI's protocol); over these the job's, of which null ones are not sent."""
     entry, parameters = entry_of(name, config, table), dict[str, Any](temperature=0)
     if "parameters" in entry.model_fields_set:
         parameters = dict(entry.parameters)

@@ -1,5 +1,4 @@
-"""What a provider's client is to a judge: how requests are made, sent and read. There is one file
-a provider in providers/."""
+"""How a provider's requests are made, sent and read; a file a provider in providers/."""
 
 from __future__ import annotations
 
@@ -37,10 +36,9 @@ class Reply(NamedTuple):
 
 class ProviderAdapter(Protocol):
     """One provider's protocol. `assistant_role` is its name for the model's messages; `parameters`
-    are those of every call, as far as they shape the verdict. Of these it can do without the
-    `negotiable` ones, by the names that requests have for them. `schema_is_in_start`: the provider
-    counts a schema beside the messages as a part of their start, so that it is in the prompt
-    instead, if the start is to be shared; None: its calls have no shared starts."""
+    are those that shape the verdict, of which it can do without the `negotiable` ones.
+    `schema_is_in_start`: it counts a schema beside the messages as a part of their start, so that
+    it is in the prompt instead; None: its calls have no shared starts."""
 
     assistant_role: str
     parameters: Mapping[str, Any]
@@ -63,8 +61,7 @@ class ProviderAdapter(Protocol):
     async def send(
         self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> Any:
-        """Sends the messages, system first, and returns the provider's completion. `start` is for
-        the provider's cache."""
+        """Sends the messages, system first; returns the completion. `start` is for the cache."""
         ...
 
     def read(self, completion: Any) -> Reply:
@@ -72,8 +69,7 @@ class ProviderAdapter(Protocol):
         ...
 
     def translate(self, error: BaseException) -> JudgeError | None:
-        """An SDK's exception as a JudgeError, never with a prompt or a key in its text. None: it is
-        not the SDK's."""
+        """An SDK's exception as a JudgeError without prompt or key; None: not the SDK's."""
         ...
 
 
@@ -124,11 +120,10 @@ class BodyAdapter:
 @dataclass(frozen=True, kw_only=True)
 class JudgeSpec:
     """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual
-    variable, and none at a base_url of one's own. `environment_url` is the server that the SDK
-    finds in the environment if there is no `base_url`. `served` names what a server of the run's
-    own serves, whose address is another every time. `identity` is what calls are remembered by, in
-    place of name and address: the model's own name, if it does not matter whose account asks.
-    `is_providers`: `base_url` is an address of the provider's."""
+    variable, and none at a base_url of one's own. `environment_url` is the SDK's, if there is no
+    `base_url`; `served` names what a server of the run's own serves. `identity` is what calls are
+    remembered by, in place of name and address. `is_providers`: `base_url` is an address of the
+    provider's."""
 
     name: str
     model: str

@@ -1,6 +1,5 @@
-"""Judge calls by key in one SQLite file on this machine, shared by every process that judges here:
-a paid call is never paid twice. Runs whose folder is in the cloud keep them in segments as well:
-see segment_log.py."""
+"""Judge calls by key in one SQLite file on this machine: a paid call is never paid twice. Runs in
+the cloud keep them in segments as well: see segment_log.py."""
 
 from __future__ import annotations
 
@@ -75,10 +74,9 @@ _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class CachedCall(Frozen):
-    """One judge call that was paid. `judgment` is the verdict as JSON, None if the judge
-    refused; `created` is in epoch seconds. The tokens are those of a Usage.
-    `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score
-    says what it cost. `served_model` is the model that answered, "" if its server did not say."""
+    """One judge call that was paid. `judgment` is JSON, None if the judge refused; `created` is in
+    epoch seconds. `paid_for` names the run, unit and metric whose score has the cost of a batch's
+    call. `served_model` is "" if the server did not say."""
 
     key: str
     judge: str
@@ -123,13 +121,9 @@ def call_key(
     layout: str = "",
     version: int = 0,
 ) -> str:
-    """The identity of a judge call, 32 hex digits: another judge, message, schema, parameter or
-    repeat makes another key.
-
-    `schema` is what schema_digest made. `layout` names the prompt's and its version, "" for the one
-    that was the only one. `version` is the rubric's: up to 1 it is not counted, for rubrics had
-    none. Raises TypeError for parameters that are not JSON.
-    """
+    """The identity of a judge call, 32 hex digits. `schema` is what schema_digest made; `layout`
+    the prompt's and its version, "" for the first; `version` is the rubric's, not counted up to 1.
+    Raises TypeError for parameters that are not JSON."""
     content = [
         judge,
         [message.model_dump() for message in messages],
@@ -150,20 +144,16 @@ def _digest(value: dict[str, Any] | list[Any]) -> str:
 
 
 class CallCache:
-    """Judge calls by key, in one SQLite file on a local disk. Many processes and threads may use
-    the file at once.
-
-    Once `put` returns, its calls outlive a kill of this process; a power cut may lose the last
-    ones, never the file. Methods raise ResourceError where the file cannot be used now (a full
-    disk, locked for more than `busy_s`), ConfigError where it is damaged. Build it in the process
-    that uses it."""
+    """Judge calls by key, in one SQLite file on a local disk, for many processes and threads. Once
+    `put` returns, its calls outlive a kill; a power cut may lose the last ones. Methods raise
+    ResourceError if the file cannot be used now (a full disk, locked for `busy_s`), ConfigError if
+    it is damaged. Build it in the process that uses it."""
 
     def __init__(
         self, path: Path | str, busy_s: float = BUSY_S, *, is_scratch: bool = False
     ) -> None:
-        """Opens the file, made with its folders if need be. `is_scratch`: the file is a copy of
-        what lies elsewhere, so that a power cut may take it. Raises ConfigError if it cannot be
-        opened, or holds something else."""
+        """Opens the file, made with its folders if need be. `is_scratch`: a copy that a power cut
+        may take. Raises ConfigError if it cannot be opened, or holds something else."""
         self.path = Path(path)
         self._lock = threading.Lock()
         try:
@@ -194,16 +184,14 @@ class CallCache:
         return calls
 
     def put(self, calls: Sequence[CachedCall]) -> None:
-        """Keeps all the calls or, when it raises, none. A call whose key is there already changes
-        nothing."""
+        """Keeps all the calls or, when it raises, none. A present key changes nothing."""
         if not calls:
             return
         with self._transaction() as connection:
             connection.executemany(_INSERT, map(_row, calls))
 
     def check(self) -> None:
-        """Raises where calls could not be kept now, or the file is damaged as far as CHECK_S of
-        looking show."""
+        """Raises if calls could not be kept now, or CHECK_S of looking find damage."""
         deadline = time.monotonic() + CHECK_S
         with self._lock, _translate_errors(self.path):
             self._connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
@@ -260,17 +248,15 @@ class CallCache:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, that waits for the writers before it: one begun as a reader would be
-        refused at once instead."""
+        """One transaction, begun as a writer's, so that it waits for those before it."""
         with self._lock, _translate_errors(self.path), self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
 
 
 def check_file(path: Path | str) -> None:
-    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError,
-    which say what to do: the file is damaged, is something else, is a newer version's, or is
-    locked; or no file can be made there."""
+    """Makes sure that a cache can be used, and makes nothing. Raises ConfigError or ResourceError
+    that says what to do: damaged, something else, a newer version's, locked, not writable."""
     path = Path(path)
     if path.exists():
         with closing(CallCache(path, CHECK_BUSY_S)) as cache:
@@ -282,8 +268,7 @@ def check_file(path: Path | str) -> None:
 
 
 def discard(path: Path | str) -> None:
-    """Deletes the file of a cache that CallCache will not open. Raises ConfigError if it cannot
-    be deleted."""
+    """Deletes a cache that CallCache will not open. Raises ConfigError if it cannot."""
     try:
         for file in _files(Path(path)):
             file.unlink(missing_ok=True)
@@ -306,8 +291,7 @@ def _cannot_open(path: Path, why: object) -> ConfigError:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
-    """Makes the table in a new file. A file that is something else is left as it is, and a
-    ConfigError."""
+    """Makes the table in a new file. Raises ConfigError for a file that is something else."""
     with _translate_errors(path):
         connection.execute("PRAGMA synchronous = NORMAL")
         if not _is_current(connection, path):
@@ -333,8 +317,7 @@ def _missing_columns(connection: sqlite3.Connection) -> list[str]:
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is a cache of this version; False: it is empty. Raises ConfigError if it
-    is neither."""
+    """True for a cache of this version; False: it is empty. Raises ConfigError for others."""
     query = (
         "SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), "
         "count(*) FROM sqlite_master"

@@ -1,7 +1,5 @@
-"""Counts a judge's calls: how many were sent, the outcome of each, their tokens and waits.
-
-A `CallObserver` never waits and never raises. `CallMetrics` counts, and is read out now and then: a
-call costs some additions, and a whole actor one message a second."""
+"""Counts a judge's calls: how many were sent, the outcome of each, their tokens and waits. A
+`CallObserver` never waits and never raises; `CallMetrics` counts, and is read out now and then."""
 
 from __future__ import annotations
 
@@ -41,8 +39,7 @@ def outcome_of(error: JudgeError) -> Outcome:
 class BindingLimit(Frozen):
     """What keeps the next call to a judge back. `what` is a lane of the rate limiter with `amount`
     a minute, IN_FLIGHT with `amount` calls at a time, REFUSALS (its 429s) with `amount` seconds to
-    go, or OUTAGE. `source` says whether the user has set it, the provider has told it, or it is
-    only assumed."""
+    go, or OUTAGE. `source`: set by the user, told by the provider, or assumed."""
 
     what: str
     amount: float
@@ -65,9 +62,8 @@ class CallObserver:
     def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`. Its cost is
-        None if nobody knows it. It is not counted if the provider did not give its tokens, or not
-        as numbers that can be."""
+        """A call that was sent is over; one that its caller gave up on is `abandoned`. A cost of
+        None is unknown. Not counted without usable token counts."""
 
     def on_lookup(self, is_hit: bool) -> None:
         """A verdict was looked for among the calls that were paid."""
@@ -80,13 +76,10 @@ NO_OBSERVER = CallObserver()
 
 
 class Calls(Frozen):
-    """What became of some of a judge's calls.
-
-    `sent` to the provider, `retried` of them not the first for their verdict; those that ended, by
-    `outcomes`; verdicts `cached` and `missed` among the calls that were paid; verdicts by how many
-    calls each `took`, and those that `failed`; tokens, dollars, and the seconds that calls waited
-    for their slots. The tokens and dollars of `uncounted` calls are unknown, and
-    the dollars of `unpriced_calls`."""
+    """What became of some of a judge's calls: `sent`, `retried` of them not the first for their
+    verdict; those that ended, by `outcomes`; verdicts `cached` and `missed` among paid calls, by
+    how many calls each `took`, and `failed`. The tokens of `uncounted` calls and dollars of
+    `unpriced_calls` are unknown."""
 
     sent: int = 0
     retried: int = 0

@@ -77,9 +77,9 @@ MEMBER_FAILURES = 3  # calls in a row that a pool's member fails before it rests
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of the session `run` of the run `run_id`; `say` takes lines for a person; calls that
-    wait when `is_stopping` are not made; `watch` gives a judge's observer; `secret` makes the
-    nonces of prompts; by `parameters` they learn together what models refuse."""
+    `members` of the session `run` of the run `run_id`; `say` takes lines for a person; `watch`
+    gives a judge's observer; `secret` makes the nonces of prompts; by `parameters` they learn what
+    models refuse."""
 
     limiter: LimiterPort
     member: str
@@ -113,8 +113,7 @@ def build_judges(
 def build_batch_queues(
     choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
 ) -> list[BatchQueue]:
-    """The judges that can be asked in batches, each once. Call it on the loop that will use
-    them."""
+    """The judges that can be asked in batches, on the loop that will use them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
     juries = [
         choice.judges
@@ -313,8 +312,7 @@ class _JudgeFactory:
     def _build_admission(
         self, endpoint: JudgeEndpoint, spec: JudgeSpec, config: JudgingConfig, pool: str = ""
     ) -> AdmissionController:
-        """What lets calls through to a judge; to a member of a `pool`, which rests sooner, for the
-        others are there."""
+        """What lets calls through to a judge; a `pool` member rests sooner."""
         services, name, breaker = self._services, endpoint.name, config.breaker
         limits, is_firm = limits_of(name, config, self._table)
         member, others = services.member, ""
@@ -361,8 +359,7 @@ class _JudgeFactory:
         return CallPolicy(policy, admission, services.calls, watch, run, negotiator)
 
     async def _sleep(self, delay_s: float) -> None:
-        """Sleeps, but not past the stop of the run: a call that waits to be tried again must not
-        hold that up."""
+        """Sleeps, but not past the stop of the run."""
         until = time.monotonic() + delay_s
         while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
             await asyncio.sleep(min(left_s, 1.0))

@@ -1,5 +1,4 @@
-"""The judge table (judges.yaml): the models that are known, with their prices, limits, parameters
-and successors."""
+"""The judge table (judges.yaml): models with prices, limits, parameters and successors."""
 
 from __future__ import annotations
 
@@ -60,14 +59,12 @@ class PriceBand(Frozen):
 
 
 class ModelEntry(PriceBand):
-    """One model of a provider: its prices with their date, and in `bands` those of longer prompts
-    and other days; the limits of a beginner's account, the parameters it is asked with (null: not
-    sent), and its family ("": by its name). One that `thinks` first has a larger output limit.
-
-    From the day `retires` on its `successor`, PROVIDER/MODEL, judges in its place; what is no
-    `judge` is here for that day alone. A prompt's start is cached from `cache_floor_tokens` on;
-    with `cache_marks` only up to a mark, and writing it is billed. `batch_factor` is the share of
-    the prices that batches are billed. None: not known."""
+    """One model of a provider: prices with their date (`bands`: of longer prompts and other days),
+    limits of a beginner's account, parameters (null: not sent), and family ("": by its name). One
+    that `thinks` has a larger output limit. From the day `retires` on its `successor`,
+    PROVIDER/MODEL, judges instead; what is no `judge` is here for that alone. A prompt's start is
+    cached from `cache_floor_tokens` on, with `cache_marks` only up to a mark; `batch_factor` is the
+    share of the prices that batches are billed. None: not known."""
 
     bands: tuple[PriceBand, ...] = ()
     price_date: str = "unknown"
@@ -157,8 +154,7 @@ class JudgeTable(Frozen):
 
 
 def load_table(path: str | None) -> JudgeTable:
-    """The judge table of a file, else the one that comes with the package. Raises ConfigError that
-    names what is wrong."""
+    """The judge table of a file, else the package's. Raises ConfigError that names the fault."""
     where = Path(path) if path else importlib.resources.files("memray_eval.judges") / "judges.yaml"
     try:
         data = parse_yaml(where.read_text("utf-8"))
@@ -171,8 +167,7 @@ def load_table(path: str | None) -> JudgeTable:
 
 def family(model: str) -> str:
     """The family that the words of a model's name tell, "" for an unknown one: gpt-4o and o3 are
-    one, gemini and gemma another. Of a name with words of two families, the first in
-    FAMILY_MARKS."""
+    one, gemini and gemma another. Of two families, the first in FAMILY_MARKS."""
     name = model.lower()
     words = [word for word in re.findall(r"[a-z]+", name) if word != "ollama"]  # a server's name
     for named, marks in FAMILY_MARKS.items():

@@ -37,10 +37,9 @@ class _Group:
 
 
 class GroupCommit:
-    """Writes what many tasks ask for as few large writes. `write` runs in a thread, up to `at_once`
-    of them; what it raises, all who wait for that group raise. While a group is being written, or
-    was large, the next gathers for up to `interval_s`, or until COMMIT_BYTES. For one event loop
-    at a time."""
+    """Writes what many tasks ask for as few large writes, in up to `at_once` threads; what `write`
+    raises, all of that group raise. The next gathers for `interval_s`, or COMMIT_BYTES. For one
+    event loop."""
 
     def __init__(
         self, write: Callable[[list[CachedCall]], None], interval_s: float, at_once: int
@@ -105,11 +104,9 @@ class GroupCommit:
 
 
 class PaidCalls:
-    """Judge calls by key, for one event loop. With a log, `cache` is a scratch copy of it.
-
-    Once `put` returns, its calls outlive a kill of any process. `get` finds a call from the moment
-    that it was put, before it is written: the answer is known, whatever becomes of the write. Calls
-    whose write failed are written with the next ones."""
+    """Judge calls by key, for one event loop. With a log, `cache` is a scratch copy of it. Once
+    `put` returns, its calls outlive a kill; `get` finds a call from the moment that it was put.
+    Calls whose write failed are written with the next ones."""
 
     def __init__(self, cache: CallCache, log: SegmentLog | None) -> None:
         self._cache, self._log = cache, log
@@ -147,8 +144,7 @@ class PaidCalls:
         return [calls.get(key) for key in keys]
 
     async def put(self, calls: Sequence[CachedCall]) -> None:
-        """Keeps the calls. Raises ResourceError or ConfigError if they cannot be kept for
-        good."""
+        """Keeps the calls. Raises ResourceError or ConfigError if they cannot be."""
         self._pending |= {call.key: call for call in calls}
         try:
             await self._commit(calls)

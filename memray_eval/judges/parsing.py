@@ -1,7 +1,5 @@
-"""The judgment in a judge's reply.
-
-A judgment class may bring `from_text(text) -> judgment | None`, which reads a reply that is no
-JSON."""
+"""The judgment in a judge's reply. A judgment class may bring `from_text(text) -> judgment | None`,
+for a reply that is no JSON."""
 
 from __future__ import annotations
 
@@ -27,9 +25,8 @@ class InvalidVerdict(Exception):
 
 
 def parse_judgment(text: str, judgment: type[BaseModel]) -> BaseModel:
-    """The judgment in a reply, which may think first and wrap its JSON in a fence or in words, or
-    hold none that parses and be read as free text, if the judgment can be. Raises
-    InvalidVerdict."""
+    """The judgment in a reply, which may think first, wrap its JSON in a fence or in words, or be
+    free text, if the judgment can be read from it. Raises InvalidVerdict."""
     if "\\u" in text:
         text = _HALF.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
     try:

@@ -8,12 +8,9 @@ from memray_eval.types import TokenCounts
 
 
 class Price(NamedTuple):
-    """US dollars per million tokens, and `batch_factor`, the share of them that a batch's calls are
-    billed. None: not known.
-
-    Tokens read from a prompt cache or written into it, for five minutes or an hour, cost what other
-    input does if their price is not known, and a batch's calls what live ones do. `above` has the
-    prices of prompts of more than this many tokens, in ascending order."""
+    """US dollars per million tokens, and `batch_factor`, the share that a batch's calls are billed.
+    None: not known; cached input then costs what other input does. `above` has the prices of
+    prompts of more than this many tokens, in ascending order."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0

@@ -38,16 +38,14 @@ class PromptCache:
         )
 
     def puts_shared_first(self, prompt: JudgePrompt) -> bool:
-        """Whether a prompt begins with what it shares. `auto`: only where that pays off. The rubric
-        first is what judges were validated with, and providers enforce the schema of a verdict
-        only where it may be a part of the start."""
+        """True if a prompt begins with what it shares; `auto`: if that pays off, as judges were
+        validated with the rubric first."""
         if self.layout != "auto":
             return self.layout == "shared_first"
         return self.pays_off(prompt)
 
     def describe(self) -> str:
-        """How prompts are laid out for the model, for the manifest: a layout whose words change
-        has another number."""
+        """The layout of prompts for the manifest; other words have another number."""
         if self.layout == "shared_first":
             return f"shared_first {VERSIONS['shared_first']}"
         if self.layout == "rubric_first" or self.floor_tokens is None:
@@ -59,10 +57,9 @@ class PromptCache:
 
 
 class SharedStart(NamedTuple):
-    """The start of a call's first user turn that other calls begin with too, for the provider's
-    cache: the turn's text in `blocks`, the first `shared` of them common, and the `key` of what is
-    common. `is_marked`: the request is to mark it, for an hour instead of five minutes with
-    `lasts_1h`."""
+    """The start of a call's first user turn that other calls share, for the provider's cache: the
+    turn's `blocks`, the first `shared` of them common, and their `key`. `is_marked`: the request is
+    to mark it, for an hour instead of five minutes with `lasts_1h`."""
 
     blocks: tuple[str, ...]
     shared: int
@@ -92,11 +89,9 @@ class QueuedStart(NamedTuple):
 
 
 class StartQueue:
-    """Lets the first call with a start go ahead, and those with the same one follow at its answer:
-    sent at once, each would pay for the whole start.
-
-    Where a call ends without an answer, whatever the reason, the next one goes ahead. A start that
-    was last used `lasts_s` ago is no longer kept. For one event loop."""
+    """Lets the first call with a start go ahead, and others with it follow when it ends: at once
+    each would pay for all of it. A start last used `lasts_s` ago is forgotten. For one event
+    loop."""
 
     def __init__(
         self, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.monotonic

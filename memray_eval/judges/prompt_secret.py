@@ -1,6 +1,5 @@
-"""The secret of a cache folder, by which the nonces of judge prompts are made: neither a judged
-text nor its author can know them, and prompts of every session begin alike, for the provider's
-cache. No call is remembered by it: on a machine with another secret the same calls are found."""
+"""The secret of a cache folder, which makes the nonces of judge prompts: no judged text knows them,
+and prompts of every session begin alike. No call is remembered by it."""
 
 from __future__ import annotations
 

@@ -41,8 +41,7 @@ T = TypeVar("T")
 
 
 class Rubric(Frozen):
-    """The words that a judge goes by: a rubric of the metric's, or a user's file, with what a
-    person calls it."""
+    """The words that a judge goes by, the metric's or a user's file, with their name."""
 
     name: str
     text: str
@@ -50,12 +49,10 @@ class Rubric(Frozen):
 
 class JudgeAssignment(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
-    `others`; by which rubric, if the metric has several; and what stands in if no judge gives a
-    verdict. Nobody scores it if it `needs_judge`. `successions` tell of judges in the place of
-    models that are off; `heirs` are who is asked, by judge, if it answers that it is no more.
-    Metrics that ask the same, and share a judgment, share the call of the first of them,
-    `shares_call_of`. So many yes/no `questions` are put to a judge whose first token counts; 0: it
-    judges."""
+    `others`; by which rubric; and what stands in without a verdict. Nobody scores it if it
+    `needs_judge`. `successions` tell of models that are off; `heirs` are asked if a judge answers
+    that it is no more. A metric may share the call of another, `shares_call_of`. So many yes/no
+    `questions` are put to a judge whose first token counts; 0: it judges."""
 
     metric: str
     judge: str
@@ -114,11 +111,10 @@ def assign_judges(
     today: date | None = None,
     kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, JudgeAssignment]:
-    """The choice for every judged metric, and under "metric/task" for every task that has a judge
-    or a rubric of its own; `tasks` are the suite's, where it names them. Models that are off
-    `today` have their successors; a resumed run has `kept` its judges, by the same keys. Raises
-    ConfigError for an unknown provider, metric, task or rubric, a missing key, a rubric's file that
-    cannot be read."""
+    """The choice for every judged metric, and under "metric/task" for every task with its own judge
+    or rubric. Models that are off `today` have their successors; a resumed run has `kept` its
+    judges. Raises ConfigError for an unknown provider, metric, task or rubric, a missing key, a
+    file that cannot be read."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
     judging, wanted = request.judging, request.judge
     if not isinstance(wanted, dict):
@@ -210,8 +206,7 @@ def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> No
 def _check_one_stage(
     choices: Mapping[str, JudgeAssignment], judged: Mapping[str, JudgedMetric]
 ) -> None:
-    """A metric whose rules need embeddings goes by them in another stage, so for all of its tasks
-    or for none."""
+    """Refuses rules that need embeddings for some tasks of a metric only: they are a stage."""
     for name, metric in judged.items():
         by_rules = {choice.judge == RULES for choice in choices.values() if choice.metric == name}
         if metric.estimate and metric.estimate.texts and len(by_rules) > 1:
@@ -222,8 +217,7 @@ def _check_one_stage(
 
 
 def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
-    """The rubric that a metric is judged by: its first, the named one of its own, or the text of a
-    file."""
+    """The rubric that a metric is judged by: its first, a named one, or a file's text."""
     if metric.prompt_with is None and named is not None:
         raise ConfigError(
             f"rubrics: {metric.name} has one rubric, which cannot be changed; leave {key!r} out"
@@ -372,8 +366,7 @@ def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
 def describe_pools(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:
-    """A line for each judge that is a pool: its servers, with where each is and what its user
-    allows it."""
+    """A line for each judge that is a pool: its servers, their addresses and limits."""
     lines = []
     for name in asked_judges(choices, config):
         if members := pool_members(name, config):
@@ -385,8 +378,7 @@ def describe_pools(
 def unpriced(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:
-    """The judges that may be asked and whose price is not known, be it of long prompts; fallbacks
-    among them."""
+    """The judges that may be asked, fallbacks too, without a price (also of long prompts)."""
     prices = {name: price_of(name, config, table) for name in asked_judges(choices, config)}
     return [name for name, price in prices.items() if price is None or not price.is_whole]
 

@@ -34,16 +34,11 @@ class Segment(NamedTuple):
 
 
 class SegmentLog:
-    """Judge calls as many whole objects in a folder, local or a cloud URL. Any number of processes
-    may append, load and merge at once: a segment is deleted only when another one that was written
-    before holds all its calls.
-
-    `n_unreadable` counts the segments that the last load had to skip.
-    """
+    """Judge calls as many whole objects in a folder or a cloud URL, for any number of processes: a
+    segment is deleted only when another holds all its calls. `n_unreadable` counts skipped ones."""
 
     def __init__(self, folder: str) -> None:
-        """Raises ConfigError for a scheme that pyarrow does not know. Nothing is made before the
-        first append."""
+        """Raises ConfigError for an unknown scheme. Nothing is made before the first append."""
         self.folder = folder.rstrip("/")
         self.n_unreadable = 0
         self._filesystem, self._inner = locate(self.folder)
@@ -88,10 +83,9 @@ class SegmentLog:
         return merged
 
     def load(self) -> Iterator[Segment]:
-        """The segments, earlier ones first. Skips one that cannot be read, and counts it; where one
-        has gone since the folder was listed, because another process merged it, lists again.
-        Raises ConfigError if the folder cannot be listed; one that is not there holds nothing.
-        """
+        """The segments, earlier ones first; unreadable ones are counted. Lists again if another
+        process merged one. Raises ConfigError if the folder cannot be listed, unless it does not
+        exist."""
         self.n_unreadable = 0
         seen = set[str]()
         with ThreadPoolExecutor(READERS) as readers:

@@ -1,8 +1,5 @@
-"""A judge behind a provider's API, and one call of it: read `JudgeCall.run` first.
-
-What all providers share is here: the retries, asking again with the validation error, usage summed
-over every attempt, the price, and the memory of calls that were paid. What differs is in one
-adapter a provider (providers/)."""
+"""A judge behind a provider's API, and one call of it (read `JudgeCall.run` first): what all
+providers share. What differs is in one adapter a provider (providers/)."""
 
 from __future__ import annotations
 
@@ -123,8 +120,7 @@ class Spent:
     saved_usd: float = 0.0
 
     def add(self, usage: Usage, price: Price | None, is_batch: bool = False) -> None:
-        """Counts an answer; its cost, and the savings by the provider's cache, if its price is
-        known."""
+        """Counts an answer; its cost and the cache's savings, if its price is known."""
         self.answered += 1
         usd = None if price is None else price.of(usage, is_batch)
         if price is None or usd is None:
@@ -154,12 +150,9 @@ class Spent:
 @dataclass(eq=False)
 class JudgeCall:
     """One verdict that is asked for, with the start of its prompt for the provider's cache (None:
-    it goes without); `remembered_by` are the messages without a secret nonce, `version` is the
-    rubric's. `route` is the
-    account that is asked, one of several in a pool, and `failed_at` those that have failed.
-
-    Drivers: `run` asks at once, in a pool at the account that it chooses. A batch takes `key`,
-    `tokens` and `request()`, and has `StructuredJudge.read_batched` read what comes back."""
+    without). `remembered_by` are the messages without a secret nonce; `route` is the account of a
+    pool that is asked, `failed_at` those that have failed. `run` asks at once; a batch takes `key`,
+    `tokens` and `request()`, and `StructuredJudge.read_batched` reads its answer."""
 
     judge: StructuredJudge
     judgment: type[BaseModel]
@@ -209,8 +202,7 @@ class JudgeCall:
 
     async def run(self) -> Verdict:
         """The verdict, which costs nothing if it was paid before. It is stored before its turn
-        ends: what is in flight is all that a kill can lose. Raises JudgeError, which carries what
-        was spent all the same."""
+        ends. Raises JudgeError, which carries what was spent all the same."""
         async with self.judge.one_at_a_time(self):
             if (verdict := await self.recall(self._access.observer)) is not None:
                 return verdict
@@ -275,8 +267,7 @@ class JudgeCall:
 
     @asynccontextmanager
     async def _permit_at(self, account: str) -> AsyncIterator[CallPermit]:
-        """The call's permit at one account: behind the one that brings its start into the cache
-        there."""
+        """The call's permit at one account: behind the one that caches its start there."""
         self.route = self.judge.routes[account]
         admission = self.route.access.admission
         if self.start is None:
@@ -385,8 +376,7 @@ class JudgeCall:
         raise Malformed(f"the verdict did not fit its schema {attempts}") from None
 
     async def _try_again(self, error: JudgeError) -> None:
-        """Waits, or leaves out the parameter that a refusal names. Raises the error if neither
-        helps."""
+        """Waits, or leaves out a refused parameter. Raises the error if neither helps."""
         if isinstance(error, Throttled | Unavailable):
             await self._retries.wait_after(error)
         elif self._attempt is not None and await self._attempt.adapts_to(error):
@@ -402,8 +392,7 @@ class JudgeCall:
 
 
 class StructuredJudge:
-    """Asks one model. Build it on the event loop that will use it: no client can be sent to another
-    process."""
+    """Asks one model. Build it on the event loop that will use it."""
 
     def __init__(
         self, spec: JudgeSpec, adapter: ProviderAdapter, access: CallPolicy, close: Close
@@ -580,8 +569,7 @@ class StructuredJudge:
         return BatchedVerdict(outcome, spent.usage, spent.cost_usd, call=call)
 
     async def batch_error(self, status: int, body: bytes) -> JudgeError:
-        """The error of a call of a batch, from the provider's words. A parameter that it refuses is
-        left out of the calls to come."""
+        """The error of a batch's call. A refused parameter is left out from then on."""
         error = cast(BatchableAdapter, self.adapter).refusal(status, body)
         if (negotiator := self.access.parameters) is not None:
             await negotiator.note(error, self.adapter.negotiable)
@@ -613,8 +601,7 @@ def _log_failed_call(judge: str, error: JudgeError) -> None:
 
 
 def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:
-    """The tokens that limiter and budget count: the estimate for those that the provider did not
-    give."""
+    """The tokens for limiter and budget: the estimate if the provider did not count."""
     cost = CallCost.from_usage(reply.usage)
     if reply.is_counted:
         return cost

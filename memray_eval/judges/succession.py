@@ -1,5 +1,4 @@
-"""Who judges in the place of a model that is off: by date, by an answer that it is no more, or for
-want of a verdict."""
+"""Who judges in the place of a model: by date, by its answer, or for want of a verdict."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Succession(NamedTuple):
 
 @dataclass(frozen=True)
 class Roster:
-    """Who can judge on one day, by the config and the table; nobody of a `barred` family steps
-    in."""
+    """Who can judge on one day, by config and table; nobody of a `barred` family steps in."""
 
     config: JudgingConfig
     table: JudgeTable
@@ -67,8 +65,7 @@ class Roster:
 
     def heirs_of(self, name: str) -> tuple[str, ...]:
         """Who can be asked, in this order, if a judge of the table is no more: its successors, then
-        the fallback order with theirs. Nobody stands in for a model that the table does not know:
-        its name may be a slip."""
+        the fallback order with theirs. Nobody for a model that the table does not know."""
         if is_embedded(name) or entry_of(name, self.config, self.table) == ModelEntry():
             return ()
         line = self.successors_of(name)
@@ -112,8 +109,7 @@ class Roster:
 
 
 class GoneModels:
-    """The models that have answered one actor that they are no more. `say` is told of each once,
-    with who is asked instead."""
+    """The models that told one actor that they are no more; `say` hears of each once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._causes = say, dict[str, UnknownModel]()
@@ -163,9 +159,8 @@ class SucceedingJudge:
 
 
 class FallbackJudge:
-    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a
-    verdict of sorts: final. Where the last one lets no call through any more, JudgeStalled ends the
-    run, instead of one unit after the other."""
+    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is
+    final. If the last one lets no call through any more, JudgeStalled ends the run."""
 
     def __init__(self, judges: Sequence[Judge]) -> None:
         self.name = " then ".join(judge.name for judge in judges)

@@ -22,8 +22,7 @@ NAME = "SmolLM2-135M-Instruct"
 
 
 def resolve_model(model: str) -> str:
-    """`embedded` as the folder of the fetched model (fetched now if need be); any other name or
-    path as it is."""
+    """`embedded` as the folder of the model, fetched if need be; any other name as it is."""
     return str(ensure()) if model == EMBEDDED else model
 
 
@@ -32,8 +31,7 @@ def model_dir() -> Path:
 
 
 def ensure() -> Path:
-    """The model's folder; fetches and converts it first if it is not there (about a minute). Raises
-    GenerationError."""
+    """The model's folder, fetched and converted first (a minute). Raises GenerationError."""
     final = model_dir()
     if (final / "model.safetensors").exists():
         return final

@@ -155,8 +155,7 @@ class OpenAIEmbedder:
 
 
 def _to_vector(embedding: Any, index: int) -> FloatArray:
-    """One vector, which servers send as a list of numbers or as base64 of 32-bit floats. Raises
-    InvalidReply."""
+    """A vector, sent as a list of numbers or base64 of 32-bit floats. Raises InvalidReply."""
     name = f"data[{index}].embedding"
     try:
         if isinstance(embedding, str):

@@ -14,9 +14,8 @@ from memray_eval.types import Candidate, Prompt, Response
 
 
 class FunctionGenerator:
-    """Asks a function, at most `max_in_flight` calls at a time. Whatever becomes of a call is a
-    Response. Build it on the event loop that will use it; raises ConfigError if the function is
-    not there."""
+    """Asks a function, at most `max_in_flight` calls at a time, on one event loop. Whatever becomes
+    of a call is a Response. Raises ConfigError if the function does not exist."""
 
     def __init__(self, code: OwnObject, config: ServerConfig) -> None:
         self._answer, self._timeout_s = code.load(), config.timeout_s

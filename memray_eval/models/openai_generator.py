@@ -1,5 +1,4 @@
-"""Candidates behind a server that speaks OpenAI's protocol: OpenAI itself, a vLLM server,
-Ollama."""
+"""Candidates behind a server that speaks OpenAI's protocol: OpenAI, vLLM, Ollama."""
 
 from __future__ import annotations
 
@@ -59,14 +58,10 @@ HEAD = 8000  # bytes of a reply that is no event stream
 
 
 class OpenAIGenerator:
-    """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that
-    the time to the first token is known, unless the candidate says that its server does not. A
-    server that answers as a whole if a stream was asked for is understood; one that refuses to
-    stream is asked without from then on. Build it on the event loop that will use it.
-
-    A parameter that the server refuses is left out from then on, in all workers that share `port`.
-    The SDK tries again if a call cannot be opened; a stream that breaks or is odd is asked for
-    again here. Whatever becomes of a call is a Response."""
+    """Asks one candidate's server, at most `max_in_flight` calls at a time, on one event loop.
+    Replies stream, for the time to the first token, unless the candidate or the server refuses. A
+    refused parameter is left out from then on, in all workers that share `port`. A stream that
+    breaks or is odd is asked for again. Whatever becomes of a call is a Response."""
 
     def __init__(
         self, candidate: Candidate, config: ServerConfig, port: ParameterPort | None = None
@@ -84,9 +79,8 @@ class OpenAIGenerator:
         self._parameters = ParameterNegotiator(target, port or LocalParameters())
 
     async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
-        """Chat prompts go to the chat completions; plain ones to a server's completions, which
-        OpenAI itself does not have for its models of today, so there they are a chat of one
-        message."""
+        """Chat prompts go to the chat completions; plain ones to a server's completions, or to
+        OpenAI itself as a chat of one message."""
         is_chat = prompt.is_chat or candidate.base_url is None
         parameters = {**prompt.sampling(candidate), **candidate.extra}
         # Not OpenAI's own, but vLLM's and others': sent only if it is asked for
@@ -183,8 +177,7 @@ class _StreamedAnswer:
         self.n_characters = 0
 
     async def listen(self, stream: Any) -> None:
-        """Takes in a stream to its end. Raises JudgeError if it is odd, or ends before the
-        answer does."""
+        """Takes in a stream. Raises JudgeError if it is odd, or ends too early."""
         last: HttpReply | None = None
         async for data in _events(self._lines(stream.iter_bytes())):
             if data.startswith(b"[DONE]"):
@@ -357,8 +350,7 @@ def _text_field(part: Mapping[str, Any], name: str) -> str:
 
 
 async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event of an event stream; names, comments and what is no event are passed
-    over."""
+    """The data of each event of an event stream, without names and comments."""
     data: list[bytes] = []
     async for line in lines:
         if line.startswith(b"data:"):

@@ -19,11 +19,9 @@ LONG = 8192  # characters from which a batch of one, which spares the offsets, i
 
 
 def load_tokenizer(name_or_path: str) -> Tokenizer:
-    """The tokenizer of `embedded`, a folder, or a model of the hub; loaded once a process. A folder
-    needs no network.
-
-    Raises ConfigError that says what to do: transformers missing, no such folder, a hub that has no
-    such model or cannot be reached, a tokenizer that needs code of its own."""
+    """The tokenizer of `embedded`, a folder (needs no network), or a model of the hub; loaded once
+    a process. Raises ConfigError that says what to do: no transformers, no such folder or model, a
+    hub that cannot be reached, a tokenizer that needs code of its own."""
     try:
         model = os.path.expanduser(resolve_model(name_or_path))
     except GenerationError as error:
@@ -71,8 +69,7 @@ def _cannot_load(name_or_path: str, is_folder: bool, error: Exception) -> str:
 
 
 class ModelTokenizer:
-    """A tokenizer of transformers as the port Tokenizer. Nothing is truncated or padded, whatever
-    its files ask for."""
+    """A tokenizer of transformers as the port Tokenizer. Nothing is truncated or padded."""
 
     def __init__(self, own: Any) -> None:
         self._own = own

@@ -1,6 +1,5 @@
-"""The HTTP clients of the providers' packages: which are open, and what the packages log.
-
-On Ray clients end with their process; in one process someone must close them."""
+"""The HTTP clients of the providers' packages: which are open, and what is logged. In one process
+someone must close them."""
 
 from __future__ import annotations
 

@@ -74,8 +74,7 @@ _AFTER = (
 
 class Step(NamedTuple):
     """What a worker asks or tells of `target`, a model at its address: a `call` with this
-    `signature` is to go; it was refused, and goes on with `changes`; it was taken; or it failed in
-    another way."""
+    `signature` is to go; it was refused, and goes on with `changes`; it was taken; or it failed."""
 
     target: str
     signature: frozenset[str] = frozenset()
@@ -85,8 +84,7 @@ class Step(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a run knows of a model: what is sent otherwise, whether a call may go, and whether that
-    one finds out for all others."""
+    """What a run knows of a model: other parameters, if a call may go, and if it finds out."""
 
     changes: dict[str, str]
     may_go: bool = True
@@ -219,8 +217,7 @@ class ParameterNegotiator:
         call: Callable[[Attempt], Awaitable[T]],
     ) -> T:
         """What `call` returns, which says of its attempt when the server has answered. It is called
-        again as long as the server refuses a parameter that it was sent, with that one left out:
-        once for each name, so it ends."""
+        again without each parameter that the server refuses, once for each name."""
         attempt = Attempt(self, parameters, signature)
         try:
             while True:
@@ -260,8 +257,7 @@ class ParameterNegotiator:
         self.changes = {**self.changes, **changes, **standing.changes}
 
     async def wait_to_go(self, signature: frozenset[str]) -> tuple[str, bool]:
-        """Waits until a call may go. Returns its name, and if it finds out for others which
-        parameters are taken."""
+        """Waits until a call may go. Returns its name, and if it tries parameters for others."""
         if signature in self._taken:
             return "", False
         call = f"{self._name} {next(self._numbers)}"
@@ -381,8 +377,7 @@ def _parse(words: str) -> Any:
 
 
 def _texts(content: Any, depth: int = 0) -> Iterator[str]:
-    """The messages of an error object, those of gateways within others too, without what they
-    repeat of the request."""
+    """The messages of an error object, also within others, without what they repeat."""
     if isinstance(content, str):
         inner = _parse(content[content.find("{") :]) if "{" in content and depth < 4 else content
         if isinstance(inner, dict):

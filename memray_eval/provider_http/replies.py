@@ -1,8 +1,5 @@
-"""Checks what a provider sent (its JSON, texts and counts) and turns its errors into our types.
-
-A reply with a success status that is no completion is Unreadable, with what was odd and the reply's
-first characters; one that holds an `error` object instead is the error of the status that it names.
-No message holds a key, or anything that was sent."""
+"""Checks what a provider sent and turns its errors into our types. A reply that is no completion is
+Unreadable; one with an `error` is that error. No message holds a key or what was sent."""
 
 from __future__ import annotations
 
@@ -178,8 +175,7 @@ class Edge:
         return _with_words(error, status, body)
 
     def object(self, reply: HttpReply) -> dict[str, Any]:
-        """A reply's JSON object. Raises Unreadable if it is none, and the error that it holds,
-        if it holds one."""
+        """A reply's JSON object. Raises Unreadable if it is none, and the error in it."""
         with self.reading(reply):
             content = _parse(reply.body)
             error = _error_in(content)
@@ -202,8 +198,7 @@ class Edge:
 
     @contextmanager
     def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:
-        """Around what takes a reply apart: an InvalidReply becomes Unreadable, which carries what
-        the call cost."""
+        """Turns an InvalidReply of the block into Unreadable, with what the call cost."""
         try:
             yield
         except InvalidReply as odd:
@@ -230,8 +225,7 @@ class Edge:
         )
 
     def _excerpt(self, body: bytes | str) -> str:
-        """The reply's first characters on one line, without keys, with what a terminal would obey
-        shown as an escape."""
+        """The reply's first characters on one line, escaped and without keys."""
         start = body[: 40 * EXCERPT]  # a key that is cut off in the middle would not be found
         text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
         content = " ".join(self._without_keys(valid_text(text)).split())
@@ -249,8 +243,7 @@ class Edge:
 
 
 def valid_text(text: str) -> str:
-    """The text as valid Unicode: halves of a character that stand side by side are joined, a lone
-    one is U+FFFD."""
+    """The text as valid Unicode: halves of a character are joined, a lone one is U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -346,8 +339,7 @@ def mappings_in(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, A
 
 
 def text_in(holder: Mapping[str, Any], name: str) -> str:
-    """An object's member that is a text, made valid; "" if it is null or missing. Raises
-    InvalidReply."""
+    """An object's member that is a text, made valid; "" if null or missing. Raises InvalidReply."""
     value = holder.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidReply(f"{name} is {kind_of(value)}")
@@ -449,8 +441,7 @@ def quota_error(status: int, body: Any) -> QuotaExhausted | None:
 
 
 def _daily_quotas(error: Mapping[str, Any]) -> Iterator[Any]:
-    """The quotas that Google says were passed: those of a minute come back by themselves, those of
-    a day do not."""
+    """The passed quotas, by Google, of a day, which do not come back as those of a minute do."""
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
         violations = detail.get("violations") if isinstance(detail, Mapping) else None

@@ -23,11 +23,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A throttled call waits as long as the provider says (else as a failure would) and is no try;
-    a failed one waits a random share of a doubling delay, up to `tries` tries; to ask another
-    member of a pool is no further try. No call waits past
-    `ceiling_s` of wall clock in all; where a provider says to wait for longer than that, the
-    admission decides when the next try goes."""
+    """A throttled call waits as long as the provider says and is no try; a failed one waits a
+    random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall
+    clock in all; where a provider asks for more, the admission decides when the next try goes."""
 
     tries: int = 5
     first_delay_s: float = 0.5
@@ -42,9 +40,8 @@ class RetryPolicy:
         call: Callable[[A], Awaitable[T]],
         admission: Callable[[], AbstractAsyncContextManager[A]],
     ) -> T:
-        """The call's result. Every try goes through `admission`, whose waiting does not count.
-        Raises the call's JudgeError when tries or time are used up, and any other at once; what
-        `admission` itself raises is final."""
+        """The call's result. Every try goes through `admission`, whose waiting does not count and
+        whose errors are final. Raises the call's JudgeError when tries or time are used up."""
         retries = Retries(self)
         while True:
             try:
@@ -109,8 +106,7 @@ class Retries:
 
 
 def parse_retry_after(value: str | None, now_s: float | None = None) -> float | None:
-    """Seconds to wait by a Retry-After header: "1.5", or an HTTP date. None if there is none or it
-    cannot be read."""
+    """Seconds to wait by a Retry-After header ("1.5", or an HTTP date); None if unreadable."""
     if value is None:
         return None
     try:

@@ -1,6 +1,5 @@
-"""Below the providers' SDKs: HTTP replies that are bounded, and lost connections that say what
-happened. That is at the end of an exception's chain; the class that an SDK raises may say something
-else (over aiohttp a connection that was closed comes as a time-out)."""
+"""Below the providers' SDKs: bounded HTTP replies, and lost connections that say what happened, at
+the end of an exception's chain (aiohttp's SDK class may say time-out)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from memray_eval.analysis.marks import digits_of, format_figure, name_figure
 from memray_eval.analysis.recommendation import swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import NAMES, decide, means_of
-from memray_eval.report.sections import ends, figure, metric_ends
+from memray_eval.report.sections import bounded, ends, metric_ends
 from memray_eval.types import (
     EXISTING,
     RULES_ON_NO_ANSWER,
@@ -36,9 +36,8 @@ def title(summary: Summary) -> str:
 
 
 def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
-    """The sentence: who is better where, of several candidates; of one what stands out. `splits`
-    (of `find_places`) add the places. It names no estimate: nobody measured what a rule says in
-    place of a judge."""
+    """The sentence: who is better where, of several candidates; of one what is remarkable. `splits`
+    (of `find_places`) add the places. It names no estimate."""
     scored = [metric for metric in summary.metrics if metric.figure.value is not None]
     if not scored:
         return f"Nothing was scored: {_why_nothing(summary)}."
@@ -148,7 +147,7 @@ def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
         None if points is None else points / 100 * (scale[1] - scale[0])
         for points in (best.difference, best.low, best.high)
     )
-    return f"{pair.metric} +{figure(gain, form)} {ends(low, high, form)}".rstrip()
+    return f"{pair.metric} +{bounded(gain, low, high, form)}"
 
 
 def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
@@ -207,8 +206,7 @@ def causes_in_words(generation: GenerationSummary) -> str:
 
 
 def no_answer_lines(summary: Summary) -> Iterator[str]:
-    """A line for each candidate some of whose units have no answer, and one for what was asked
-    again."""
+    """A line for each candidate with unanswered units, and one for what was asked again."""
     for generation in summary.candidates:
         of = f" of {generation.candidate}" if len(summary.candidates) > 1 else ""
         if causes_text := causes_in_words(generation):

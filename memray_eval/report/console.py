@@ -1,5 +1,4 @@
-"""Prints a summary as the sections of seed 000 (names, four decimals, bars), then those of seeds
-001 and 004."""
+"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004."""
 
 from __future__ import annotations
 
@@ -136,8 +135,7 @@ def _header_lines(summary: Summary) -> Iterator[str]:
 
 
 def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str]:
-    """Lists why units failed, the most frequent cause first, with one example of each; `where` the
-    others are."""
+    """Lists causes of failures, the most frequent first, with an example; `where` others are."""
     for cause in causes[:shown]:
         yield f"  {cause.n_units:,} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
@@ -176,8 +174,7 @@ def _describe_judges(summary: Summary) -> str:
 
 
 def metric_lines(metric: MetricSummary) -> Iterator[str]:
-    """A metric's blocks of figures, its distribution if the scale is of whole numbers, and its
-    coverage."""
+    """A metric's blocks of figures, its distribution on a scale of whole numbers, its coverage."""
     for index, block in enumerate(metric.layout):
         if index:
             yield ""
@@ -219,8 +216,7 @@ def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
 
 def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
     """Formats a line's figure in the line's form; `-` if there is none, and "no claims" of a ratio
-    over no claims. The field of a line is a field of the summary, or GROUP.NAME for an entry of one
-    that is a mapping."""
+    over no claims. A line's field is the summary's, or GROUP.NAME of a mapping."""
     group, _, name = line.field.rpartition(".")
     value = getattr(metric, group).get(name) if group else getattr(metric, line.field)
     if not isinstance(value, int | float):

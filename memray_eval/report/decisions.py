@@ -58,10 +58,10 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, over one candidate's responses in one scenario; None if nothing
-    was scored. With `has_sessions` those of BY_WORST_TURN are of each session's worst turn. Of all
-    `n_scored` scores of the family, `estimates` are offline estimates, `fallbacks` were given by a
-    rule because the judge failed, and `failures` are not among them."""
+    """The mean of each metric, 0-1, of one candidate in one scenario; None if nothing was scored.
+    With `has_sessions` those of BY_WORST_TURN are of each session's worst turn. Of `n_scored`
+    scores `estimates` are offline estimates and `fallbacks` a rule's; `failures` are not among
+    them."""
 
     candidate: str
     scenario: str
@@ -75,10 +75,9 @@ class ScenarioMeans(Frozen):
 
 class Decision(Frozen):
     """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
-    `average` is the mean of overall_quality over the scenario's answers, in all the mean of the
-    scenarios; None if it was not scored. `n_scenarios` counts the SCENARIOS
-    that a decision over all rests on. `mark` says how much of it is not a judge's verdict, and
-    `has_sessions` that BY_WORST_TURN was applied."""
+    `average` is the mean of overall_quality, in all the mean of the scenarios; None if not scored.
+    `mark` says how much is not a judge's verdict, and `has_sessions` that BY_WORST_TURN was
+    applied."""
 
     candidate: str
     scenario: str

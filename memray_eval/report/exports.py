@@ -22,8 +22,7 @@ INSTRUCTION, GROUNDEDNESS = "instruction_quality", "groundedness"
 
 
 def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
-    """Returns a score's parts as subscores, with the issues and passed checks of its judgment, or
-    of the instruction checks."""
+    """A score's parts as subscores, with issues and passed checks of its judgment or the checks."""
     if score.metric == INSTRUCTION and record.response is not None:
         checks = result(record.sample, record.response)
         return {
@@ -37,15 +36,13 @@ def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
 
 
 def export_responses(path: str, records: Iterable[Record], model: str, stamp: str) -> None:
-    """Writes seed 000's responses file of a candidate: model, timestamp, and every sample with its
-    response, under `results`."""
+    """Writes seed 000's responses file of a candidate: model, timestamp, samples (`results`)."""
     rows = (_answer_row(record) for record in records if record.candidate.name == model)
     _write_results(path, {"model": model, "timestamp": stamp}, rows)
 
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
-    """Writes seed 000's evaluation file: the summary, and every response with its judgments, under
-    `results`."""
+    """Writes seed 000's evaluation file: the summary, and judged responses under `results`."""
     head = {
         "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
     }
@@ -56,13 +53,10 @@ def export_benchmark(
     path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details
 ) -> None:
     """Writes seed 004's benchmark file: a list with one object a candidate, its answers under
-    `tests`.
-
-    `quality_score` is the score of the summary's headline metric with its scale laid over 0-100, to
-    one decimal as in the seed; `details` explains it, and `quality_is_estimate` marks an offline
-    estimate. What was not measured, or failed, is null. `prompt_name` is the task, as in the seed;
-    `prompt_id`, which the seed lacks, tells the prompts of a task apart. Rows are buffered on disk
-    until their candidate is written."""
+    `tests`. `quality_score` is the headline metric's on 0-100, to one decimal, and
+    `quality_is_estimate` marks an offline estimate. What was not measured is null. `prompt_name` is
+    the task; `prompt_id`, which the seed lacks, tells its prompts apart. Rows are buffered on
+    disk."""
     scale = next(
         (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
         (0.0, 1.0),

@@ -1,5 +1,4 @@
-"""The causes of judge calls and of computed metrics that failed: how many scores each cost, and of
-which metrics."""
+"""The causes of failed judge calls and computed metrics: how many scores each cost."""
 
 from __future__ import annotations
 

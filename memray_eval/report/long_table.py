@@ -2,14 +2,12 @@
 data frame (Parquet).
 
 Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
-no metric scored has one row without a metric, so that no unit is missing; a unit written twice
-counts once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a
-rule gave because the judge failed. `no_answer` is why a unit has no answer, null if it has one,
-or failed. A metric's figure is the sum of its `part` over the sum of its
-`whole`: a mean's are the value and 1, a micro average's what it counts, such as claims; there is no
-figure where the sum of `whole` is 0. If a run has figures adjusted to people's labels, three
-more columns repeat the metric's at each of its rows (`adjusted`, `adjusted_low`, `adjusted_high`).
-"""
+no metric scored has one row without a metric; a unit written twice counts once. `estimate` marks an
+offline estimate, `fallback` a score that a rule gave because the judge failed. `no_answer` is why a
+unit has no answer, null if it has one, or failed. A metric's figure is the sum of its `part` over
+the sum of its `whole`: a mean's are the value and 1; there is none where the sum of `whole` is 0.
+Figures adjusted to people's labels repeat the metric's at each row (`adjusted`, `adjusted_low`,
+`adjusted_high`)."""
 
 from __future__ import annotations
 
@@ -83,10 +81,9 @@ def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = 
 
 def write_csv(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
     """Writes the table as CSV in UTF-8. An empty cell is null; an empty text is quoted. A text that
-    a spreadsheet would take for a formula (it begins with = + - @, their full-width forms, a tab or
-    an end of line) is prefixed with an apostrophe, and so is one that begins with an apostrophe, so
-    that removing the first apostrophe restores the text. Control characters are written as \\uXXXX,
-    so that a terminal that shows the file obeys none. Numbers are written unchanged."""
+    a spreadsheet would take for a formula (= + - @, their full-width forms, a tab or an end of
+    line), or that begins with an apostrophe, is prefixed with an apostrophe. Control characters are
+    written as \\uXXXX."""
     with (
         write_atomically(path) as stream,
         pacsv.CSVWriter(stream, _schema_with(adjusted)) as writer,

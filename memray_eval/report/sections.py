@@ -20,8 +20,7 @@ _SUMMARY_INTERVALS = Intervals()
 
 
 class Cell(str):
-    """A text in a table with its `share` of a scale (0 to 100), which shades it, and a hint that a
-    page shows."""
+    """A text in a table with its `share` of a scale (0 to 100), which shades it, and a hint."""
 
     share: int | None
     hint: str
@@ -88,8 +87,7 @@ def lines_of(parts: Iterable[Content]) -> Iterator[str]:
 
 
 def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[Table]:
-    """Splits columns into as many tables as TABLE_WIDTH needs, each with `first` as its first
-    column and at least one more."""
+    """Splits columns into tables of TABLE_WIDTH, each with `first` and at least one more."""
     room = TABLE_WIDTH - max(map(len, first))
     shown: list[Row] = []
     left = room
@@ -136,6 +134,11 @@ def cost_figure(usd: float | None, unpriced_calls: int) -> str:
 def ends(low: float | None, high: float | None, form: str = "+z.4f") -> str:
     """An interval in brackets; "" if there is none."""
     return "" if low is None or high is None else f"[{low:{form}}, {high:{form}}]"
+
+
+def bounded(value: float | None, low: float | None, high: float | None, form: str) -> str:
+    """A figure with its interval in brackets, if it has one."""
+    return f"{figure(value, form)} {ends(low, high, form)}".rstrip()
 
 
 def metric_ends(

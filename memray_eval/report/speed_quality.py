@@ -1,5 +1,4 @@
-"""Renders speed beside quality in seed 004's form: a block per candidate, then the
-recommendations."""
+"""Renders speed beside quality in seed 004's form, then the recommendations."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
 
 
 def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[str]:
-    """The fastest and the best candidate, the speed and quality of each, the Pareto front, which
-    one to use, and by which rule."""
+    """The fastest and the best candidate, the Pareto front, which one to use, and the rule."""
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in advice.fastest]
     best = [
@@ -84,8 +82,7 @@ def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
 
 
 def _pair_lines(advice: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
-    """The differences of the others from the candidate to use, or else from the best, on common
-    prompts."""
+    """The differences from the candidate to use, else from the best, on common prompts."""
     base = advice.use or next(iter(advice.best), "")
     pairs = [
         swap_sides(pair) if pair.b == base else pair

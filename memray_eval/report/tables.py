@@ -26,9 +26,9 @@ from memray_eval.report.sections import (
     Section,
     Table,
     append_column,
+    bounded,
     cost_figure,
     count_span,
-    ends,
     figure,
     fit_tables,
 )
@@ -69,9 +69,8 @@ _LABEL_WIDTH, _CELL_WIDTH = 8, 5  # of a heat map: 8 + 12 x (1 + 5) = 80
 
 
 def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
-    """A line per task with its buckets below, and the macro mean; then a table of the
-    metrics that have no column above. The judge's column is named after the judge, and what rules
-    scored is marked."""
+    """A line per task with its buckets below, and the macro mean; then the metrics that have no
+    column above. The judge's column has its name, and what rules scored is marked."""
     tasks = [task for task in summary.tasks if task.candidate == macro.candidate]
     judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
@@ -204,15 +203,12 @@ def epoch_table(figures: Sequence[EpochFigures]) -> Iterator[Content]:
         yield "draws' variance: the share of a score's variance that is between one sample's draws."
 
 
-def _bounds(bounded: Bounded | None, form: str = "z.3f") -> str:
-    if bounded is None:
-        return NOTHING
-    return f"{bounded.value:{form}} {ends(bounded.low, bounded.high, form)}".rstrip()
+def _bounds(shown: Bounded | None, form: str = "z.3f") -> str:
+    return NOTHING if shown is None else bounded(shown.value, shown.low, shown.high, form)
 
 
 def curve_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each candidate with figures by length alone: a row a length, a column a
-    metric."""
+    """A section for each candidate with figures by length alone: a row a length."""
     who = attrgetter("candidate", "measure")
     curves = sorted(filter(is_curve, heats), key=who)
     for (candidate, measure), group in groupby(curves, who):
@@ -240,7 +236,9 @@ def _curve_parts(curves: Sequence[HeatMap]) -> Iterator[Content]:
     columns = [column for column in columns if set(column[1:]) != {NOTHING}]
     for curve, by_length in zip(curves, points, strict=True):
         marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
-        cells = (_curve_cell(by_length.get(length), curve.scale) for length in lengths)
+        shown = (by_length.get(length, LengthPoint()) for length in lengths)
+        form = f"z.{digits_of(curve.scale)}f"
+        cells = (bounded(point.mean, point.low, point.high, form) for point in shown)
         columns.append([append_mark(curve.metric, marked), *cells])
     yield from fit_tables(first, columns)
 
@@ -250,17 +248,9 @@ def size_label(curve: HeatMap, length: float) -> str:
     return length_label(length) if curve.measure == "tokens" else f"{length:,.0f}"
 
 
-def _curve_cell(point: LengthPoint | None, scale: tuple[float, float]) -> str:
-    if point is None or point.mean is None:
-        return NOTHING
-    form = f"z.{digits_of(scale)}f"
-    return f"{point.mean:{form}} {ends(point.low, point.high, form)}".rstrip()
-
-
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each heat map that has a score and is no curve: lengths as columns, depths as
-    rows, a cell the metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take
-    several tables."""
+    """A section for each heat map with a score and no curve: lengths as columns, depths as rows,
+    the mean in percent of the scale. More than LENGTHS_AT_ONCE lengths take several tables."""
     for heat in heats:
         counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
         if counts and not is_curve(heat):
@@ -354,8 +344,7 @@ def _capitalise_role(judge: str) -> str:
 
 
 def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[Content]:
-    """The means of the metrics without a column above, in their own scale and marked, in as many
-    tables as the width needs."""
+    """The means of the metrics without a column above, marked, in tables that fit the width."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
     names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
     columns = [
@@ -413,8 +402,7 @@ def _format_hundredths(value: float | None) -> str:
 
 
 def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
-    """A section for each candidate and judge that answered as several models: a column a model, a
-    row a metric with its means."""
+    """A section for each name that answered as several models: a column a model, a row a metric."""
     for models in split_names(served):
         metrics = sorted({metric for model in models for metric in model.means})
         rows = [

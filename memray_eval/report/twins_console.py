@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from memray_eval.analysis.marks import append_mark, mark
-from memray_eval.report.sections import Content, Row, Section, Table, ends, figure
+from memray_eval.report.sections import Content, Row, Section, Table, bounded, figure
 from memray_eval.types import TwinDifference
 
 _HEAD = ("pair", "n", "first", "second", "second - first")
@@ -31,8 +31,7 @@ def _parts(twins: Sequence[TwinDifference]) -> Iterator[Content]:
 
 
 def _row(twin: TwinDifference) -> Row:
-    form = "+z.3f"
-    difference = f"{figure(twin.difference, form)} {ends(twin.low, twin.high, form)}".rstrip()
+    difference = bounded(twin.difference, twin.low, twin.high, "+z.3f")
     return (
         f"{twin.attribute or twin.task}: {', '.join(twin.sides)}",
         f"{twin.n:,}",

@@ -52,8 +52,7 @@ def holds_runs(path: str) -> bool:
 
 
 def names_like(path: str) -> str:
-    """The folder beside a path that is not there whose name is most like its name; "" where there
-    is none."""
+    """The folder beside a missing path whose name is most like its name; "" without one."""
     parent, _, name = path.rstrip("/").rpartition("/")
     filesystem, inner = locate(parent or ".")
     with translate_cloud_errors(path):
@@ -67,12 +66,8 @@ LOST_AFTER_S = 2 * BEATS * BEAT_S  # twice what a holder's successor waits
 
 
 class HolderWatch:
-    """Watches one run folder: on a local disk the file lock of its process, in the cloud the lease
-    that a process keeps rewriting.
-
-    A local lock is tried as a shared one, which is given back at once: a process that holds it is
-    not disturbed. Of a lease only a change counts, as no clocks are compared, so a run in the cloud
-    counts as held until its lease has stood still for LOST_AFTER_S."""
+    """Watches if a process holds one run folder: on a local disk by its file lock, tried as a
+    shared one; in the cloud by its lease, lost when unchanged for LOST_AFTER_S."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock
@@ -80,8 +75,7 @@ class HolderWatch:
         self._beat: tuple[int | None, float] | None = None  # the lease's time, and when it was seen
 
     def is_held(self) -> bool:
-        """True if a process is at work there now. Raises EvalError for a cloud that does not
-        answer."""
+        """True if a process is at work there now. Raises EvalError for a silent cloud."""
         if isinstance(self._filesystem, fs.LocalFileSystem):
             return _is_locked(f"{self._inner}/{LOCK}")
         with translate_cloud_errors(self._path):

@@ -26,8 +26,7 @@ class _Waiting:
 
 @dataclass
 class _OpenPart:
-    """The part that grows: its blocks, whether all of them are in its file, and when that was
-    written."""
+    """The part that grows: its blocks, if all are in its file, and when that was written."""
 
     name: str = field(default_factory=new_part_name)
     blocks: list[pa.Table] = field(default_factory=list)
@@ -48,14 +47,11 @@ class _OpenPart:
 
 
 class PartWriter:
-    """Writes blocks of rows to parts of up to `most_rows` rows or MAX_BYTES.
-
-    A part grows: its file is written whole again, under the same name, with the rows that have come
-    since. So a row is in one file at any time, and nothing has to be joined later. `write` returns
-    once its rows are in a file. The first are written at once; those that come within a short time
-    of the last write are written together, or as soon as `most_waiting` blocks or a part's worth of
-    rows wait; where `is_urgent`, as soon as the last write has ended. To be used on one event
-    loop."""
+    """Writes blocks of rows to parts of up to `most_rows` rows or MAX_BYTES. A part's file is
+    written whole again, under the same name, with the rows that have come since: a row is in one
+    file at any time. `write` returns once its rows are in a file: those soon after the last write
+    are written together, or once `most_waiting` blocks or a part's rows wait; if `is_urgent`, as
+    soon as the last write has ended. For one event loop."""
 
     def __init__(
         self,

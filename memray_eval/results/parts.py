@@ -1,9 +1,5 @@
-"""Parts: the Parquet files that hold a run's rows, each with an index of its units.
-
-The index is in the file's own footer, so it cannot tell of another state than the rows. The
-first request that a reader of Parquet makes, for the last 64 KB of a file, brings all of it: the
-index of MAX_ROWS units takes 25 KB. A part that a tool wrote again without one is indexed from its
-columns."""
+"""Parts: the Parquet files that hold a run's rows, each with an index of its units in its footer,
+within a reader's first 64 KB (MAX_ROWS units: 25 KB); without one it is made of the columns."""
 
 from __future__ import annotations
 
@@ -160,8 +156,7 @@ def digest_name(table: pa.Table) -> str:
 
 
 def split_rows(table: pa.Table) -> Iterator[pa.Table]:
-    """Cuts a table into pieces that a part may hold; a row larger than that is a piece of its
-    own."""
+    """Cuts a table into pieces that fit a part; a larger row is a piece of its own."""
     if table.num_rows <= 1 or (table.num_rows <= MAX_ROWS and table.nbytes <= MAX_BYTES):
         yield table
         return

@@ -133,8 +133,7 @@ class RunFolder:
         self._write("manifest.json", json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> Any:
-        """The values that write_config wrote. Raises DataError if there are none, or they are no
-        YAML."""
+        """The values that write_config wrote. Raises DataError without any, or no YAML."""
         try:
             return parse_yaml(self._read("run.yaml").decode("utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -191,8 +190,7 @@ class RunFolder:
         return manifest
 
     def write_json(self, name: str, values: Any, indent: int | None = None) -> None:
-        """Writes one of the folder's JSON files: SCAN, SPENDING, DELIVERIES or
-        FIGURES_OF_PAIRS."""
+        """Writes one of the files SCAN, SPENDING, DELIVERIES or FIGURES_OF_PAIRS."""
         separators = (",", ":") if indent is None else None
         text = json.dumps(values, indent=indent, ensure_ascii=False, separators=separators)
         self._write(name, text + "\n")
@@ -210,8 +208,7 @@ class RunFolder:
         )
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Writes one line of JSON per row and returns how many. Replaces what an earlier session
-        wrote, unless `rows` raises."""
+        """Writes a line of JSON per row, for an earlier session's, and returns how many."""
         count = 0
         with (
             translate_cloud_errors(self.path),
@@ -227,8 +224,7 @@ class RunFolder:
         self._write("summary.txt", text)
 
     def read_summary(self) -> Summary:
-        """Reads the summary. Raises DataError if it is missing or invalid, or if the folder is of
-        another format."""
+        """Raises DataError if it is missing or invalid, or of another format."""
         if self._has_file("manifest.json"):
             status = self.read_manifest().get("status", "not known")
             if not self._has_file("summary.json"):
@@ -246,8 +242,7 @@ class RunFolder:
             ) from None
 
     def read_spending(self) -> dict[str, Any]:
-        """Reads what the run's judge calls have cost over all of its sessions; {} if nothing is
-        written."""
+        """The cost of the run's judge calls over all of its sessions; {} without any."""
         spending = self.read_json(SPENDING)
         return spending if isinstance(spending, dict) else {}
 
@@ -277,8 +272,7 @@ class RunFolder:
         return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
 
     def read_batch_files(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Yields files of the journal of batches, several read at once. Raises DataError for one
-        that is not there."""
+        """Yields files of the journal of batches. Raises DataError for a missing one."""
         paths = [f"{BATCHES}/{name}" for name in names]
         return map_ahead(self._read, paths, self._requests_at_once)
 
@@ -345,8 +339,7 @@ class RunFolder:
         return map_ahead(read, names, self._requests_at_once)
 
     def read_indexes(self, parts: Sequence[Part], kind: Kind = RECORDS) -> Iterator[UnitIndex]:
-        """Yields the index of each part, in their order, several read at once. Raises DataError for
-        a part that cannot be read."""
+        """Yields the index of each part, in order. Raises DataError for an unreadable part."""
         return map_ahead(partial(self._read_index, kind), parts, self._requests_at_once)
 
     def index_units(self, kind: Kind = RESPONSES) -> dict[str, UnitNumbers]:
@@ -402,8 +395,7 @@ class RunFolder:
                 self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
 
     def records(self, parts: Sequence[Part] | None = None) -> pads.Dataset:
-        """All records written so far, or those of some parts, as an Arrow dataset. Raises DataError
-        if there are none."""
+        """All records, or those of some parts, as a dataset. Raises DataError without any."""
         parts = self.list_parts() if parts is None else parts
         if not parts:
             raise DataError(f"{self.path} holds no records")

@@ -1,8 +1,5 @@
-"""Records as Arrow rows: the schema of every block between stages and of records/*.parquet.
-
-Free-form parts (memory, history, metadata, judgment, ...) travel as JSON strings, because Arrow
-would add the keys of one row to all others; everything that an aggregate or a filter reads is a
-typed column."""
+"""Records as Arrow rows: the schema of every block and of records/*.parquet. Free-form parts
+(memory, history, metadata, judgment, ...) are JSON strings; what is filtered is a typed column."""
 
 from __future__ import annotations
 
@@ -167,8 +164,7 @@ def _response_columns(responses: Sequence[Response | None]) -> dict[str, list[An
 
 
 def as_stored(record: Record) -> Record:
-    """The record as it reads back from its row: without the sample's context, and its metadata as
-    JSON has them."""
+    """The record as it reads back: without the sample's context, its metadata as JSON has them."""
     sample, update = record.sample, dict[str, Any]()
     if sample.context is not None:
         update["context"] = None

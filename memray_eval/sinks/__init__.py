@@ -1,8 +1,5 @@
 """The places that a run's scores go to beside its folder: OpenTelemetry, MLflow, Inspect's logs.
-
-A sink reads the run's folder once a session has written it, so no stage waits for one. What was
-sent is kept in the folder (at least once, by ids that stay the same), and a sink that fails is a
-note of the run."""
+What was sent is kept in the folder (at least once, by stable ids); a failed sink is a note."""
 
 from memray_eval.sinks.sending import Delivery, check_sinks, import_ahead, send_run, write_summary
 

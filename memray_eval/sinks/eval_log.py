@@ -1,9 +1,6 @@
 """A run as logs of Inspect (.eval), one a candidate, which `inspect view`, read_eval_log and its
-data frames open (inspect.aisi.org.uk/eval-logs.html).
-
-Such a log is a zip of JSON: samples/ID_epoch_1.json, summaries.json, header.json. It is written
-here row by row, so that memory does not grow with the run, and needs no package; the tests read it
-with Inspect's own readers."""
+data frames open (inspect.aisi.org.uk/eval-logs.html): a zip of JSON, samples/ID_epoch_1.json,
+summaries.json, header.json, written row by row. The tests read it with Inspect's own readers."""
 
 from __future__ import annotations
 

@@ -19,9 +19,8 @@ _NOT_IN_KEYS = re.compile(r"[^\w\-. /]")
 
 def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
     """The figures of a run by MLflow's key: for each metric (METRIC/CANDIDATE with `by_candidate`)
-    the one that stands for it, `.n`, how many answers were scored, and `.low` and `.high`,
-    its 95 % interval; `.n_estimated` of them are offline estimates. What was not measured is
-    left out."""
+    its figure, `.n` scored answers, `.low` and `.high`, the 95 % interval, and `.n_estimated`
+    offline estimates. What was not measured is left out."""
     values: dict[str, float | None] = {
         "run.n_units": summary.n_units,
         "run.n_failed_units": summary.n_failed_units,

@@ -1,5 +1,4 @@
-"""A run as a run of MLflow: its keys as params, one figure a metric with its interval, and its page
-and summary as artifacts."""
+"""A run as a run of MLflow: params, a figure a metric with its interval, artifacts."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ class MlflowSink:
 
 
 def check_reachable(uri: str) -> None:
-    """Raises SinkError for a server that takes no connection: the client itself would try for
-    minutes."""
+    """Raises SinkError for a server that takes no connection: the client would try for minutes."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return

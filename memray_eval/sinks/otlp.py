@@ -63,10 +63,8 @@ class Event(NamedTuple):
 
 
 class SentJournal:
-    """The ids of the events that the receiver at `place` has taken, in 8 bytes each.
-
-    An id joins once the receiver has answered: a kill between the two sends it again, under the
-    same id. Another place has a journal of its own. Raises DataError if one cannot be read."""
+    """The ids of the events that the receiver at `place` has taken, 8 bytes each, once it answered:
+    after a kill it gets some again, by the same id. Raises DataError if unreadable."""
 
     def __init__(self, folder: RunFolder, kind: str, place: str) -> None:
         self._folder = folder
@@ -100,9 +98,8 @@ class OtlpSink:
         self._address, self._environ, self._sleep = address, environ, sleep
 
     def send(self, folder: RunFolder) -> int:
-        """Sends the scores that the collector does not have yet, and returns how many these were.
-        Raises SinkError if it does not answer, refuses them, or is no collector; what it took
-        until then is not sent again."""
+        """Sends the scores that the collector lacks, and returns how many. Raises SinkError if it
+        does not answer, refuses them, or is no collector; what it took is not sent again."""
         journal = SentJournal(folder, "otlp", self._address.place)
         resource = make_resource(folder.run_id, self._environ)
         n_sent, refused = 0, list[str]()
@@ -244,8 +241,7 @@ def _not_sent(folder: RunFolder, journal: SentJournal) -> Iterator[list[Event]]:
 
 
 def _read_reply(answer: httpx2.Response) -> ExportLogsServiceResponse:
-    """The reply of a collector to a request that it took. Raises SinkError for a page, as a server
-    that is no collector answers."""
+    """A collector's reply. Raises SinkError for a page, as of a server that is no collector."""
     kind = answer.headers.get("content-type", "")
     reply = ExportLogsServiceResponse()
     if "html" in kind:

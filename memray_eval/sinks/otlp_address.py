@@ -34,8 +34,7 @@ class OtlpAddress:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     def tls(self) -> ssl.SSLContext | bool:
-        """The check of the server's certificate. Raises OSError for a file that is no
-        certificate."""
+        """The check of the server's certificate. Raises OSError for a file that is none."""
         if not (self.certificate or self.client_certificate):
             return True
         context = ssl.create_default_context(cafile=self.certificate)
@@ -45,10 +44,9 @@ class OtlpAddress:
 
 
 def find_address(endpoint: str | None, environ: Mapping[str, str]) -> OtlpAddress:
-    """The address of the sink's `endpoint`, or of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, which is taken
-    as it is, or of OTEL_EXPORTER_OTLP_ENDPOINT; to the others /v1/logs is added. Raises ConfigError
-    for what is no HTTP address, for headers that are no KEY=VALUE, and for another protocol than
-    http/protobuf."""
+    """The address of the sink's `endpoint`, or of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, or of
+    OTEL_EXPORTER_OTLP_ENDPOINT; all but the second get /v1/logs. Raises ConfigError for what is no
+    HTTP address, headers that are no KEY=VALUE, and a protocol other than http/protobuf."""
 
     def setting(name: str) -> str | None:
         """OTEL_EXPORTER_OTLP_LOGS_<name>, else OTEL_EXPORTER_OTLP_<name>."""

@@ -70,8 +70,7 @@ class Delivery(Frozen):
 
 
 def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.environ) -> None:
-    """Raises ConfigError for a sink whose package is not installed, or whose address is missing or
-    none."""
+    """Raises ConfigError for a sink without its package, or without a valid address."""
     for sink in sinks:
         package = PACKAGES.get(sink.kind)
         if package is not None and not is_installed(package):
@@ -100,9 +99,8 @@ def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
 
 
 def import_ahead(sinks: Sequence[SinkConfig]) -> None:
-    """Imports in a thread what the sinks will need, MLflow for seconds, while a run's stages
-    work. What fails is told when it is sent, and what a short run has not imported by then is
-    imported there."""
+    """Imports in a thread what the sinks will need (MLflow: seconds), while a run's stages work.
+    What fails, or is late, is imported when it is sent."""
     modules = sorted({MODULES[sink.kind] for sink in sinks if sink.kind in MODULES})
     if not modules:
         return
@@ -127,8 +125,7 @@ def send_run(
     folder: RunFolder, sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.environ
 ) -> tuple[Delivery, ...]:
     """Sends a run that has a summary to each sink, as far as it is not there yet. A sink that fails
-    is logged and becomes a note of the summary, which goes once it has succeeded; nothing but an
-    interruption is raised."""
+    is logged and a note of the summary; nothing but an interruption is raised."""
     now = tuple(_send(folder, sink, environ) for sink in sinks)
     try:
         try:
@@ -198,9 +195,8 @@ def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) 
 def make_sink(
     config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]
 ) -> Callable[[RunFolder], int]:
-    """A function that sends what the place does not have yet of a run that has a summary, and
-    returns how many scores (or figures) these were. It may raise anything. Raises ConfigError as
-    check_sinks does, and ImportError."""
+    """A function that sends what the place does not have yet of a run, and returns how many scores
+    (or figures). It may raise anything. Raises ConfigError as check_sinks does, and ImportError."""
     if config.kind == "otlp":
         from memray_eval.sinks.otlp import OtlpSink
 

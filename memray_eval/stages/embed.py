@@ -24,8 +24,7 @@ async def embed_records(
     records: Sequence[Record], metrics: Sequence[Metric], embedder: Embedder
 ) -> list[Record]:
     """Adds a score for each metric that a record has none for; an error if the embedding call
-    fails. After anything but an EmbeddingError each record is tried alone, because one odd text may
-    be the reason."""
+    fails. After anything but an EmbeddingError each record is tried alone."""
     wanted = [_collect_texts(record, metrics) for record in records]
     lists = (texts_of for by_metric in wanted for texts_of in by_metric.values())
     texts = sorted(
@@ -49,8 +48,7 @@ async def embed_records(
 
 
 def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
-    """Returns, by metric, the texts whose vectors it needs, or an error score if it could not name
-    them."""
+    """The texts whose vectors each metric needs, or an error score if it could not name them."""
     by_metric: dict[str, list[str] | Score] = {}
     for metric in missing_metrics(record, metrics):
         try:

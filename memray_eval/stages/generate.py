@@ -1,5 +1,4 @@
-"""The generate stage: makes a unit of a sample and a candidate, and a Response of the candidate's
-answer."""
+"""The generate stage: units of samples and candidates, Responses of their answers."""
 
 from __future__ import annotations
 

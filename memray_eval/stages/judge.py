@@ -1,5 +1,4 @@
-"""The judge stage: scores every metric that needs no vectors, by LLM judges, by code, or by rules
-that read words alone."""
+"""The judge stage: scores metrics without vectors, by LLM judges, by code, or by rules."""
 
 from __future__ import annotations
 
@@ -51,10 +50,9 @@ T = TypeVar("T")
 
 
 class JudgingOptions(Frozen):
-    """How judges are asked. `vote` combines several verdicts. `rubrics` replaces a metric's own
-    rubric text, by "metric" or "metric/task". `on_failure` says what replaces a missing verdict, if
-    the metric supports it. `siblings` counts, by candidate, the candidates that answer a sample
-    beside each other, itself included; 1 by default."""
+    """How judges are asked. `vote` combines several verdicts. `rubrics` replaces a metric's own, by
+    "metric" or "metric/task". `on_failure` says what replaces a missing verdict. `siblings` counts,
+    by candidate, those that answer a sample beside each other, itself included; 1 by default."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
@@ -269,8 +267,7 @@ async def _ask_jury(
     jury_calls: Sequence[JudgeCalls] | Score,
     options: JudgingOptions,
 ) -> Score:
-    """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
-    `options.on_failure`."""
+    """Combines the scores of all judges of a metric, or falls back to `options.on_failure`."""
     CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
     if isinstance(jury_calls, Score):
         return jury_calls
@@ -287,9 +284,8 @@ async def _ask_jury(
 
 def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     """Combines the scores of several judges: the median verdict (the lower of two), or the most
-    frequent (the median on a tie). The score names every judge that gave a verdict, and keeps all
-    values (`jury` in its judgment) and their range (part DISAGREEMENT). Tokens and costs are sums
-    over all judges. Without any verdict it is the first failure."""
+    frequent (the median on a tie). It keeps all values (`jury` in its judgment) and their range
+    (part DISAGREEMENT). Tokens and costs are sums. Without any verdict it is the first failure."""
     if len(scores) == 1:
         return scores[0]
     heard = sorted(

@@ -1,5 +1,4 @@
-"""The render stage: turns a prompt into the candidate's own tokens, and cuts the middle out of one
-that is too long."""
+"""The render stage: a prompt in the candidate's tokens, its middle cut if it is too long."""
 
 from __future__ import annotations
 
@@ -32,10 +31,9 @@ def render(
     template: Mapping[str, Any] = MappingProxyType({}),
 ) -> Rendered:
     """Renders the prompt in at most `room` tokens (None: no limit), cutting the middle out of its
-    longest message (as LongBench), or whole sessions if the prompt shows a conversation. A prompt
-    that may not be cut, or whose other messages take the room, comes back whole: the engine refuses
-    it. A model without a chat template gets plain text. `template` are arguments of the chat
-    template, such as enable_thinking."""
+    longest message (as LongBench), or whole sessions of a conversation. A prompt that cannot be cut
+    comes back whole: the engine refuses it. A model without a chat template gets plain text.
+    `template` are the chat template's arguments."""
     is_chat = prompt.is_chat and tokenizer.has_chat
     if prompt.passages and prompt.is_cut and room is not None:
         return _render_conversation(prompt, tokenizer, room, is_chat, template)
@@ -62,8 +60,7 @@ def render(
 
 
 def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
-    """Notes of a cut conversation: the numbers of the evidence that it shows, and how many sessions
-    and turns are left out."""
+    """Notes of a cut conversation: the evidence shown, and sessions and turns left out."""
     if not prompt.passages:
         return dict(prompt.about)
     sessions = {passage.session for passage in prompt.passages} - {
@@ -111,8 +108,7 @@ def _render_conversation(
 
 
 def _keep_ends(passages: Sequence[Passage], sizes: Sequence[int], room: int) -> list[Passage]:
-    """Returns the passages at both ends that fit into the room: whole sessions, or turns if none
-    does."""
+    """The passages at both ends that fit: whole sessions, or turns if none does."""
     of_session: list[list[int]] = []
     for index, passage in enumerate(passages):
         if index and passages[index - 1].session == passage.session:

@@ -1,5 +1,4 @@
-"""The simulated user of a session: a model that plays a person, message by message, until the
-person is done."""
+"""The simulated user of a session: a model that plays a person, message by message."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from memray_eval.storage.paths import DamagedFile, open_reader
+from memray_eval.storage.paths import DamagedFile, ForwardFile, open_reader
 
 # By what a file begins with; UTF-32's mark begins with UTF-16's
 _MARKS = {
@@ -20,37 +20,22 @@ _MARKS = {
 _STEP_BYTES = 64 << 10
 
 
-class _RecodedFile(io.RawIOBase):
-    """The UTF-8 bytes of a text in another encoding. Seeking forward reads on; seeking backward
-    starts again from the beginning. Raises DamagedFile, with the encoding and the byte, for what is
-    not in that encoding."""
+class _RecodedFile(ForwardFile):
+    """The UTF-8 bytes of a text in another encoding. Raises DamagedFile, with the encoding and the
+    byte, for what is not in that encoding."""
 
     def __init__(self, filesystem: fs.FileSystem, path: str, encoding: str) -> None:
         self._filesystem, self._path, self._encoding = filesystem, path, encoding
         self._rewind()
 
     def _rewind(self) -> None:
-        self._file = open_reader(self._filesystem, self._path)
+        self._stream = open_reader(self._filesystem, self._path)
         self._decoder = codecs.getincrementaldecoder(self._encoding)()
         self._ready, self._at, self._n_read = b"", 0, 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     def _read(self, size: int) -> bytes:
         while not self._ready:
-            data = self._file.read(_STEP_BYTES)
+            data = self._stream.read(_STEP_BYTES)
             self._ready = self._recode(data)
             if not data:
                 break
@@ -70,20 +55,6 @@ class _RecodedFile(io.RawIOBase):
         self._n_read += len(data)
         return text.encode("utf-8", "surrogatepass")
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        target = offset + (self._at if whence == io.SEEK_CUR else 0)
-        if target < self._at:
-            self._file.close()
-            self._rewind()
-        while self._at < target and self._read(target - self._at):
-            pass
-        return self._at
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
-
 
 def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> str:
     """The encoding that a file's byte order mark says, else the one that is named; "" for UTF-8."""
@@ -97,8 +68,7 @@ def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> s
 def open_text(
     filesystem: fs.FileSystem, path: str, start: int = 0, encoding: str = ""
 ) -> io.BufferedReader:
-    """Opens a text in `encoding` ("": UTF-8) as UTF-8, from byte `start` of that. Raises as
-    `open_reader`."""
+    """Opens a text in `encoding` ("": UTF-8) as UTF-8, from that byte. Raises as `open_reader`."""
     if not encoding:
         return open_reader(filesystem, path, start)
     recoded: Any = _RecodedFile(filesystem, path, encoding)

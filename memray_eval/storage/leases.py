@@ -31,14 +31,11 @@ def hold_lease(
     sleep: Callable[[float], None] = time.sleep,
     on_lost: Callable[[], None] = _thread.interrupt_main,
 ) -> Iterator[Callable[[], bool]]:
-    """Keeps other processes out of `url` while the block runs, by a lease at `path` that is
-    rewritten every `beat_s` seconds.
-
-    pyarrow has no conditional PUT, so two processes that start in the same second may both get in:
-    the one whose lease is gone sees that at its next beat, and `on_lost` interrupts it. A lease
-    left by a killed process is watched for BEATS beats first; no clocks are compared. Yields a
-    function that tells whether the lease is lost, after which nothing may be written. Raises
-    ConfigError when another process is at work, ResourceError when one took the lease."""
+    """Keeps other processes out of `url` while the block runs, by a lease at `path`, rewritten
+    every `beat_s` seconds. Yields a function that tells if it is lost, after which nothing may be
+    written; `on_lost` interrupts. pyarrow has no conditional PUT, so two that start in the same
+    second may both get in until the next beat. A killed process's lease is watched for BEATS beats.
+    Raises ConfigError when another process is at work, ResourceError when one took the lease."""
     lease, stopping, lost = _Lease(filesystem, path), threading.Event(), threading.Event()
 
     def keep() -> None:

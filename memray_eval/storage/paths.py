@@ -1,8 +1,5 @@
-"""Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems.
-
-Keys, endpoint and region of a cloud come from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
-AWS_REGION, Google's application default credentials), never from a URL: URLs are written to
-configs, manifests and logs."""
+"""Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems. Keys,
+endpoint and region come from the environment (AWS_ACCESS_KEY_ID, ...), never from a URL."""
 
 from __future__ import annotations
 
@@ -55,10 +52,8 @@ _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|Bucket '.*' not found|bucket does not e
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
     """Returns the file system of a path or URL, and the path within it. A cloud URL is probed once
-    per process, so that problems with it are reported before any work.
-
-    Raises ConfigError for a scheme that pyarrow does not know, a URL that holds keys, and a cloud
-    that denies access; ResourceError for a cloud that does not answer."""
+    per process. Raises ConfigError for a scheme that pyarrow does not know, a URL that holds keys,
+    and a cloud that denies access; ResourceError for one that does not answer."""
     path = path.removeprefix(JOB_FILE)
     if "://" not in path:
         return fs.LocalFileSystem(), os.path.abspath(path)
@@ -139,11 +134,8 @@ def is_object_store(filesystem: fs.FileSystem) -> bool:
 
 @contextmanager
 def translate_cloud_errors(path: str) -> Iterator[None]:
-    """Translates a cloud's errors inside the block to one message each. Local errors and missing
-    files pass unchanged.
-
-    Raises ConfigError if access is denied or the bucket is missing, ResourceError if the cloud
-    cannot be reached."""
+    """Translates a cloud's errors inside the block: ConfigError if access is denied or the bucket
+    is missing, ResourceError if the cloud cannot be reached. Others pass."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError):
@@ -199,31 +191,25 @@ def _explain_cloud_error(url: str, text: str) -> EvalError:
 
 
 class DamagedFile(OSError):
-    """A compressed file cannot be read to its end: it is damaged, cut off, not compressed at all,
-    or a decompression bomb."""
+    """A compressed file is damaged, cut off, not compressed, or a decompression bomb."""
 
 
 # pyarrow raises the same type for damaged data as for a failing network: its text tells them apart.
 _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 
-class _DecompressedFile(io.RawIOBase):
-    """The decompressed bytes of a compressed file. Seeking forward reads on; seeking backward
-    starts again from the beginning.
+class ForwardFile(io.RawIOBase):
+    """A file that is made as it is read. Seeking backward begins again. A subclass opens `_stream`,
+    sets `_at` to 0 (`_rewind`), and reads up to so many bytes, b"" at the end (`_read`)."""
 
-    The file is decompressed in steps of UNPACK_BYTES, the same in every pass, so that a damaged
-    file can be read up to the same byte every time. Raises DamagedFile there."""
-
-    def __init__(self, filesystem: fs.FileSystem, path: str, compression: str) -> None:
-        self._filesystem, self._path, self._compression = filesystem, path, compression
-        self._most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
-        self._rewind()
+    _stream: Any
+    _at: int
 
     def _rewind(self) -> None:
-        self._stream: Any = self._filesystem.open_input_stream(
-            self._path, compression=self._compression
-        )
-        self._at = 0
+        raise NotImplementedError
+
+    def _read(self, size: int) -> bytes:
+        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
@@ -239,26 +225,9 @@ class _DecompressedFile(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
-    def _read(self, size: int) -> bytes:
-        """Reads up to `size` bytes, but not past the end of this step; b"" at the end of the
-        file."""
-        try:
-            data = bytes(self._stream.read(min(size, UNPACK_BYTES - self._at % UNPACK_BYTES)))
-        except OSError as error:
-            if _DAMAGED.search(str(error)):
-                raise DamagedFile(f"the packed file is damaged or cut off: {error}") from None
-            raise
-        self._at += len(data)
-        if self._at > self._most:
-            raise DamagedFile(
-                f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb "
-                "does; if it is meant to, unpack it and name the unpacked file"
-            )
-        return data
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_END:
-            raise io.UnsupportedOperation("the end of a packed file is not known")
+            raise io.UnsupportedOperation("the end of the file is not known")
         target = offset + (self._at if whence == io.SEEK_CUR else 0)
         if target < self._at:
             self._stream.close()
@@ -273,10 +242,39 @@ class _DecompressedFile(io.RawIOBase):
         super().close()
 
 
+class _DecompressedFile(ForwardFile):
+    """The decompressed bytes of a compressed file, in steps of UNPACK_BYTES, the same in each pass:
+    a damaged file can be read up to the same byte every time. Raises DamagedFile there."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str, compression: str) -> None:
+        self._filesystem, self._path, self._compression = filesystem, path, compression
+        self._most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._stream = self._filesystem.open_input_stream(self._path, compression=self._compression)
+        self._at = 0
+
+    def _read(self, size: int) -> bytes:
+        """Up to `size` bytes, but not past the end of this step; b"" at the end."""
+        try:
+            data = bytes(self._stream.read(min(size, UNPACK_BYTES - self._at % UNPACK_BYTES)))
+        except OSError as error:
+            if _DAMAGED.search(str(error)):
+                raise DamagedFile(f"the packed file is damaged or cut off: {error}") from None
+            raise
+        self._at += len(data)
+        if self._at > self._most:
+            raise DamagedFile(
+                f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb "
+                "does; if it is meant to, unpack it and name the unpacked file"
+            )
+        return data
+
+
 def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:
-    """Opens a buffered binary reader from byte `start`; a .gz or .zst file is decompressed. Raises
-    OSError, also for anything but a regular file: reading a FIFO could block for ever, and a device
-    may have no end."""
+    """Opens a buffered binary reader from byte `start`, decompressing .gz and .zst. Raises OSError,
+    also for anything but a regular file: reading a FIFO could block without end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
     compression = next(

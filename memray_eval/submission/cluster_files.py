@@ -1,8 +1,5 @@
-"""Reads what a cluster's file offers, without a cluster: a KubeRay RayCluster, RayJob or
-RayService, or a Ray launcher YAML.
-
-A node's CPUs and GPUs are those that Ray would schedule on: what the start parameters say, else the
-Ray container's limits, else its requests."""
+"""Reads what a cluster's file offers: a KubeRay RayCluster, RayJob or RayService, or a Ray launcher
+YAML. CPUs and GPUs are the start parameters', else the container's limits or requests."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ Read = TypeVar("Read", bound="_Part")
 
 
 def read_offer(path: Path) -> ClusterSpec:
-    """Reads the node groups of a cluster's file. Raises ConfigError that says what the file
-    lacks."""
+    """Reads the node groups of a cluster's file. Raises ConfigError with what it lacks."""
     try:
         documents = [
             document
@@ -300,8 +296,7 @@ def _is_spot_tag(key: str, value: object) -> bool:
 
 
 def _find_accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str | None:
-    """Ray's name of the accelerator: from a custom resource accelerator_type:NAME, else from a node
-    label."""
+    """Ray's name of the accelerator, from accelerator_type:NAME, else from a node label."""
     for name in resources:
         if name.startswith(_TYPE_RESOURCE):
             return name.removeprefix(_TYPE_RESOURCE)
@@ -318,8 +313,7 @@ def _find_accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str 
 
 
 def _parse_custom_resources(text: str) -> dict[str, Any]:
-    """The custom resources of `ray start --resources`, which KubeRay takes as quoted JSON in a
-    string."""
+    """The custom resources of `ray start --resources`, quoted JSON in KubeRay."""
     if not text:
         return {}
     try:

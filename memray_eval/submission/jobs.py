@@ -37,9 +37,8 @@ _TOKEN = (
 
 
 class Jobs:
-    """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Every method
-    raises ResourceError if the cluster does not answer or does not take the token, ConfigError
-    for a job that it does not know."""
+    """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Methods raise
+    ResourceError if it does not answer or take the token, ConfigError for an unknown job."""
 
     def __init__(self, address: str | None) -> None:
         self.address = normalise_address(address)
@@ -129,8 +128,7 @@ def normalise_address(address: str | None) -> str:
 
 
 class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
-    """Ray's client with time limits. Translates its failures into our errors by status, not by
-    text."""
+    """Ray's client with time limits, its failures as our errors by status."""
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
         try:

@@ -111,8 +111,7 @@ class _PackedFiles:
         is_text: bool = True,
         mend: str = "name a file of this machine",
     ) -> str:
-        """Packs a local file or folder and returns its place in the package. Raises ConfigError if
-        there is none."""
+        """Packs a file or folder; returns its place in the package. Raises ConfigError."""
         target = f"{folder}/{Path(path).name}"
         sources = [] if "://" in path else list(_files_below(Path(path)))
         if not sources:
@@ -130,9 +129,8 @@ class _PackedFiles:
 
 
 def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
-    """The config as a mapping, with its paths pointing into the package. What is read on all nodes,
-    and prompts, whose paths are part of their units' identity, are job:// paths: the same on every
-    node and cluster."""
+    """The config as a mapping, with its paths pointing into the package. Data read on all nodes,
+    and prompts, whose paths are part of units' identity, are job:// paths."""
     _check_dataset(config.dataset)
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"
@@ -217,8 +215,7 @@ def _check_dataset(path: str) -> None:
 
 
 def _files_below(path: Path) -> Iterator[tuple[str, Path]]:
-    """A file as ("", itself), or a folder's files with their relative names, sorted, without hidden
-    ones and caches."""
+    """A file as ("", itself), or a folder's files by name, without hidden ones and caches."""
     if path.is_file():
         yield "", path
         return

@@ -1,5 +1,4 @@
-"""Follows a job to its end, across dropped streams. The job runs on whether anybody follows or
-not."""
+"""Follows a job to its end, across dropped streams. The job runs on without followers."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class JobState(Frozen):
 
 
 class Watched(Protocol):
-    """The part of the cluster that watching needs. Each raises ResourceError when it is out of
-    reach."""
+    """What watching needs of the cluster. All raise ResourceError when it is out of reach."""
 
     def state(self, name: str) -> JobState: ...
     def log(self, name: str) -> str: ...
@@ -99,8 +97,7 @@ def follow(
     quiet_s: float = QUIET_S,
 ) -> JobState:
     """Writes what the job prints, each character once, until it is over, and returns its last
-    state. A stream that drops or falls silent is opened again; it then begins at the first line, so
-    what was written is passed over."""
+    state. A stream that drops is opened again and skips what was written."""
     patience, written = patience or Patience(), 0
 
     def write_from(start: int, text: str) -> int:

@@ -1,8 +1,5 @@
-"""Whether a text takes back what stands at a place in it: "definitely not Tokyo", "Tokyo is not the
-capital", "不是东京".
-
-Only what is said next to the place is looked at, so that a denial which is not seen is likelier
-than one that is not there."""
+"""Denials: if a text takes back a word of its own ("definitely not Tokyo", "Tokyo is not the
+capital", "不是东京"), by what is next to the word: rather missed than invented."""
 
 from __future__ import annotations
 

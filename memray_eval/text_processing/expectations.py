@@ -15,8 +15,7 @@ _POSSESSIVE = re.compile(r"['’]s\b")
 
 
 def read_expectations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is expected of a response. Raises ValueError that names the field at fault, also if no
-    response could do it."""
+    """What is expected of a response. Raises ValueError that names the field at fault."""
     expects = metadata.get(EXPECTS)
     if not isinstance(expects, Mapping) or not expects:
         raise ValueError(f"metadata.{EXPECTS}: a mapping of say, {', '.join(LISTS)}")
@@ -38,8 +37,7 @@ def _is_texts(value: Any) -> bool:
 
 
 def _check_agreement(expects: Mapping[str, Any]) -> None:
-    """Raises ValueError if an old value equals a new one, or what must be said or asked holds what
-    must not be said."""
+    """Raises ValueError if an old value is a new one, or what must be said must not be said."""
     old = {tokens(text): text for text in expects.get("outdated", ())}
     said = [text for group in expects.get("say", ()) for text in group]
     if equal := next((text for text in said if tokens(text) in old), None):
@@ -64,15 +62,13 @@ def says(text: str, sought: Iterable[str]) -> bool:
 
 @lru_cache(8)
 def _readings(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words of a text without possessive endings; with hyphens as tokens() has them, and as
-    spaces."""
+    """The words without possessive endings, with hyphens as tokens() has them, and as spaces."""
     plain = _POSSESSIVE.sub("", text)
     return tokens(plain), tokens(plain.replace("-", " "))
 
 
 def _is_within(phrase: Sequence[str], words: Sequence[str]) -> bool:
-    """True if the words hold the phrase. Text without spaces between words (Chinese, Japanese) is
-    looked through by character."""
+    """True if the words hold the phrase; by character without spaces (Chinese, Japanese)."""
     if any("\u3040" <= character <= "\u9fff" for word in phrase for character in word):
         return "".join(phrase) in "".join(words)
     size = len(phrase)

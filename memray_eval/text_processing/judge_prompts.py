@@ -1,12 +1,11 @@
-"""How a judge's prompt is laid out: the rubric first, or what many calls share first.
+"""How a judge's prompt is laid out: the rubric first, or what many calls share first, as providers
+bill the start of a prompt less when another starts alike. Shared first, sections go from what most
+calls have in common to what one has alone: frame, CONTEXT, MEMORY, HISTORY, QUERY; then RESPONSE,
+what else a metric shows, and the rubric.
 
-Providers keep the start of a prompt and bill it less when another starts alike. Shared first,
-sections go from what most calls have in common to what one has alone: frame, CONTEXT, MEMORY,
-HISTORY, QUERY; then RESPONSE, what else a metric shows, and the rubric.
-
-What is judged stands between markers with a nonce: with the rubric first a digest of all that is
-asked. Shared first it cannot depend on the response, so it is made with a machine's secret, and a
-call is known by its question without the nonce (`LaidOut.question`)."""
+What is judged is between markers with a nonce: with the rubric first a digest of all that is asked;
+shared first it is made with a machine's secret, and a call is known by its question without the
+nonce (`LaidOut.question`)."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ class LaidOut(NamedTuple):
 
     @property
     def question(self) -> tuple[Message, Message]:
-        """The question, whatever the nonce. Sections are JSON here: no text in one of them reads as
-        another section."""
+        """The question, whatever the nonce. Sections are JSON: none reads as another."""
         sections = dumps([list(section) for section in self.sections])
         return Message(role="system", content=self.system), Message(role="user", content=sections)
 
@@ -150,8 +148,7 @@ def is_long_start(prompt: Sequence[Message]) -> TypeGuard[JudgePrompt]:
 
 def _rubric_first(rubric: str, sections: Mapping[str, str]) -> tuple[Message, Message]:
     """Frame and rubric; then each section between markers. The nonce is a digest of them all: the
-    same question is the same call (so that a paid one is found again), and a text that holds its
-    own digest cannot be written."""
+    same question is the same call, and no text can hold its own digest."""
     nonce = _digest([rubric, dict(sections)])
     return (
         Message(role="system", content=_RUBRIC_FIRST + rubric.strip()),
@@ -160,8 +157,7 @@ def _rubric_first(rubric: str, sections: Mapping[str, str]) -> tuple[Message, Me
 
 
 def question_messages(sections: Mapping[str, str], question: str) -> tuple[Message, Message]:
-    """A yes/no question behind the sections, so that all questions about them begin alike: an
-    engine keeps that start."""
+    """A yes/no question behind the sections: an engine keeps the start that all share."""
     shown = _between_markers(sections, _digest(["question", dict(sections)]))
     text = f"{shown}\n\nQuestion: {question}\nAnswer with one word, Yes or No."
     return Message(role="system", content=_QUESTION), Message(role="user", content=text)

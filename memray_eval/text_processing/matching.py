@@ -1,5 +1,4 @@
-"""Words, numbers and sentences of a text, normalised so that what means the same compares equal. No
-model, deterministic."""
+"""Words, numbers and sentences, normalised so that what means the same compares equal."""
 
 from __future__ import annotations
 
@@ -94,17 +93,15 @@ class Quantity(NamedTuple):
 
     @property
     def is_distinctive(self) -> bool:
-        """Returns True if the number alone says what it is about: a fraction, a clock time, a large
-        or a measured one."""
+        """True if the number alone is telling: a fraction, clock time, large or measured."""
         if self.unit in ("pair", "clock"):
             return True
         measured = self.unit is not None and self.unit not in COMMON_UNITS
         return self.value != int(self.value) or self.value >= 100 or measured
 
     def matches(self, other: Quantity) -> bool:
-        """Same number, and the same unit unless one of the two has none. Hours and minutes compare;
-        clock times do on a twelve-hour clock; a number that is only about so many may be off by
-        ABOUT_SHARE."""
+        """Same number, and the same unit unless one has none. Hours and minutes compare; clock
+        times on a twelve-hour clock; an about number may be off by ABOUT_SHARE."""
         left, right = self.value, other.value
         if self.unit == other.unit == "clock":
             return left % 720 == right % 720
@@ -151,14 +148,12 @@ def stems(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def quantities(text: str) -> tuple[Quantity, ...]:
-    """Every number of a text, written in digits or words: "5.5 hours", "five and a half hours",
-    "142/90", "9:30 pm"."""
+    """Every number of a text, in digits or words: "five and a half hours", "142/90", "9:30 pm"."""
     return tuple(_find_quantities(normalise(text)))
 
 
 def _find_quantities(text: str) -> Iterator[Quantity]:
-    """By kind of spelling, the most telling first; what one kind has taken the next leaves
-    alone."""
+    """By kind of spelling, the most telling first; none takes what another has taken."""
     taken: list[tuple[int, int]] = []
     for pattern, read in _KINDS:
         for match in pattern.finditer(text):
@@ -172,8 +167,7 @@ def _find_quantities(text: str) -> Iterator[Quantity]:
 
 
 def _read_clock_time(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    """A clock time in minutes of the day; nothing for what only looks like one ("5.30" without am
-    or pm, "25:00")."""
+    """A clock time in minutes of the day; nothing for "5.30" without am or pm, or "25:00"."""
     if match["past"]:
         minutes = {"half": 30, "quarter": 15}[match["past"]]
         minutes = minutes if match["side"] == "past" else -minutes
@@ -265,8 +259,7 @@ def _split_line(line: str) -> list[str]:
 
 
 def contains_phrase(text: str, phrase: str) -> bool:
-    """Returns True if `phrase` stands in `text` word for word, whatever the case, punctuation,
-    white space or Unicode form."""
+    """True if `phrase` is in `text` by words, whatever case, punctuation, space or Unicode form."""
     wanted, spoken = words(phrase), words(text)
     if _UNSPACED.search(phrase):  # scripts without spaces between words
         return "".join(wanted) in "".join(spoken)

@@ -172,8 +172,7 @@ def _kind_of_word(word: str) -> str:
 
 
 def _goes_on(kind: str, word: str, current: int, last: str, scale: int, after_and: bool) -> bool:
-    """Returns True if the number at hand, which ends in a word of the kind `last`, goes on with
-    this one."""
+    """True if the number at hand, which ends in a word of kind `last`, goes on with this one."""
     if after_and and last not in ("hundred", "scale"):
         return False
     if kind == "scale":

@@ -35,8 +35,7 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
 
 
 def memory_entries(sample: Sample) -> list[tuple[str, str]]:
-    """The user's memory as keys and the texts of their values, in the order that `draw_order`
-    draws."""
+    """The user's memory as keys and the texts of values, in the order of `draw_order`."""
     return [(key, value_text(sample.memory[key])) for key in draw_order(sample, sample.memory)]
 
 

@@ -1,8 +1,7 @@
-"""Splits a model's output into its answer and its thinking, whichever marks the model writes.
-
-A mark counts by its place. An opening mark counts at the start of the output, after the end of
-another block, or on lines of its own; a closing mark without an opening counts if the text does not
-quote it. Every other mark is text, so that an answer about marks stays whole."""
+"""Splits a model's output into its answer and its thinking, whichever marks the model writes. An
+opening mark counts at the start of the output, after the end of another block, or on lines of its
+own; a closing mark without an opening counts if the text does not quote it. Every other mark is
+text."""
 
 from __future__ import annotations
 
@@ -100,8 +99,7 @@ def split_thinking(output: str) -> ParsedOutput:
 
 
 def _split_harmony(output: str) -> _Pieces | None:
-    """Takes gpt-oss's channels apart: the answer is what stands in the final one. The first header
-    may stand in the prompt."""
+    """Takes gpt-oss's channels apart: the answer is the final one's. The prompt may open one."""
     headers = list(_HEADER.finditer(output)) if "<|message|>" in output else []
     if not headers or (headers[0].start() and not headers[0][0].startswith("<|end|>")):
         return None
@@ -164,9 +162,8 @@ def _kind_of(mark: re.Match[str]) -> tuple[bool, str]:
 
 
 def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int | None:
-    """The number of the mark that closes the block which a mark opens. Marks that the thinking
-    quotes are passed over, unless no other closes it; if nested blocks do not come out even, the
-    first close does."""
+    """The number of the mark that closes the block which a mark opens, passing over marks that the
+    thinking quotes; if nested blocks do not come out even, the first close does."""
     since, (_, dialect) = marks[number].end(), _kind_of(marks[number])
     first, quoted, depth = None, None, 1
     for later in range(number + 1, len(marks)):
@@ -186,8 +183,7 @@ def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int |
 
 
 def _position_of(output: str, since: int, mark: re.Match[str], is_later: bool) -> _Position:
-    """The place of an opening mark, after a block that ended at `since` or (not `is_later`) the
-    output's start."""
+    """The place of an opening mark, after a block to `since` or (not `is_later`) at the start."""
     if _BLANK.match(output, since, mark.start()).end() == mark.start():  # type: ignore[union-attr]
         return "first"
     if _is_mentioned(output, since, mark):
@@ -216,8 +212,7 @@ def _is_quoted(output: str, since: int, mark: re.Match[str]) -> bool:
 
 
 def _is_mentioned(output: str, since: int, mark: re.Match[str]) -> bool:
-    """Returns True if the text after `since` quotes a mark, or has it in the middle of a
-    sentence."""
+    """True if the text after `since` quotes a mark, or has it in mid-sentence."""
     start, end = mark.span()
     return _is_quoted(output, since, mark) or bool(
         _MID_SENTENCE_BEFORE.search(output[max(since, start - 40) : start])

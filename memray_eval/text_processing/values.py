@@ -62,10 +62,10 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = _THIN_GROUP.sub("", text)
-    text = _SUPERSCRIPT.sub(lambda found: f"^{found[0].translate(_SUPERSCRIPTS)}", text)
+    text = _SUPERSCRIPT.sub(lambda match: f"^{match[0].translate(_SUPERSCRIPTS)}", text)
     parts = (
-        f" {one}" if one in "¼½¾" or "⅐" <= one <= "⅞" else "°" if one == "º" else one
-        for one in text
+        f" {sign}" if sign in "¼½¾" or "⅐" <= sign <= "⅞" else "°" if sign == "º" else sign
+        for sign in text
     )
     text = unicodedata.normalize("NFKC", "".join(parts)).casefold().translate(_FORMS)
     return unicodedata.normalize("NFKC", text)
@@ -168,15 +168,15 @@ def tokens(text: str) -> tuple[str, ...]:
     folded = _AREA.sub(r"\1\2", fold(text if text.isascii() else text.translate(_PARTED)))
     folded = " ".join(_MINUS.sub("-", _DOUBLED.sub(" ", folded)).replace("per cent", "%").split())
     out: list[str] = []
-    for found in _TOKEN.finditer(folded):
-        if found["word"]:
-            word = _JOINED.sub("", found["word"])
+    for match in _TOKEN.finditer(folded):
+        if match["word"]:
+            word = _JOINED.sub("", match["word"])
             after_value = bool(out) and out[-1].startswith("=")
             out.append(UNIT_OF.get(word, word) if after_value else word)
-        elif found["symbol"]:
-            out.append(UNIT_OF.get(found["symbol"], found["symbol"]))
+        elif match["symbol"]:
+            out.append(UNIT_OF.get(match["symbol"], match["symbol"]))
         else:
-            out += _read(found, folded)
+            out += _read(match, folded)
     return _drop_articles(out)
 
 
@@ -201,52 +201,52 @@ def _drop_articles(words: list[str]) -> tuple[str, ...]:
     )
 
 
-def _read(found: re.Match[str], text: str) -> list[str]:
+def _read(match: re.Match[str], text: str) -> list[str]:
     """The tokens of a clock time, a chain of numbers, or a value with its currency."""
-    if found["clock"]:
-        hour = int(found["hour"]) % 12 + 12 * (found["half"] == "p")
-        return [f"={hour}:{found['minute'] or '00'}"]
-    if chain := found["chain"]:
+    if match["clock"]:
+        hour = int(match["hour"]) % 12 + 12 * (match["half"] == "p")
+        return [f"={hour}:{match['minute'] or '00'}"]
+    if chain := match["chain"]:
         parts = re.split(r"([-/.:])", chain.replace(" ", ""))
         if ":" in chain:
             return [f"={_canonical(parts[0])}{''.join(parts[1:])}"]
         return [
             "=" + "".join(part.lstrip("0") or "0" if part.isdigit() else part for part in parts)
         ]
-    sign = "-" if found["sign"] == "-" else ""
-    money = [UNIT_OF.get(found["money"].strip(), found["money"].strip())] if found["money"] else []
-    return [*(f"={one}" for one in _values(found, text, sign)), *money]
+    sign = "-" if match["sign"] == "-" else ""
+    money = [UNIT_OF.get(match["money"].strip(), match["money"].strip())] if match["money"] else []
+    return [*(f"={value}" for value in _values(match, text, sign)), *money]
 
 
-def _values(found: re.Match[str], text: str, sign: str) -> list[str]:
+def _values(match: re.Match[str], text: str, sign: str) -> list[str]:
     """The canonical forms of a value: one, but for numbers that only look like one."""
-    if found["mixed"]:
-        part = _fraction(found["top"], found["bottom"])
-        if part is not None and part < 1 and len(found["mixed"]) <= _MOST_DIGITS:
-            return [_signed(sign, _format(int(found["mixed"]) + part))]
-        first, pair = found["mixed"], f"{_canonical(found['top'])}/{_canonical(found['bottom'])}"
+    if match["mixed"]:
+        part = _fraction(match["top"], match["bottom"])
+        if part is not None and part < 1 and len(match["mixed"]) <= _MOST_DIGITS:
+            return [_signed(sign, _format(int(match["mixed"]) + part))]
+        first, pair = match["mixed"], f"{_canonical(match['top'])}/{_canonical(match['bottom'])}"
         return [_signed(sign, _canonical(first)), pair]
-    if found["spaced"]:
-        groups = re.split(r"[ .,]", found["spaced"])
-        alone = found[0] == text
+    if match["spaced"]:
+        groups = re.split(r"[ .,]", match["spaced"])
+        alone = match[0] == text
         if alone or len(groups) > 2 or groups[1].startswith("0"):
-            return [_signed(sign, _canonical(found["spaced"].replace(" ", "").replace(",", ".")))]
-        whole, _, rest = found["spaced"].partition(" ")
+            return [_signed(sign, _canonical(match["spaced"].replace(" ", "").replace(",", ".")))]
+        whole, _, rest = match["spaced"].partition(" ")
         return [_signed(sign, _canonical(whole)), _canonical(rest)]
-    first = found["first"]
-    if found[0] == first and first.isdigit() and len(first) < _MOST_DIGITS:
+    first = match["first"]
+    if match[0] == first and first.isdigit() and len(first) < _MOST_DIGITS:
         return [_signed(sign, _canonical(first))]
-    around = text[max(0, found.start() - 1) : found.start()] + text[found.end() : found.end() + 1]
+    around = text[max(0, match.start() - 1) : match.start()] + text[match.end() : match.end() + 1]
     if "," in first and around in ("[]", "()"):  # a list
-        return [_canonical(one) for one in first.split(",")]
+        return [_canonical(part) for part in first.split(",")]
     number = _canonical(first)
-    if found["power"] or found["exponent"]:
-        return [_signed(sign, _raised(number, found["power"], found["exponent"]))]
-    if below := found["below"]:
+    if match["power"] or match["exponent"]:
+        return [_signed(sign, _raised(number, match["power"], match["exponent"]))]
+    if below := match["below"]:
         part = _fraction(first, below)
         plain = f"{number}/{_canonical(below)}" if part is None else _format(part)
         return [_signed(sign, plain)]
-    if second := found["second"]:
+    if second := match["second"]:
         return [f"{_signed(sign, number)}-{_signed(second, _canonical(second.lstrip('+-')))}"]
     return [_signed(sign, number)]
 

@@ -1,208 +1,101 @@
-"""The values that flow through a run: Sample -> Response -> Score -> Record -> Summary. All
-frozen."""
+"""The frozen values of a run: Sample -> Response -> Score -> Record -> Summary."""
 
-from memray_eval.types.base import Frozen, Name, Share, Temperature, dumps
-from memray_eval.types.responses import (
-    DEFAULT_MAX_TOKENS,
-    EXISTING,
-    RETRIED,
-    Arm,
-    Candidate,
-    FigureForm,
-    NoAnswer,
-    Passage,
-    Prompt,
-    Response,
-    Retrieval,
-    Sampling,
-    Stream,
-    TokenCounts,
-    Usage,
-)
-from memray_eval.types.samples import (
-    BIG_FIVE,
-    BY_TURN,
-    CLUSTER_KEYS,
-    EMOTION_SUM_TOLERANCE,
-    PAIR,
-    PAIRS,
-    SESSION,
-    SESSION_END,
-    TURN,
-    TURNS,
-    USER_COST,
-    USER_MODEL,
-    MemoryValue,
-    Message,
-    Pair,
-    Sample,
-    Scalar,
-    SessionTurn,
-    SimulatedUser,
-    Turn,
-    Unanswered,
-    key_conflicts,
-    pair_of,
-    session_of,
-    session_turn,
-    turn_ids,
-    turn_sample,
-)
-from memray_eval.types.scores import (
-    FALLBACKS,
-    QUESTIONS,
-    RULES,
-    RULES_ON_EMPTY,
-    RULES_ON_NO_ANSWER,
-    WITHOUT_CALL,
-    ComputedScore,
-    Record,
-    Score,
-    Status,
-    is_estimate,
-    join_jurors,
-    split_jurors,
-    unit_id,
-    unit_ids,
-)
-from memray_eval.types.summaries import (
-    DISAGREEMENTS,
-    FAILURES,
-    RULE_METRIC,
-    VERDICT_METRIC,
-    AdjustedFigure,
-    Agreement,
-    ArmSummary,
-    BatchFigures,
-    Bounded,
-    CategoryFigure,
-    Cause,
-    EarlyDecision,
-    EpochFigures,
-    ErrataFigure,
-    Figure,
-    GenerationSummary,
-    HeatMap,
-    LabelsNeeded,
-    LengthPoint,
-    MacroSummary,
-    MetricSummary,
-    PassFigures,
-    Performance,
-    PromptCacheUse,
-    QualityPair,
-    Recommendation,
-    ServedModel,
-    SessionFigure,
-    SessionSummary,
-    Summary,
-    SummaryLine,
-    SummarySection,
-    Sweep,
-    TaskMetric,
-    TaskSummary,
-    TurnSummary,
-    TwinDifference,
-)
-
-__all__ = [
-    "BIG_FIVE",
-    "BY_TURN",
-    "CLUSTER_KEYS",
-    "DEFAULT_MAX_TOKENS",
-    "DISAGREEMENTS",
-    "EMOTION_SUM_TOLERANCE",
-    "EXISTING",
-    "FAILURES",
-    "FALLBACKS",
-    "PAIR",
-    "PAIRS",
-    "QUESTIONS",
-    "RETRIED",
-    "RULES",
-    "RULES_ON_EMPTY",
-    "RULES_ON_NO_ANSWER",
-    "RULE_METRIC",
-    "SESSION",
-    "SESSION_END",
-    "TURN",
-    "TURNS",
-    "USER_COST",
-    "USER_MODEL",
-    "VERDICT_METRIC",
-    "WITHOUT_CALL",
-    "AdjustedFigure",
-    "Agreement",
-    "Arm",
-    "ArmSummary",
-    "BatchFigures",
-    "Bounded",
-    "Candidate",
-    "CategoryFigure",
-    "Cause",
-    "ComputedScore",
-    "EarlyDecision",
-    "EpochFigures",
-    "ErrataFigure",
-    "Figure",
-    "FigureForm",
-    "Frozen",
-    "GenerationSummary",
-    "HeatMap",
-    "LabelsNeeded",
-    "LengthPoint",
-    "MacroSummary",
-    "MemoryValue",
-    "Message",
-    "MetricSummary",
-    "Name",
-    "NoAnswer",
-    "Pair",
-    "PassFigures",
-    "Passage",
-    "Performance",
-    "Prompt",
-    "PromptCacheUse",
-    "QualityPair",
-    "Recommendation",
-    "Record",
-    "Response",
-    "Retrieval",
-    "Sample",
-    "Sampling",
-    "Scalar",
-    "Score",
-    "ServedModel",
-    "SessionFigure",
-    "SessionSummary",
-    "SessionTurn",
-    "Share",
-    "SimulatedUser",
-    "Status",
-    "Stream",
-    "Summary",
-    "SummaryLine",
-    "SummarySection",
-    "Sweep",
-    "TaskMetric",
-    "TaskSummary",
-    "Temperature",
-    "TokenCounts",
-    "Turn",
-    "TurnSummary",
-    "TwinDifference",
-    "Unanswered",
-    "Usage",
-    "dumps",
-    "is_estimate",
-    "join_jurors",
-    "key_conflicts",
-    "pair_of",
-    "session_of",
-    "session_turn",
-    "split_jurors",
-    "turn_ids",
-    "turn_sample",
-    "unit_id",
-    "unit_ids",
-]
+from memray_eval.types.base import Frozen as Frozen
+from memray_eval.types.base import Name as Name
+from memray_eval.types.base import Share as Share
+from memray_eval.types.base import Temperature as Temperature
+from memray_eval.types.base import dumps as dumps
+from memray_eval.types.responses import DEFAULT_MAX_TOKENS as DEFAULT_MAX_TOKENS
+from memray_eval.types.responses import EXISTING as EXISTING
+from memray_eval.types.responses import RETRIED as RETRIED
+from memray_eval.types.responses import Arm as Arm
+from memray_eval.types.responses import Candidate as Candidate
+from memray_eval.types.responses import FigureForm as FigureForm
+from memray_eval.types.responses import NoAnswer as NoAnswer
+from memray_eval.types.responses import Passage as Passage
+from memray_eval.types.responses import Prompt as Prompt
+from memray_eval.types.responses import Response as Response
+from memray_eval.types.responses import Retrieval as Retrieval
+from memray_eval.types.responses import Sampling as Sampling
+from memray_eval.types.responses import Stream as Stream
+from memray_eval.types.responses import TokenCounts as TokenCounts
+from memray_eval.types.responses import Usage as Usage
+from memray_eval.types.samples import BIG_FIVE as BIG_FIVE
+from memray_eval.types.samples import BY_TURN as BY_TURN
+from memray_eval.types.samples import CLUSTER_KEYS as CLUSTER_KEYS
+from memray_eval.types.samples import EMOTION_SUM_TOLERANCE as EMOTION_SUM_TOLERANCE
+from memray_eval.types.samples import PAIR as PAIR
+from memray_eval.types.samples import PAIRS as PAIRS
+from memray_eval.types.samples import SESSION as SESSION
+from memray_eval.types.samples import SESSION_END as SESSION_END
+from memray_eval.types.samples import TURN as TURN
+from memray_eval.types.samples import TURNS as TURNS
+from memray_eval.types.samples import USER_COST as USER_COST
+from memray_eval.types.samples import USER_MODEL as USER_MODEL
+from memray_eval.types.samples import MemoryValue as MemoryValue
+from memray_eval.types.samples import Message as Message
+from memray_eval.types.samples import Pair as Pair
+from memray_eval.types.samples import Sample as Sample
+from memray_eval.types.samples import Scalar as Scalar
+from memray_eval.types.samples import SessionTurn as SessionTurn
+from memray_eval.types.samples import SimulatedUser as SimulatedUser
+from memray_eval.types.samples import Turn as Turn
+from memray_eval.types.samples import Unanswered as Unanswered
+from memray_eval.types.samples import key_conflicts as key_conflicts
+from memray_eval.types.samples import pair_of as pair_of
+from memray_eval.types.samples import session_of as session_of
+from memray_eval.types.samples import session_turn as session_turn
+from memray_eval.types.samples import turn_ids as turn_ids
+from memray_eval.types.samples import turn_sample as turn_sample
+from memray_eval.types.scores import FALLBACKS as FALLBACKS
+from memray_eval.types.scores import QUESTIONS as QUESTIONS
+from memray_eval.types.scores import RULES as RULES
+from memray_eval.types.scores import RULES_ON_EMPTY as RULES_ON_EMPTY
+from memray_eval.types.scores import RULES_ON_NO_ANSWER as RULES_ON_NO_ANSWER
+from memray_eval.types.scores import WITHOUT_CALL as WITHOUT_CALL
+from memray_eval.types.scores import ComputedScore as ComputedScore
+from memray_eval.types.scores import Record as Record
+from memray_eval.types.scores import Score as Score
+from memray_eval.types.scores import Status as Status
+from memray_eval.types.scores import is_estimate as is_estimate
+from memray_eval.types.scores import join_jurors as join_jurors
+from memray_eval.types.scores import split_jurors as split_jurors
+from memray_eval.types.scores import unit_id as unit_id
+from memray_eval.types.scores import unit_ids as unit_ids
+from memray_eval.types.summaries import DISAGREEMENTS as DISAGREEMENTS
+from memray_eval.types.summaries import FAILURES as FAILURES
+from memray_eval.types.summaries import RULE_METRIC as RULE_METRIC
+from memray_eval.types.summaries import VERDICT_METRIC as VERDICT_METRIC
+from memray_eval.types.summaries import AdjustedFigure as AdjustedFigure
+from memray_eval.types.summaries import Agreement as Agreement
+from memray_eval.types.summaries import ArmSummary as ArmSummary
+from memray_eval.types.summaries import BatchFigures as BatchFigures
+from memray_eval.types.summaries import Bounded as Bounded
+from memray_eval.types.summaries import CategoryFigure as CategoryFigure
+from memray_eval.types.summaries import Cause as Cause
+from memray_eval.types.summaries import EarlyDecision as EarlyDecision
+from memray_eval.types.summaries import EpochFigures as EpochFigures
+from memray_eval.types.summaries import ErrataFigure as ErrataFigure
+from memray_eval.types.summaries import Figure as Figure
+from memray_eval.types.summaries import GenerationSummary as GenerationSummary
+from memray_eval.types.summaries import HeatMap as HeatMap
+from memray_eval.types.summaries import LabelsNeeded as LabelsNeeded
+from memray_eval.types.summaries import LengthPoint as LengthPoint
+from memray_eval.types.summaries import MacroSummary as MacroSummary
+from memray_eval.types.summaries import MetricSummary as MetricSummary
+from memray_eval.types.summaries import PassFigures as PassFigures
+from memray_eval.types.summaries import Performance as Performance
+from memray_eval.types.summaries import PromptCacheUse as PromptCacheUse
+from memray_eval.types.summaries import QualityPair as QualityPair
+from memray_eval.types.summaries import Recommendation as Recommendation
+from memray_eval.types.summaries import ServedModel as ServedModel
+from memray_eval.types.summaries import SessionFigure as SessionFigure
+from memray_eval.types.summaries import SessionSummary as SessionSummary
+from memray_eval.types.summaries import Summary as Summary
+from memray_eval.types.summaries import SummaryLine as SummaryLine
+from memray_eval.types.summaries import SummarySection as SummarySection
+from memray_eval.types.summaries import Sweep as Sweep
+from memray_eval.types.summaries import TaskMetric as TaskMetric
+from memray_eval.types.summaries import TaskSummary as TaskSummary
+from memray_eval.types.summaries import TurnSummary as TurnSummary
+from memray_eval.types.summaries import TwinDifference as TwinDifference

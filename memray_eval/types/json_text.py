@@ -1,6 +1,6 @@
-"""Samples and records as JSON, for fingerprints and for the columns that hold it: the text that
-`dumps(value.model_dump(mode="json"))` makes, which takes a scan a quarter longer. pydantic's own
-writer has other texts for small numbers (1e-7 for 1e-07) and refuses lone surrogates."""
+"""Samples and records as JSON, for fingerprints and columns: the text of
+`dumps(value.model_dump(mode="json"))`, faster. pydantic's own writer differs (1e-7) and refuses
+lone surrogates."""
 
 from __future__ import annotations
 

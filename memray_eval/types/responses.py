@@ -18,9 +18,8 @@ Stream = Literal["auto"] | bool  # whether a server is asked for streamed answer
 
 
 class Sampling(Frozen):
-    """How the model under test decodes. What is None is not sent: the server's or engine's own
-    default holds. `max_tokens` auto is the length that the suite has for the task, else
-    DEFAULT_MAX_TOKENS."""
+    """How the model under test decodes. None is not sent: the server's or engine's default holds.
+    `max_tokens` auto is the suite's length for the task, else DEFAULT_MAX_TOKENS."""
 
     temperature: Temperature | None = 0.0
     """0 is greedy."""
@@ -40,8 +39,7 @@ Arm = Literal["full", "oracle", "none", "retrieved"]  # what of a conversation a
 
 
 class Retrieval(Frozen):
-    """How passages of a conversation are found for a question: those that rank highest by BM25 or
-    by the cosine of embeddings."""
+    """How passages of a conversation are ranked for a question: BM25, or cosine of embeddings."""
 
     by: Literal["bm25", "embedding"] = "bm25"
     """`bm25`, or `embedding`."""
@@ -54,12 +52,10 @@ class Retrieval(Frozen):
 
 
 class Candidate(Frozen):
-    """The model under test, with its sampling parameters and the prompt variant it is given.
-
-    A server without a `base_url` is OpenAI, with OPENAI_API_KEY; of the backend `code`, `model` is
-    SERVER/FUNCTION. Prompts to a server are cut only if there is a `tokenizer`. `context:
-    retrieved` shows what the row says that a memory system returned, else what `retrieved`
-    finds."""
+    """The model under test, with its sampling parameters and prompt variant. A server without a
+    `base_url` is OpenAI; of the backend `code`, `model` is SERVER/FUNCTION. Prompts to a server are
+    cut only with a `tokenizer`. `context: retrieved` shows what the row's memory system returned,
+    else what `retrieved` finds."""
 
     name: Name
     """What the candidate is called in every figure."""
@@ -157,11 +153,10 @@ class Passage(NamedTuple):
 
 
 class Prompt(Frozen):
-    """What a candidate is asked about one sample: `messages` through its chat template, or, where
-    not `is_chat`, their contents as plain text. `max_tokens` is the task's own output length and
-    `stop` what ends its answers. A prompt longer than the model's window loses its middle where
-    `is_cut`, and is refused otherwise. Where the last message shows a conversation, `passages` are
-    its turns, and the cut takes out whole ones. `about` is noted in the record's metadata."""
+    """What a candidate is asked about one sample: `messages` through its chat template, or as plain
+    text if not `is_chat`. `max_tokens` is the task's output length, `stop` ends its answers. A
+    prompt longer than the window loses its middle (`is_cut`) or is refused; of a conversation the
+    cut takes whole `passages`. `about` is noted in the record's metadata."""
 
     messages: tuple[Message, ...]
     is_chat: bool = True
@@ -208,20 +203,16 @@ _CAUSE_OF_FINISH: dict[str, NoAnswer] = {
 
 
 class Response(Frozen):
-    """What the model answered. Tokens are the model's own; times are in seconds, None where they
-    were not measured.
+    """What the model answered. Tokens are the model's own; times are in seconds, None if not
+    measured.
 
-    `thinking` is what stood between the model's marks of thinking, in `thinking_blocks` blocks.
-    `text` no longer holds it, and `raw` is the output before it was split off, "" if nothing was.
-    `unknown_mark` is what `text` begins with if that looks like such a mark and is none that is
-    known. `served_model` is the model that answered, as the server names it. `prompt_form` says
-    whether it was asked through its chat template (`chat`) or with plain text (`plain`);
-    `truncated_tokens` were cut out of the prompt's middle; `cached_tokens` of the prompt came from
-    the engine's prefix cache. `no_answer` is why the text is blank though nothing failed, and
-    `refusal` what the model said in a field of that name in place of an answer.
-    `raised_max_tokens` is the limit with which it was asked once more for want of an answer: tokens
-    and duration are those of both. `ended_s` is when the answer was whole, in seconds since 1970:
-    throughput is counted over a candidate's own requests."""
+    `thinking` was split off `text`, in `thinking_blocks` blocks; `raw` is the output before, "" if
+    nothing was. `unknown_mark` begins `text` and looks like a mark of thinking. `served_model` is
+    the server's name of the model. `prompt_form` is `chat` or `plain`; `truncated_tokens` were cut
+    out of the prompt's middle; `cached_tokens` came from the engine's prefix cache. `no_answer` is
+    why the text is blank though nothing failed, `refusal` what the model said in that field
+    instead. With `raised_max_tokens` it was asked once more: tokens and duration are those of both.
+    `ended_s` is in epoch seconds."""
 
     text: str = ""
     thinking: str = ""
@@ -255,9 +246,8 @@ class Response(Frozen):
         reasoning_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> Response:
-        """The response with why it is no answer, if it is none: by its own fields, whether its
-        content was null and a tool was called, and the tokens that its thinking took of the
-        limit."""
+        """The response with why it is no answer, if it is none: by its fields, if its content was
+        null and a tool was called, and its thinking's tokens of the limit."""
         if self.error is not None or not self.is_empty or self.no_answer is not None:
             return self
         finish = _CAUSE_OF_FINISH.get((self.finish_reason or "").lower())
@@ -304,10 +294,10 @@ class TokenCounts(Protocol):
 
 
 class Usage(Frozen):
-    """The tokens of one judge call over all its attempts, the same for every provider. Of the
-    `input_tokens` `cached_input_tokens` were read from the provider's prompt cache, and
-    `cache_write_tokens` were written into it at another price (0 if writes are not billed). The
-    cost of `unpriced_calls` is not known and not counted."""
+    """The tokens of one judge call over all its attempts. Of the `input_tokens`
+    `cached_input_tokens` were read from the provider's prompt cache, and `cache_write_tokens`
+    written at another price (0 if not billed). The cost of `unpriced_calls` is not known and not
+    counted."""
 
     input_tokens: int = 0
     output_tokens: int = 0

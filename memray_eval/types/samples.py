@@ -71,11 +71,10 @@ class SimulatedUser(Frozen):
 
 
 class Sample(Frozen):
-    """One question to the model under test, with all that a metric may need to judge its answer.
-    `memory` maps a key to a fact about the user: `required_keys` must be used, `forbidden_keys`
-    must not, `neutral_keys` may. `traits` are Big Five scores in 0-1;
-    `emotion` is a distribution summing to 1. A session has `turns`, the user's messages in order,
-    or a `user`; its `query` is the first of them, and is filled in."""
+    """One question to the model under test, with all that a metric may need to judge its answer. Of
+    `memory`, facts about the user, `required_keys` must be used, `forbidden_keys` must not,
+    `neutral_keys` may. `traits` are Big Five scores in 0-1; `emotion` sums to 1. A session has
+    `turns`, the user's messages in order, or a `user`; its `query` is the first of them."""
 
     id: Name
     suite: str = ""
@@ -219,8 +218,7 @@ def session_of(sample: Sample) -> str:
 
 
 class SessionTurn(NamedTuple):
-    """Which turn of a session a sample asks, counted from 1, of how many, as `turns` says, and if
-    the session ends with it."""
+    """The turn of a session that a sample asks, from 1, of `turns`, and if it is the last."""
 
     session: str
     turn: int
@@ -229,8 +227,7 @@ class SessionTurn(NamedTuple):
 
 
 def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
-    """The turn that a sample's metadata names; None of a single question, or if `turn` is no whole
-    number from 1."""
+    """The turn that metadata names; None of a single question, or a `turn` below 1 or not whole."""
     session, turn, turns = (metadata.get(key) for key in (SESSION, TURN, TURNS))
     if not isinstance(session, str) or type(turn) is not int or turn < 1:
         return None
@@ -260,7 +257,6 @@ class Pair(Frozen):
 
 
 def pair_of(sample: Sample) -> Pair | None:
-    """The pair that a sample carries, None where it carries none. Raises ValueError for one that
-    lacks something."""
+    """The pair that a sample carries, or None. Raises ValueError for one that lacks something."""
     pair = sample.metadata.get(PAIR)
     return None if pair is None else Pair.model_validate(pair)

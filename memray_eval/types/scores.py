@@ -47,20 +47,17 @@ def split_jurors(judge: str) -> list[str]:
 
 
 def is_estimate(judge: str) -> bool:
-    """Whether a score's judge is the rules of a judged metric, or fitted yes/no questions: an
-    estimate, not a verdict."""
+    """True if a score's judge is rules or fitted yes/no questions: an estimate, no verdict."""
     return judge == RULES or judge.startswith((f"{RULES}+", f"{QUESTIONS}/"))
 
 
 class Score(Frozen):
     """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a
-    failure is never a zero.
-
-    `parts` are the counts that aggregates sum (tp, fp, claims, ...); `judgment` is the whole
-    verdict as JSON; `judge` names who gave it and `served_model` the model by its server's name, of
-    a jury all of them, None if one is not named. `calls` counts the answered, and so paid, judge
-    calls: jurors, repeats and retries; None in older records. `saved_usd` is what the provider's
-    prompt cache took off `cost_usd`; a `cached` verdict cost nothing."""
+    failure is never a zero. `parts` are the counts that aggregates sum (tp, fp, claims, ...);
+    `judgment` is the whole verdict as JSON; `judge` names who gave it, `served_model` the model by
+    its server's name. `calls` counts paid judge calls: jurors, repeats and retries; None in older
+    records. `saved_usd` is what the provider's prompt cache took off `cost_usd`; a `cached` verdict
+    cost nothing."""
 
     metric: str
     status: Status
@@ -133,8 +130,7 @@ class Record(Frozen):
 
 
 def unit_id(sample_id: str, candidate: Candidate, suite: str, epoch: int = 1) -> str:
-    """A stable key of (sample, candidate, suite, epoch): 16 hex digits, the same in every process
-    and run."""
+    """A key of (sample, candidate, suite, epoch): 16 hex digits, the same in every process."""
     again = f", {epoch}" if epoch > 1 else ""  # units of one epoch have the ids of older runs
     sample = json.dumps(sample_id, ensure_ascii=False)
     identity = f"[{sample}, {_identity_of(candidate, suite)}{again}]"

@@ -14,9 +14,8 @@ from memray_eval.types.scores import FALLBACKS, is_estimate
 
 
 class SummaryLine(Frozen):
-    """One line of a metric's section: a label, where its figure stands in the MetricSummary, and
-    how to print it: four decimals, a whole number, two decimals, a share as percent, 4.12/5.00,
-    4/5, or a count with its share and a bar."""
+    """One line of a metric's section: a label, the field of its figure in the MetricSummary, and
+    how to print it (FigureForm)."""
 
     label: str
     field: str
@@ -33,9 +32,9 @@ class SummarySection(Frozen):
 
 class Figure(Frozen):
     """A metric's one figure: `average` is "mean" (of its units) or "micro" (one ratio over all
-    units, in which each of the `whole`, such as claims, counts once). `stderr` takes units as
-    independent; `low` and `high` are the 95 % interval, clustered if the summary's `intervals` says
-    so. `value` is None if nothing was scored, or there is none of the `whole`."""
+    units' `whole`, such as claims). `stderr` takes units as independent; `low` and `high` are the
+    95 % interval, clustered if the summary's `intervals` says so. `value` is None if nothing was
+    scored."""
 
     average: Literal["mean", "micro"] = "mean"
     value: float | None = None
@@ -46,8 +45,7 @@ class Figure(Frozen):
 
 
 class LabelsNeeded(Frozen):
-    """About how wide an adjusted figure's interval would be with so many `more` labels: half of its
-    width."""
+    """About half the width of an adjusted figure's interval with so many `more` labels."""
 
     more: int
     half_width: float
@@ -55,12 +53,10 @@ class LabelsNeeded(Frozen):
 
 class AdjustedFigure(Frozen):
     """An estimate of people's figure for a metric, on its scale, from the judge's verdicts (`raw`,
-    their mean) and `n_labels` labels of people's, of `n_clusters` clusters, in the file `labelled`.
-
-    `method` is "Rogan-Gladen", from the judge's `sensitivity` and `specificity`, or "PPI++", from
-    labels of answers like the run's (`is_own`: of its own) and a `tuning` (lambda, 0-1). `low` and
-    `high` are the 95 % interval, labels' noise included. `needed` says what more labels would give;
-    none give less than `least_half_width`. If there are no figures, `refused` says why."""
+    their mean) and `n_labels` labels in the file `labelled`; `is_own`: of the run's own answers.
+    `tuning` is PPI++'s lambda, 0-1. `low` and `high` are the 95 % interval, labels' noise included.
+    `needed` says what more labels would give, never less than `least_half_width`. `refused` says
+    why there are no figures."""
 
     method: Literal["", "Rogan-Gladen", "PPI++"] = ""
     raw: float | None = None
@@ -80,10 +76,9 @@ class AdjustedFigure(Frozen):
 
 
 class EarlyDecision(Frozen):
-    """Why a run ended early: its `rule` was decided by the first `n_looked_at` units of one
-    candidate (or pairs of two), in the seeded order. `estimate`, `low` and `high` are the metric's
-    mean, or the difference of the second candidate (`of`) from the first, by a confidence sequence:
-    at `level` it holds at all looks together."""
+    """Why a run ended early: its `rule` was decided by the first `n_looked_at` units (or pairs), in
+    the seeded order. `estimate`, `low` and `high` are the metric's mean, or the difference of the
+    second candidate (`of`) from the first; the sequence holds at `level` at all looks together."""
 
     rule: str
     metric: str
@@ -98,12 +93,11 @@ class EarlyDecision(Frozen):
 
 class MetricSummary(Frozen):
     """One metric over all `n` units of one candidate. `coverage` = scored / (n - not applicable),
-    None if nothing applied. Figures are None, never 0.0, if nothing was scored. `figure` is the
-    metric's; `mean` and the fields after it are of the units' values. `std` is the population's,
-    `stderr` = sample std / sqrt(n_scored). `n_no_answer` units have no score for want of an answer.
-    Of the scored, `n_estimated` are offline estimates and `n_fallbacks` a rule's because the judge
-    failed; both follow from `judges`. `worth` says what estimates are worth, `reason` why the
-    metric is not applicable. `adjusted` exists if the run was given a calibration."""
+    None if nothing applied. Figures are None, never 0.0, if nothing was scored. `mean` and the
+    fields after it are of the units' values; `std` is the population's, `stderr` = sample std /
+    sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and `n_fallbacks` a rule's
+    because the judge failed; both follow from `judges`. `worth` says what estimates are worth,
+    `reason` why the metric is not applicable."""
 
     metric: str
     candidate: str
@@ -153,16 +147,12 @@ class MetricSummary(Frozen):
 
 
 class GenerationSummary(Frozen):
-    """The generation stage for one candidate. Tokens per second are output tokens over the seconds
-    in which any of its requests was under way.
-
-    `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their
-    share where that was measured. Both are None if it never was. `truncated` units lost the middle
-    of their prompt, `thinking` units answered with thinking blocks, `prompt_forms` counts units by
-    form (chat, plain). The tokens of `uncounted` answers are not known and not in the sums.
-    `no_answer` counts units without an answer by cause, `answered` those with one (None in older
-    runs). `asked_again` units were asked with a larger limit, and `answered_then` then had an
-    answer."""
+    """The generation stage for one candidate. Tokens per second are over the seconds in which any
+    of its requests was under way; those of `uncounted` answers are not in the sums. `cached_tokens`
+    of the prompts, a `cache_hit_rate` share, came from the engine's prefix cache (None: not
+    measured). `truncated` units lost the middle of their prompt. `no_answer` counts by cause,
+    `answered` those with one (None in older runs); `asked_again` had a larger limit, and
+    `answered_then` then answered."""
 
     candidate: str
     model: str
@@ -200,11 +190,10 @@ class ServedModel(Frozen):
 
 class TaskMetric(Frozen):
     """One metric over the `n` units of one task that have an outcome. `mean` and `stderr` are those
-    of the metric's figure (`average` as in Figure), None if too little was scored. `coverage` =
-    scored / applicable and `error_rate` = n_failed / applicable. `calls` were made to a judge model
-    and paid, retries included; `cached` scores needed none. `fallbacks` are a rule's scores because
-    the judge failed, `estimates` those because no judge was asked. `fixed` is 0: its rules were
-    withdrawn. `latency_s_mean` is over the calls."""
+    of the metric's figure, None if too little was scored. `coverage` = scored / applicable,
+    `error_rate` = n_failed / applicable. `calls` were paid, retries included; `cached` scores
+    needed none. `fallbacks` are a rule's because the judge failed, `estimates` because none was
+    asked. `fixed` is 0: its rules were withdrawn. `latency_s_mean` is over the calls."""
 
     metric: str
     n: int
@@ -228,10 +217,8 @@ class TaskMetric(Frozen):
 
 
 class Agreement(Frozen):
-    """How far the judge's verdict and the rule (its score 0.5 or more) agree, over the `n` units
-    that have both. `only_judge` and `only_rule` count answers that are correct for one alone.
-    `share` of the units agree. `kappa` is Cohen's, None if both find every unit correct, or
-    none."""
+    """How far the judge's verdict and the rule (0.5 or more) agree on the `n` units with both.
+    `only_judge` and `only_rule` are correct for one alone. `kappa` is Cohen's (None: undefined)."""
 
     n: int
     both: int
@@ -243,9 +230,8 @@ class Agreement(Frozen):
 
 
 class TaskSummary(Frozen):
-    """One task of one candidate, `n` units; of one `bucket` of its samples, or of all of them where
-    that is None. The task is empty for samples that name none. `agreement` is None where judge and
-    rule were not both computed."""
+    """One task of one candidate, `n` units; of one `bucket`, or all (None). The task is empty for
+    samples that name none. `agreement` is None unless judge and rule were both computed."""
 
     candidate: str
     task: str
@@ -281,13 +267,11 @@ class LengthPoint(Frozen):
 
 
 class HeatMap(Frozen):
-    """The mean of one metric by the length (in tokens, or in `measure`) and depth (percent) in the
-    metadata of a candidate's samples. `values` and `n` hold a row a depth and a figure a length;
-    `n` counts scored units. Samples without a depth are in `without_depth`, `n_without_depth` and
-    `points`; without any depth these are a curve over length. If a grid
-    would be too large, a length stands for those up to it and above half of it (`lengths_binned`),
-    and depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are
-    offline estimates, and `fallbacks` a rule's because the judge failed."""
+    """The mean of one metric by length (in `measure`) and depth (percent) of a candidate's samples.
+    `values` and `n` (scored units) hold a row a depth and a figure a length. Samples without a
+    depth are in `without_depth` and `points`: alone, they are a curve. In too large a grid a length
+    stands for those up to it and above half of it (`lengths_binned`), and depths are rounded to 5
+    percent. `estimates` are offline estimates, `fallbacks` a rule's."""
 
     candidate: str
     metric: str
@@ -314,13 +298,11 @@ DISAGREEMENTS = "disagreements.jsonl"  # in the run folder: the units that the t
 
 
 class Performance(Frozen):
-    """Speed beside quality of one candidate, on one task or (task None) on all its `n` units;
-    failed answers count in `n` only. Times are the responses' own and overlap in a run.
-    `tokens_per_s` = output tokens / duration, summed over the answers that have both. `quality` is
-    the mean of the run's headline metric on 0-100, `quality_stderr` = sample std / sqrt(n_scored),
-    of sessions clustered by the `n_clusters` sessions.
-    None if too little was measured. Of the `n_scored`, `estimates` are offline estimates and
-    `fallbacks` a rule's because the judge failed."""
+    """Speed beside quality of one candidate, on one task or (None) all its `n` units; failed
+    answers count in `n` only. Times overlap in a run. `tokens_per_s` = output tokens / duration,
+    over answers that have both. `quality` is the headline metric's mean on 0-100, `quality_stderr`
+    = sample std / sqrt(n_scored), of sessions clustered (`n_clusters`). Of the `n_scored`,
+    `estimates` are offline estimates, `fallbacks` a rule's."""
 
     candidate: str
     task: str | None
@@ -340,11 +322,10 @@ class Performance(Frozen):
 
 
 class TwinDifference(Frozen):
-    """One metric over the `n` pairs of twins of a `task` that have a score on both sides: the
-    figures of the `sides`, the second less the first, and its 95 % interval, in the metric's own
-    scale. `attribute` is what two people differ in. `reveals`: the first side must not be told what
-    the second must. Figures are None, and `why` says it, of too few pairs. Of the 2 `n` scores,
-    `estimates` are offline estimates."""
+    """One metric over the `n` pairs of twins of a `task` with both scores: the figures of the
+    `sides`, the second less the first, and its 95 % interval, in the metric's own scale. `reveals`:
+    the first side must not be told what the second must. Figures are None, and `why` says it, of
+    too few pairs. Of the 2 `n` scores, `estimates` are offline estimates."""
 
     candidate: str
     metric: str
@@ -363,10 +344,9 @@ class TwinDifference(Frozen):
 
 
 class QualityPair(Frozen):
-    """Candidate `b` against `a` on the `n` prompts that both have a score of `metric` on.
-    `difference` is that of the metric's figures, b - a, in points of 0-100, `low` and `high` its
-    interval at `level`. `is_shown`: it is told from 0; if not, about `more` prompts like these
-    would show one of this size, None if no number would."""
+    """Candidate `b` against `a` on the `n` prompts with both scores. `difference` is b - a, in
+    points of 0-100, `low` and `high` its interval at `level`. `is_shown`: it is told from 0; if
+    not, about `more` prompts would show one of this size, None if no number would."""
 
     a: str
     b: str
@@ -381,10 +361,10 @@ class QualityPair(Frozen):
 
 
 class Recommendation(Frozen):
-    """A recommendation by speed and quality, the `rule` in words, and `pairs`, the differences in
-    quality on common prompts. Several are `fastest` or `best` only if their figures are equal;
-    `as_good` are not shown to differ from the best. `pareto`: no other is as fast and as good, and
-    better in one. `use` is None if nothing speaks for one of them; `left_out` lack a figure."""
+    """A recommendation by speed and quality, and the `rule` in words. Several are `fastest` or
+    `best` only if equal; `as_good` are not shown to differ from the best. `pareto`: no other is as
+    fast and as good, and better in one. `use` is None if nothing speaks for one; `left_out` lack a
+    figure."""
 
     fastest: tuple[str, ...] = ()
     best: tuple[str, ...] = ()
@@ -399,9 +379,8 @@ class Recommendation(Frozen):
 
 class Sweep(Frozen):
     """One metric against temperature: candidates that differ in nothing else, by rising
-    temperature. Means and standard errors are those of the metric's figure, over the `n` scored
-    units; of these `estimates` are offline estimates, and `fallbacks` a rule's because the judge
-    failed."""
+    temperature. `means` and `stderrs` are the figure's over the `n` scored units, of which
+    `estimates` are offline estimates, `fallbacks` a rule's."""
 
     metric: str
     model: str
@@ -427,9 +406,8 @@ FAILURES: Mapping[str, str] = {
 
 
 class CategoryFigure(Frozen):
-    """The mean of one metric over the questions of one category (None: all of them), `n` scored,
-    with its 95 % interval, clustered by conversation where there are several. Each interval holds
-    alone: it is not corrected for the number of categories."""
+    """The mean of one metric over the questions of one category (None: all), `n` scored, with its
+    95 % interval, clustered by conversation, not corrected for the number of categories."""
 
     category: str | None
     metric: str
@@ -440,8 +418,7 @@ class CategoryFigure(Frozen):
 
 
 class SessionFigure(Frozen):
-    """A figure over `n` sessions (or conversations), with its 95 % interval; no ends if they do not
-    determine one."""
+    """A figure over `n` sessions (or conversations), with its 95 % interval, if it has one."""
 
     value: float
     n: int
@@ -450,14 +427,11 @@ class SessionFigure(Frozen):
 
 
 class TurnSummary(Frozen):
-    """One metric over the turns of a candidate's sessions, of one task or (None) of all. `n_turns`
-    have a value, `n_unscored` should have and have none: they are in no figure.
-
-    `mean` is over turns, `worst` and `last` are means over sessions of their lowest and last
-    turn. `trend` is the slope of the value a turn within sessions (fixed effects). All intervals
-    take a session as one cluster. `over` "turns_before" is of questions asked again after so many
-    turns of one conversation; they have no worst and last turn. Of the values `estimates` are
-    offline estimates, and `fallbacks` a rule's because the judge failed."""
+    """One metric over the turns of a candidate's sessions, of one task or (None) of all.
+    `n_unscored` turns should have a value: they are in no figure. `worst` and `last` are means over
+    sessions of their lowest and last turn, `trend` the slope a turn within sessions (fixed
+    effects). All intervals take a session as one cluster. `over` "turns_before" is of questions
+    asked after so many turns. `estimates` are offline estimates, `fallbacks` a rule's."""
 
     candidate: str
     metric: str
@@ -476,9 +450,9 @@ class TurnSummary(Frozen):
 
 
 class ErrataFigure(Frozen):
-    """A metric with and without the questions whose right answer is wrong: over all `n` scored and
-    over the other `n_without`. `ceiling` is the score of a system that answers everything rightly:
-    nothing for those questions or, by the benchmark's rule, the mended answer's."""
+    """A metric over all `n` scored questions, and the `n_without` whose right answer is right.
+    `ceiling`: always right answers score this: 0 for the others or, by a rule, as the mended
+    answer."""
 
     metric: str
     n: int
@@ -489,18 +463,16 @@ class ErrataFigure(Frozen):
 
 
 class ArmSummary(Frozen):
-    """One candidate's answers to questions on conversations. `arm` says what of them it was shown.
-
+    """One candidate's answers to questions on conversations, of which it was shown `arm`.
     `failures` counts the `n_wrong` answers by FAILURES: wrong by the verdict of `judge_metric` or
-    by `rule_metric`, the benchmark's own. `n_unexplained` more are wrong, of questions that name no
-    evidence. `recall` is the mean recall of the evidence that was retrieved or shown, over
-    `n_recall` questions. Tokens and seconds are means a question. `n_cut` prompts lost
-    `sessions_left_out` sessions and `turns_left_out` turns to fit the model.
+    the benchmark's `rule_metric`. `n_unexplained` more are wrong, of questions that name no
+    evidence. `recall` is that of the evidence shown, over `n_recall` questions. Tokens and seconds
+    are means a question. `n_cut` prompts lost `sessions_left_out` sessions and `turns_left_out`
+    turns to fit.
 
-    `overall` are the benchmark's own overall figures. `n_abstention` questions cannot be answered:
-    `abstention` are the metrics' means over them, `answerable` over the others. `agreement` is that
-    of the two metrics. Metrics in `estimated` have offline estimates; `accuracy` is the mean of the
-    run's `headline`."""
+    `overall` are the benchmark's own figures. `n_abstention` questions cannot be answered:
+    `abstention` are the means over them, `answerable` over the others. Metrics in `estimated` have
+    offline estimates; `accuracy` is the mean of the run's `headline`."""
 
     candidate: str
     arm: str
@@ -542,9 +514,8 @@ class Cause(Frozen):
 
 
 class BatchFigures(Frozen):
-    """A run's judge calls through batch APIs, and its live ones. `n_verdicts` of the `n_calls` in
-    `n_batches` brought a verdict or a refusal; `lost_usd` of their `cost_usd` was paid for calls
-    that did not. Costs leave out unpriced calls."""
+    """A run's judge calls in batches, and live ones. `n_verdicts` calls brought a verdict or a
+    refusal; `lost_usd` was paid for the others. Costs leave out unpriced calls."""
 
     n_batches: int
     n_calls: int
@@ -593,8 +564,8 @@ class PassFigures(Frozen):
 class EpochFigures(Frozen):
     """What up to `epochs` answers a sample say of a metric: the variances of its score between
     samples and between one sample's draws, from the `n_samples` with two scores or more, and
-    `passes`, if answers are right from a score on. `is_floored`: the variance between samples came
-    out below 0. None is what the scores do not determine."""
+    `passes`, if answers are right from a score on. `is_floored`: that between samples came out
+    below 0. None: not determined."""
 
     metric: str = ""
     candidate: str = ""
@@ -636,22 +607,17 @@ class SessionSummary(Frozen):
 
 class Summary(Frozen):
     """All aggregates of a run, as written to summary.json. Times are in seconds; stage times
-    overlap in a streamed run.
+    overlap.
 
-    `tasks` and `macro` exist if samples name their tasks or a rule was compared with the judge,
-    `heat_maps` if they name length and depth, or entries, `arms` if the suite's questions are on
-    conversations, `sweeps` if candidates differ in temperature alone, `batches` and `prompt_cache`
-    if calls used them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
+    `tasks`, `heat_maps`, `arms`, `sweeps`, `twins` and `epochs` exist if the samples or candidates
+    give rise to them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
     units are the most frequent first; `replaced` are those of judges in whose place a rule scored.
-    `headline` is the metric of quality. `performance` and `recommendation` need several candidates
-    (or a suite about both); `differences` are, for each metric, the other candidates (b) against
-    the best (a), at one level for all together. `twins` exist if samples are pairs of one case.
-    `intervals` says how those of the figures were measured, `temperatures` at which one each
-    judge was asked. `cost_usd` is that of judge calls in all sessions without `unpriced_calls` and
-    what `killed_sessions` paid in their last seconds; None if no model judged or no price is known.
-    `served_models` answered, by their servers' names; `unknown_marks` counts answers that begin
-    with an unknown mark of thinking. `decided` exists if the run ended early by `stop_at`, `epochs`
-    if samples have several answers each."""
+    `headline` is the metric of quality. `differences` are, for each metric, the other candidates
+    (b) against the best (a), at one level for all together. `intervals` says how those of the
+    figures were measured. `cost_usd` is that of judge calls in all sessions without
+    `unpriced_calls` and the last seconds of `killed_sessions`; None if no model judged or no price
+    is known. `unknown_marks` counts answers that begin with an unknown mark of thinking. `decided`:
+    it ended early by `stop_at`."""
 
     run_id: str
     suite: str

@@ -3,7 +3,7 @@ labels of some, with intervals that count the noise of both.
 
 Values are shares of a metric's scale (0-1). Clusters are numbered over the run and the labels
 together. An estimate's influence has one entry a cluster; their squares sum to its variance
-(linearised, cluster-robust, CR1), so that estimates over the same clusters can be subtracted."""
+(linearised, cluster-robust, CR1), so estimates over the same clusters can be subtracted."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ class Labelled(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A weighted mean, its influence by cluster, how many clusters it is of, and how many
-    independent units of the same weight would tell as much of a share of zeros and ones (Kish's
-    effective sample size): no more than there are."""
+    """A weighted mean, its influence by cluster, how many clusters it is of, and Kish's effective
+    sample size, at most the units that there are."""
 
     value: float
     influence: FloatArray
@@ -56,10 +55,8 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class AdjustedMean:
-    """An adjusted mean with its interval, cut at the ends of the scale. `run_variance` and
-    `label_variance` are the parts of run and labels in the interval's width, `critical` the
-    quantile that it is made with. A judge of zeros and ones has `sensitivity` and `specificity`,
-    one corrected by PPI++ its `tuning` (lambda)."""
+    """An adjusted mean with its interval, cut at the ends of the scale: the parts of run and labels
+    in its width, and its quantile, `critical`. `tuning` is PPI++'s lambda."""
 
     value: float
     interval: Interval
@@ -113,18 +110,15 @@ def youden(labels: Labelled) -> float:
 
 def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
     """Estimates the share that people would call right, from a judge of zeros and ones: (p +
-    specificity - 1) / (sensitivity + specificity - 1) (Rogan and Gladen 1978). The labelled answers
-    may have another share of right ones than the run's. Needs labels of both classes and a `youden`
-    that is not about 0.
+    specificity - 1) / (sensitivity + specificity - 1) (Rogan and Gladen 1978). Needs labels of both
+    classes and a `youden` that is not about 0.
 
     The interval holds the shares that the data do not reject (Fieller 1954): those at which p -
     share * sensitivity - (1 - share) * (1 - specificity) is within its error of 0. The error counts
-    both samples, as in Lee et al. (arXiv 2511.21140), with the pseudo-counts of Lang and Reiczigel
-    (2014). The delta method of both papers covers 98-99 % if the judge is poor and labels are few;
-    this keeps to 95 %. Shares count with their effective sizes (Korn and Graubard 1998), that of
-    labels by a model of the likeness within clusters (Franco, Little, Louis and Slud 2019), plus
-    what the shares have in common within clusters. For clustered units the quantile is Student's,
-    with the degrees of freedom of Welch and Satterthwaite."""
+    both samples (Lee et al., arXiv 2511.21140), with the pseudo-counts of Lang and Reiczigel (2014)
+    and effective sizes (Korn and Graubard 1998), that of labels by a model of the likeness within
+    clusters (Franco, Little, Louis and Slud 2019), plus what the shares have in common within
+    clusters. For clustered units the quantile is Student's (Welch and Satterthwaite)."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
     judged = weighted_share(run.judge, run.clusters, n_clusters)
     right, wrong = _shares_called_right(labels, n_clusters)
@@ -208,8 +202,7 @@ def _pooled_correlation(sides: Sequence[Labelled]) -> float:
 
 
 def _effective_size(labels: Labelled, correlation: float) -> float:
-    """How many independent units of equal weight tell as much: n over the design effects of weights
-    (Kish 1965) and of clusters."""
+    """The number of units over the design effects of weights (Kish 1965) and of clusters."""
     weights = labels.weights
     own = float(weights @ weights)
     others = _sum_of_squares(weights, labels.clusters) - own
@@ -230,15 +223,14 @@ def _smoothed_variance(share: Share, added: float) -> float:
 
 
 def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
-    """Estimates people's mean, from a judge on any scale and labels of answers like the run's (or
-    some of them): people's mean of the labelled + lambda (the judge's mean of the run - its mean of
-    the labelled). Needs labels that differ, of three clusters or more.
+    """Estimates people's mean, from a judge on any scale and labels of answers like the run's:
+    people's mean of the labelled + lambda (the judge's mean of the run - its mean of the labelled).
+    Needs labels that differ, of three clusters or more.
 
-    This is prediction-powered inference with a tuned lambda (PPI++: Angelopoulos, Duchi and Zrnic,
-    arXiv 2311.01453), clustered and weighted: lambda, 0-1, has the smallest variance by the
-    clusters' influences; 0 leaves the labels alone. The interval is Student's, with two degrees of
-    freedom fewer than the labels' clusters, since the paper's normal one falls short for few
-    labels; for the same reason residuals are set against how far their cluster pulls the fit."""
+    PPI++ (Angelopoulos, Duchi and Zrnic, arXiv 2311.01453), clustered and weighted: lambda, 0-1,
+    has the smallest variance by the clusters' influences. The interval is Student's, with two
+    degrees of freedom fewer than the labels' clusters, and residuals are set against how far their
+    cluster pulls the fit: the paper's normal one falls short for few labels."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
     judged = weighted_share(run.judge, run.clusters, n_clusters)
     of_people, of_judge = (
@@ -281,9 +273,8 @@ def rogan_gladen_difference(
 ) -> tuple[float, Interval]:
     """Estimates the difference b - a of two shares of the same units as people would call them,
     from one judge that errs on both sides alike: (p_b - p_a) / (sensitivity + specificity - 1). The
-    interval holds the ratios that the data do not reject (Fieller 1954): it contains 0 if and only
-    if that of the judge's own difference does, and is -1 to 1 if the labels do not tell the judge's
-    slope from 0."""
+    interval (Fieller 1954) contains 0 if and only if that of the judge's own difference does, and
+    is -1 to 1 if the labels do not tell the judge's slope from 0."""
     n_clusters = 1 + max(int(a.clusters.max()), int(labels.clusters.max()))
     moved = weighted_share(b.judge - a.judge, a.clusters, n_clusters)
     right, wrong = _shares_called_right(labels, n_clusters)

@@ -72,8 +72,7 @@ class OwnLabel(Frozen):
 
 
 class OwnLabels(Frozen):
-    """People's labels of a run's own answers, from the file `labelled`. An answer that several
-    people labelled has several."""
+    """People's labels of a run's own answers, from the file `labelled`; one may have several."""
 
     labelled: str
     labels: tuple[OwnLabel, ...]
@@ -146,9 +145,9 @@ def write_calibrations(path: str, calibrations: Iterable[JudgeCalibration]) -> N
 
 
 def read_calibrations(names: Iterable[str]) -> Calibrations:
-    """Reads what `--calibration` names: paths, or METRIC=PATH for a table of labels that does not
-    name their metric. Raises ConfigError for a file that is neither kind, and DataError for one
-    that cannot be read or holds a label that is none."""
+    """Reads what `--calibration` names: paths, or METRIC=PATH for a table of labels. Raises
+    ConfigError for a file that is neither, DataError for an unreadable one or a label that is
+    none."""
     return tuple(calibration for name in names for calibration in _read_file(*split_metric(name)))
 
 
@@ -180,8 +179,7 @@ def _read_file(metric: str, name: str) -> Calibrations:
 
 
 def _parse_row(path: Path, number: int, row: Mapping[str, Any], metric: str) -> Iterator[OwnLabel]:
-    """Yields the labels of a row: one of each person; none where nobody labelled it, or took that
-    back."""
+    """Yields a row's labels, one of each person; none if nobody labelled it, or took that back."""
     columns = [name for name in row if name == LABEL or _OF_PERSON.fullmatch(name)]
     if UNIT_ID not in row or not columns:
         lacking = LABEL if UNIT_ID in row else UNIT_ID

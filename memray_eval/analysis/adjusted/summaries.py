@@ -1,5 +1,5 @@
-"""Puts adjusted figures beside a run's own: picks the labels that hold for its judge, or says why
-none do."""
+"""Puts adjusted figures beside a run's own, by the labels that hold for its judge, or says why
+not."""
 
 from __future__ import annotations
 
@@ -119,8 +119,7 @@ def read_side(
 def adjust_summary(
     summary: Summary, records: pads.Dataset, manifest: Mapping[str, Any], calibrations: Calibrations
 ) -> Summary:
-    """The summary with an adjusted figure, or why there is none, at each metric that the
-    calibrations are of."""
+    """The summary with an adjusted figure, or why not, at each metric of the calibrations."""
     if not calibrations:
         return summary
     judged_by = {f"{row.metric}/{row.candidate}": row.judges for row in summary.metrics}

@@ -32,9 +32,8 @@ class Answers:
 
 
 def name_sides(runs: Sequence[str]) -> list[str]:
-    """The runs as RUN or RUN:CANDIDATE; a run with several candidates stands for all of them.
-    Raises ConfigError for fewer than two candidates or too many, and DataError for a folder
-    without records."""
+    """The runs as RUN or RUN:CANDIDATE, all candidates of a run. Raises ConfigError for fewer than
+    two candidates or too many, and DataError for a folder without records."""
     named: list[str] = []
     for run in runs:
         folder = RunFolder(find_run(run))
@@ -56,8 +55,7 @@ def name_sides(runs: Sequence[str]) -> list[str]:
 
 
 def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
-    """The sides of a pairwise run: called by their candidates, where that tells them apart. Raises
-    as `pick_candidates`."""
+    """A pairwise run's sides, named by candidate if that suffices. Raises as `pick_candidates`."""
     opened = pick_candidates(runs)
     counts = Counter(run.candidate for run in opened)
     return [
@@ -127,8 +125,7 @@ def pair_rows(
 
 
 def sample_of(key: str, answers: Sequence[Answers]) -> Sample:
-    """The question of a key: that of the first side which has it, since runs that read other files
-    may call it otherwise."""
+    """The question of a key, of the first side that has it: others may call it otherwise."""
     return next(side.records[key].sample for side in answers if key in side.records)
 
 

@@ -33,8 +33,7 @@ _LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count a
 
 
 class _Pairs(NamedTuple):
-    """The pairs that have both verdicts: i's points, and by how many doublings i's answer is the
-    longer one."""
+    """The pairs with both verdicts: i's points, and by how many doublings i's answer is longer."""
 
     i: Numbers
     j: Numbers
@@ -46,9 +45,8 @@ class _Pairs(NamedTuple):
 def measure_pairs(
     verdicts: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
 ) -> Criterion:
-    """All figures of one metric. Intervals are clustered: all pairs of a cluster, which is a
-    question unless samples name a larger one, count together; those of strengths, ranks and length
-    are bootstrap intervals over clusters."""
+    """All figures of one metric. Intervals are clustered by question, unless samples name a larger
+    cluster; those of strengths, ranks and length are bootstrap intervals over clusters."""
     how, whole = settings or Settings(), verdicts.is_complete
     lengths = np.log2((1 + verdicts.length_i) / (1 + verdicts.length_j))
     pairs = _Pairs(

@@ -21,7 +21,7 @@ class CandidateStanding(Frozen):
     """One candidate. `rate` is its share of the points of its pairs, a tie counting half.
     `strength` is its log-odds by the Bradley-Terry model with ties, 0 the mean of all, without an
     interval if it won or lost every pair; `rank_low` is the best and `rank_high` the worst rank
-    that the data leave open. `n_empty` and `n_failed` count questions without an answer."""
+    that the data leave open."""
 
     candidate: str
     wins: int = 0
@@ -39,8 +39,7 @@ class CandidateStanding(Frozen):
 
 class Duel(Frozen):
     """Candidate `a` against `b`: wins, ties and losses of a, its share of the points, and what that
-    would be if both answers were always of one length (an estimate of the model, None where it
-    cannot be told)."""
+    would be at equal lengths (an estimate of the model; None: it cannot be told)."""
 
     a: str
     b: str
@@ -53,10 +52,10 @@ class Duel(Frozen):
 
 class Criterion(Frozen):
     """The figures of one metric. Of the judge: `first_share` is how often it prefers the answer
-    shown first (0.5: no bias), `flips` the share of pairs whose verdict changes with the order,
-    `longer_share` the share of decided pairs that the longer answer wins, and
-    `odds_of_double_length` the factor of an answer's odds at twice the length. `n_incomplete` pairs
-    lack a verdict, `n_unanswered` an answer; `statuses` counts verdicts by their end."""
+    shown first, `flips` the share of pairs whose verdict changes with the order, `longer_share`
+    that of decided pairs that the longer answer wins, and `odds_of_double_length` the factor of an
+    answer's odds at twice the length. `n_incomplete` pairs lack a verdict, `n_unanswered` an
+    answer."""
 
     metric: str
     judges: tuple[str, ...]

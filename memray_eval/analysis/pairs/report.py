@@ -24,8 +24,7 @@ logger = logging.getLogger(__name__)
 def report_pairs(
     folders: Sequence[RunFolder], sides: Sequence[PairSide], n_rounds: int = 1
 ) -> PairwiseReport:
-    """Measures the verdicts in the records of a pairwise run's rounds. Raises DataError for records
-    that cannot be read."""
+    """Measures the verdicts of a pairwise run's rounds. Raises DataError for unreadable records."""
     how, names = Settings(), [side.name for side in sides]
     with readable(folders[0].path):
         cluster = find_cluster(folders[0].records())

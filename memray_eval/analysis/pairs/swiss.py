@@ -1,9 +1,7 @@
-"""Chooses the pairs to judge if all would be too many: Swiss rounds, as in chess.
-
-In each round every candidate has one pair on every question, with one of about its own strength,
-and no pair twice. So close candidates are compared most often, and half of all pairs or fewer find
-the same leader. Strengths are drawn for each question from the bootstrap of the rounds before:
-candidates that the verdicts cannot tell apart change places."""
+"""Chooses the pairs to judge if all would be too many: Swiss rounds, as in chess. In each round
+every candidate has one pair on every question, with one of about its own strength, and no pair
+twice. Strengths are drawn for each question from the bootstrap of the rounds before: candidates
+that the verdicts cannot tell apart change places."""
 
 from __future__ import annotations
 
@@ -36,9 +34,9 @@ def pair_round(
     strengths: FloatArray | None,
     number: int,
 ) -> Iterator[list[Two]]:
-    """Yields the pairs of round `number` for each question: of its `players`, by whom each has
-    `played` there. `strengths` are draws of shape (draws, candidates), None in the first round,
-    which pairs at random. The same input gives the same pairs."""
+    """Yields the pairs of round `number` for each question, of its `players`, by whom each has
+    `played`. `strengths` are draws (draws, candidates); None in the first round, which is
+    random."""
     random = np.random.default_rng([_SEED, number])
     for present, before in zip(players, played, strict=True):
         order = random.permutation(np.asarray(present, np.intp))

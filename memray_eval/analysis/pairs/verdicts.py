@@ -23,10 +23,9 @@ Question: TypeAlias = tuple[str, str]  # sample id and task
 @dataclass
 class PairVerdicts:
     """All pairs of one metric, as columns: the numbers of question, cluster and candidates (`i` <
-    `j`), the verdicts with i's answer first and with j's first (1 if the first answer is preferred,
-    NaN: none), and the answers' lengths in characters. `statuses` counts verdicts by their end,
-    `unanswered` questions without an answer by candidate and kind, `n_unanswered` the pairs that
-    these left out."""
+    `j`), the verdicts with i's answer first and with j's first (1: the first is preferred, NaN:
+    none), and the answers' characters. `unanswered` counts by candidate and kind, `n_unanswered`
+    are the pairs that these left out."""
 
     metric: str
     question: Numbers
@@ -59,8 +58,7 @@ class PairVerdicts:
 
 @dataclass
 class _Pair:
-    """What is known of one pair while records are read: a value for each order, a length for each
-    answer."""
+    """One pair while records are read: a value for each order, a length for each answer."""
 
     values: list[float] = field(default_factory=lambda: [math.nan, math.nan])
     lengths: list[int] = field(default_factory=lambda: [0, 0])
@@ -78,9 +76,8 @@ class _OfMetric:
 def read_verdicts(
     records: Iterable[Record], sides: Sequence[str], cluster: str | None = None
 ) -> list[PairVerdicts]:
-    """The verdicts of every metric that compares pairs, of candidates in the order of `sides`.
-    `cluster` is a key of the samples' metadata. Rows that are no pair of two sides are left
-    out."""
+    """The verdicts of every metric that compares pairs, of candidates in the order of `sides`;
+    `cluster` is a key of the samples' metadata. Rows that are no pair of two sides are left out."""
     number = {name: number for number, name in enumerate(sides)}
     metrics: dict[str, _OfMetric] = {}
     unanswered: dict[tuple[str, str], set[Question]] = {}

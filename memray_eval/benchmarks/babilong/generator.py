@@ -166,8 +166,7 @@ def where_was_a_thing(rng: Random) -> Story:
 
 
 def which_way(rng: Random) -> Story:
-    """Three rooms in a row: of the middle one it is asked what lies beside it, and whose side it is
-    on."""
+    """Three rooms in a row: asked is what lies beside the middle one, or on whose side it is."""
     first, middle, last = rng.sample(PLACES, 3)
     way = rng.choice(sorted(DIRECTIONS))
     facts = [f"The {first} is {way} of the {middle}.", f"The {middle} is {way} of the {last}."]
@@ -234,8 +233,7 @@ def what_is_carried(rng: Random) -> Story:
 
 
 def is_someone_still_there(rng: Random) -> Story:
-    """A move tells where someone is, and "no longer" where someone is not: only what was told last
-    of a person is asked about."""
+    """A move tells where someone is, "no longer" where not: the last about a person is asked."""
     facts, last = [], dict[str, tuple[str, bool]]()
     for _ in range(rng.randint(*EVENTS)):
         who, location, is_there = rng.choice(PEOPLE), rng.choice(PLACES), rng.random() < 0.6
@@ -253,8 +251,7 @@ def is_someone_still_there(rng: Random) -> Story:
 
 
 def may_someone_be_there(rng: Random) -> Story:
-    """People said to be in one of two places: "maybe" for either, "no" for any
-    other."""
+    """People in one of two places: "maybe" for either, "no" for any other."""
     facts, last = [], dict[str, tuple[str, ...]]()
     for _ in range(rng.randint(*EVENTS)):
         who = rng.choice(PEOPLE)
@@ -288,8 +285,7 @@ STORIES: Mapping[str, Callable[[Random], Story]] = {
 
 
 def hide_story(kind: str, order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Each sentence of the story stands within a paragraph of its own, at places drawn at
-    random."""
+    """Each sentence of the story is within a paragraph of its own, drawn at random."""
     rng = order.rng()
     story = STORIES[kind](rng)
     spec = SampleSpec(order, resources, slack, HEAD, CLOSING, story.question)

@@ -42,8 +42,7 @@ _WITHOUT_TASK = own_wording(_BEFORE, "Question: {input}\n\nAnswer briefly.", _MA
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The file's folders and name tell the task, qa1 to qa20, and the length, which is the
-    bucket."""
+    """The file's folders and name tell the task, qa1 to qa20, and the length, its bucket."""
     matches = (_LENGTH.fullmatch(part) for part in reversed(re.split(r"[/.\\]", path)))
     length = next((part[1] for part in matches if part), None)
     return {

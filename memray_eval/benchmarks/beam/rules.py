@@ -29,8 +29,7 @@ In reason say in one or two sentences why; then give the score.
 
 
 def read_official(path: str) -> str:
-    """The prompt in the user's copy. The code is read, never run. Raises ConfigError that says
-    what is not there."""
+    """The prompt in the user's copy, whose code is never run. Raises ConfigError without one."""
     file = find_file(path, (_FILE, f"src/{_FILE}"))
     text = assigned_text(parse_python(file), _NAME)
     if text is None:
@@ -75,11 +74,9 @@ class Order(NamedTuple):
 
 
 def order_score(n_events: int, listed: Sequence[int]) -> Order:
-    """Compares the events that a response lists, in its order, with those of the reference, which
-    are numbered 1 to n. 0 stands for something listed that is none of them.
-
-    Both lists rank the events of either; what a list lacks ties behind its last. Where all tie, as
-    for a response that lists nothing, tau-b is not defined: 0.0 here, NaN in the code."""
+    """Compares the events that a response lists with those of the reference, numbered 1 to n (0:
+    none of them). Both lists rank the events of either; what a list lacks ties behind its last.
+    Where all tie tau-b is not defined: 0.0 here, NaN in the code."""
     order: list[int] = []
     others = n_events
     for event in listed:

@@ -180,8 +180,7 @@ WORDING = ConversationWording(
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row of our own format as it is. Raises ValueError for anything else, and for an ability
-    that there is not."""
+    """A row of our own format as it is. Raises ValueError for others and for unknown abilities."""
     if not is_own_record(raw):
         raise ValueError("not a question of BEAM's: name the folder of its chats as the dataset")
     return check_own_record(raw, TASKS)

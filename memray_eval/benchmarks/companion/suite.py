@@ -49,8 +49,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A sample whose task is its scenario. Raises ValueError for an unknown scenario and for turns
     that make no conversation: an empty one, two of one speaker in a row, a history that does not
-    open with the user and end with the assistant, or none in a continuity sample. What else can be
-    wrong with a turn is found when the sample is parsed."""
+    open with the user and end with the assistant, or none in a continuity sample."""
     if faults := [*_scenario_faults(raw), *_turn_faults(raw)]:
         raise ValueError("; ".join(faults))
     return {**raw, "task": raw["scenario"]} if raw.get("scenario") else raw

@@ -1,7 +1,6 @@
-"""The part of a conversation that a candidate is shown, and the prompt that shows it.
-
-The arms: `full`, all of it; `oracle`, the sessions that hold the evidence; `none`; `retrieved`,
-what a retriever of ours finds, or what the row says that a memory system returned."""
+"""The part of a conversation that a candidate is shown, and the prompt that shows it: `full`, all
+of it; `oracle`, the sessions that hold the evidence; `none`; `retrieved`, what a retriever of ours
+finds, or what the row says that a memory system returned."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ NOTHING = "(No earlier conversation is shown.)"
 
 
 class ConversationWording(Frozen):
-    """A benchmark's prompt in our words: the text before the conversation and, with the
-    place {question}, after it."""
+    """A benchmark's prompt in our words: before the conversation and, with {question}, after it."""
 
     before: str
     after: str
@@ -35,8 +33,7 @@ class Shown(NamedTuple):
 
 
 def choose(sample: Sample, candidate: Candidate) -> Shown:
-    """Returns what the candidate's arm shows. Raises ValueError if the sample lacks what it
-    needs."""
+    """The part that the candidate's arm shows. Raises ValueError if the sample lacks it."""
     arm = candidate.context or "full"
     if arm == "none":
         return Shown(())
@@ -62,16 +59,14 @@ def choose(sample: Sample, candidate: Candidate) -> Shown:
 
 
 def evidence_of(sample: Sample) -> list[tuple[str, str]]:
-    """The evidence of a sample: (turn, session) pairs. Of evidence that is a whole session the turn
-    is ""."""
+    """The evidence of a sample: (turn, session) pairs; the turn of a whole session is ""."""
     pairs = sample.metadata.get(EVIDENCE) or []
     return [(str(turn), str(session)) for turn, session in pairs]
 
 
 def retrieved_ids(retrieved: Any) -> list[str]:
-    """The ids in what a memory system returned, best first. Each item is an id, or an object with
-    `id`, `session` or neither ("", a text that names no source). Raises ValueError for what is no
-    list of these."""
+    """The ids in what a memory system returned, best first: an item is an id, or an object with
+    `id`, `session` or neither (""). Raises ValueError for what is no list of these."""
     if not isinstance(retrieved, list | tuple):
         raise ValueError("retrieved: must be a list of ids, or of objects with text and id")
     ids = []
@@ -86,8 +81,7 @@ def retrieved_ids(retrieved: Any) -> list[str]:
 
 
 def _show_own(sample: Sample, retrieved: Any) -> Shown:
-    """Shows what the row says was retrieved: texts as they are; ids as the turns and sessions they
-    are of."""
+    """Shows what the row says was retrieved: texts, or the turns and sessions of its ids."""
     ids = retrieved_ids(retrieved)
     sessions = from_context(sample.context) if sample.context is not None else ()
     by_id: dict[str, Session] = {part.id: part for part in sessions}
@@ -113,9 +107,8 @@ def conversation_prompt(
     wording: ConversationWording,
     question: str,
 ) -> Prompt:
-    """One message: what is the same for all questions, the conversation, and what differs, so that
-    questions on one conversation share their prefix. Too long a conversation loses whole sessions,
-    or turns, out of its middle (stages/render.py)."""
+    """One message: what all questions share, the conversation, and what differs, for a common
+    prefix. Too long a conversation loses whole sessions, or turns, out of its middle."""
     shown = choose(sample, candidate)
     wanted = evidence_of(sample)
     text, passages = f"{wording.before}\n\n", list[Passage]()

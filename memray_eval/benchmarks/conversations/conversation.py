@@ -61,8 +61,7 @@ def from_context(context: str) -> Conversation:
 
 
 def check_sessions(sessions: Sequence[Session]) -> Conversation:
-    """The conversation that has turns. Raises ValueError if there are none, or two have one
-    id."""
+    """The sessions that have turns. Raises ValueError for none, and for a repeated id."""
     conversation = tuple(part for part in sessions if part.turns)
     if not conversation:
         raise ValueError("the conversation has no sessions with turns")

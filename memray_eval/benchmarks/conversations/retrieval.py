@@ -1,5 +1,4 @@
-"""Retrieval from a conversation: its turns or sessions, ranked against a question by BM25 or by
-cosine of embeddings."""
+"""Retrieval from a conversation: turns or sessions, ranked by BM25 or cosine of embeddings."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ def rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
 
 
 def load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
-    """A local embedding model, loaded once a process, whichever threads ask for it at once. Raises
-    EmbeddingError."""
+    """A local embedding model, loaded once a process, by any thread. Raises EmbeddingError."""
     with _LOADING:
         return _load_encoder(model)
 

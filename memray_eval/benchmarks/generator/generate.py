@@ -30,11 +30,9 @@ TRIES = 12  # drafts of a sample where they do not
 def samples(
     plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
 ) -> Iterator[Sample]:
-    """The samples of a plan: by task, language, length, depth and number.
-
-    `on_group` is told each task, language and length before its first sample, and whether its
-    tokens are counted by parts. Raises ConfigError at once if a task does not fit a length, naming
-    the smallest that it fits."""
+    """The samples of a plan: by task, language, length, depth and number. `on_group` hears of each
+    group before its first sample, and if its tokens are counted by parts. Raises ConfigError at
+    once if a task does not fit a length, naming the smallest that it fits."""
     check_fit(plan, resources)
     return _samples(plan, resources, on_group)
 
@@ -93,8 +91,7 @@ def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
 
 
 def lines_add_up(resources: Resources, language: str) -> bool:
-    """Returns True if the tokens of lines add up to those of the lines joined, by random joins of
-    lines of every kind."""
+    """True if the tokens of lines add up to those of the joined lines, by random joins."""
     rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
     lines = [paragraph(rng, language) for _ in range(8)]
     lines += [
@@ -120,8 +117,7 @@ def whole_adds_up(typical: QuestionOrder, task_set: TaskSet, resources: Resource
 
 
 def typical_order(plan: Plan, task: str, language: str, length: int) -> QuestionOrder:
-    """The sample of a group by which it is checked: always the same one, so that no other depends
-    on what is generated."""
+    """The sample of a group by which it is checked, always the same one."""
     depth = MIDDLE if plan.task_set.tasks[task].has_depth else None
     return QuestionOrder(plan.seed, task, language, length, depth, 0)
 
@@ -129,8 +125,7 @@ def typical_order(plan: Plan, task: str, language: str, length: int) -> Question
 def fit_draft(
     order: QuestionOrder, task_set: TaskSet, resources: Resources, by_parts: bool
 ) -> SampleDraft:
-    """The draft of a sample, counted by parts; else the longest of several that is not above the
-    length, each counted in full."""
+    """The draft counted by parts; else the longest of several that fits, counted in full."""
     draft = _make_draft(order, task_set, resources, 0)
     if by_parts:
         return draft

@@ -22,8 +22,7 @@ MIDDLE = 50  # the only depth of a sweep of one
 
 class Task(NamedTuple):
     """One kind of task, made by a function (order, resources, slack) -> SampleDraft of at most
-    `order.length - slack` tokens. It `has_depth` where one needle can be placed. `needs_all`: every
-    answer must be named, not any one."""
+    `order.length - slack` tokens. It `has_depth` of one needle. `needs_all` answers, or any one."""
 
     make: Callable[[QuestionOrder, Resources, int], SampleDraft]
     has_depth: bool = True
@@ -36,9 +35,8 @@ def count_plain_prompt(counter: TokenCounter, draft: SampleDraft) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """The tasks of a benchmark by name, and the languages in which they are made. `count` counts
-    the tokens of a draft in full. With `has_buckets` a sample's length is its bucket in the
-    report's table too."""
+    """The tasks of a benchmark by name, and their languages. `count` counts the tokens of a whole
+    draft. With `has_buckets` a sample's length is its bucket in the report's table too."""
 
     suite: str
     tasks: Mapping[str, Task]
@@ -48,8 +46,7 @@ class TaskSet:
 
 
 class Plan(Frozen):
-    """A sweep. `depths` are percents; a task that has no depth gets `samples` a length, not a
-    depth."""
+    """A sweep. `depths` are percents; a task without depth gets `samples` a length."""
 
     task_set: InstanceOf[TaskSet]
     tasks: tuple[str, ...]
@@ -92,8 +89,7 @@ def plan_of(
     samples: int,
     seed: int,
 ) -> Plan:
-    """A plan from the command line's words: comma-separated names, `all` tasks, lengths such as 4k.
-    Raises ConfigError."""
+    """A plan from names with commas, `all` tasks and lengths such as 4k. Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
     names = tuple(task_set.tasks)
@@ -109,8 +105,7 @@ def plan_of(
 
 
 def even_depths(n: int) -> tuple[int, ...]:
-    """`n` depths of 0 to 100 percent, in even steps (rounded to whole percents); one alone is the
-    middle."""
+    """`n` depths of 0 to 100 percent, in even whole steps; one alone is the middle."""
     if not 1 <= n <= 101:
         raise ConfigError(f"--depths {n}: the number of depths must be 1 to 101")
     return (MIDDLE,) if n == 1 else tuple(int(100 * i / (n - 1) + 0.5) for i in range(n))

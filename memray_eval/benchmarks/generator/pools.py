@@ -1,5 +1,4 @@
-"""The material of haystacks: units of text by number, made once and counted once, from which every
-sample draws its own."""
+"""The material of haystacks: numbered units of text, made and counted once, for every sample."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class Pile:
         self._counts = np.zeros(0, np.int64)
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
-        """Numbers of units: `extra` ones, and then enough for so many tokens. The same whatever has
-        been drawn before."""
+        """Numbers of units: `extra`, then enough for so many tokens, whatever was drawn before."""
         raise NotImplementedError
 
     def unit(self, number: int) -> TextUnit:
@@ -108,8 +106,7 @@ class UnitPool(Pile):
 
 
 class Corpus(Pile):
-    """Lines of a text in their order, from a place of the sample's own on, and from the start again
-    after the end."""
+    """Lines of a text in order, from the sample's own line on, and again after the end."""
 
     def __init__(self, lines: Sequence[str], measure: Callable[[str], int]) -> None:
         super().__init__()
@@ -156,8 +153,7 @@ def nearest_cut(totals: IntArray, depth: int) -> int:
 
 
 def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
-    """The texts in a row, each needle before the text of its number; several of one number keep
-    their order."""
+    """The texts in a row, each needle before the text of its number, in order."""
     pieces = list(texts)
     for number, needle in reversed(sorted(needles, key=lambda item: item[0])):
         pieces.insert(number, needle)

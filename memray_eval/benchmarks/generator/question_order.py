@@ -1,7 +1,5 @@
-"""One sample to make and its name, and seeded draws.
-
-A sample's generator is random.Random of its own name, whose bits are the same on every machine and
-version; draws by the million take those bits through numpy."""
+"""One sample to make and its name, and seeded draws. A sample's generator is random.Random of its
+own name, the same on every machine; draws by the million take those bits through numpy."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 
 class QuestionOrder(NamedTuple):
-    """One sample to make: `length` in tokens, `depth` in percent or None, `number` within its
-    cell."""
+    """One sample to make: `length` in tokens, `depth` in percent or None, `number` in its cell."""
 
     seed: int
     task: str
@@ -59,8 +56,7 @@ def integers(rng: Random, n: int, below: int) -> IntArray:
 
 
 def distinct(rng: Random, n: int, below: int) -> list[int]:
-    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError if there are
-    not so many."""
+    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError for too few."""
     if n > below:
         raise ValueError(f"there are no {n} different integers below {below}")
     if 2 * n <= below:

@@ -27,8 +27,7 @@ _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
 
 
 class QuestionedText(Frozen):
-    """A question over documents: `gold` are those that hold the answer, `documents` others that are
-    about the same."""
+    """A question over documents: `gold` hold the answer, `documents` are about the same."""
 
     question: Name
     answers: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -47,8 +46,7 @@ class QuestionedText(Frozen):
 
 
 class Library:
-    """The user's documents, each once, as lines that start with `before`; by question those that
-    answer it and its others."""
+    """The user's documents, as lines from `before` on; by question its answers and others."""
 
     def __init__(
         self, questions: Sequence[QuestionedText], before: str, counter: TokenCounter
@@ -72,8 +70,7 @@ class Library:
 
 
 class Resources:
-    """`haystack`: lines of the user's text instead of generated prose; `questions`: the user's
-    instead of generated ones."""
+    """The user's `haystack` (lines of text) and `questions` in place of generated ones."""
 
     def __init__(
         self,
@@ -132,8 +129,7 @@ class Resources:
 
 
 def read_haystack(path: str) -> list[str]:
-    """A text file (UTF-8) as lines of up to about LONGEST_LINE characters, each ending with a
-    newline. Raises DataError."""
+    """A UTF-8 text as lines of up to about LONGEST_LINE characters. Raises DataError."""
     paragraphs = (" ".join(paragraph.split()) for paragraph in read_text(path).splitlines())
     lines = [line for paragraph in paragraphs for line in _cut_paragraph(paragraph)]
     if not lines:

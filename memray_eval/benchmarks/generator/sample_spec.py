@@ -65,8 +65,7 @@ class Room:
         return n if self.fits(int(totals[n - 1])) else most
 
     def fill(self, used: int) -> tuple[str, int]:
-        """The longest filler line that fits beside `used` tokens, and its own; a rest that none
-        fits stays empty."""
+        """The longest filler line that fits beside `used` tokens, with its own; else empty."""
         rest = max(0, self.room - used)
         for tokens in range(rest, max(-1, rest - TRIES), -1):
             text = self._counter.filler(tokens, self._language)
@@ -105,9 +104,8 @@ class SampleSpec(Room):
         draw_places: Callable[[int], list[int]] = lambda n: [0],
         least: int = 2,
     ) -> SampleDraft:
-        """The draft of needles, which take `tokens` together, among as many of the pile's units as
-        fit: before units that `draw_places` draws, given how many there are; with a `depth` the
-        first needle stands there."""
+        """The draft of needles of `tokens` together, among as many of the pile's units as fit,
+        before those that `draw_places` draws; with a `depth` the first needle is there."""
         totals = pile.totals(numbers)
         n = self.most(totals + tokens, least)
         places = draw_places(n)

@@ -66,8 +66,7 @@ class TokenCounter:
         return np.fromiter((self.line(text) for text in texts), np.int64)
 
     def table(self, pattern: str, numbers: range, anchor: str) -> IntArray:
-        """Tokens that `pattern` adds after the anchor, with each of the numbers in place of its {}.
-        Kept, and grown."""
+        """Tokens that `pattern` adds after the anchor, by the number in place of its {}. Kept."""
         counts = self._tables.get((pattern, anchor), np.zeros(0, np.int64))
         if len(counts) < len(numbers):
             more = (

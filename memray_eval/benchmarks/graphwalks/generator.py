@@ -54,8 +54,7 @@ Ask = Callable[[Random, list[tuple[int, int]]], tuple[int, Iterable[int], int]]
 
 
 def parents(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The last of every EMPTY questions is about a node without parents, so that the answer is the
-    empty set."""
+    """The last of every EMPTY questions is about a node without parents: an empty set."""
 
     def ask(rng: Random, edges: list[tuple[int, int]]) -> tuple[int, Iterable[int], int]:
         into: dict[int, list[int]] = {}
@@ -140,8 +139,7 @@ def _make(
 
 
 def _draw_edges(rng: Random, n_nodes: int) -> IntArray:
-    """OUT_EDGES from every node to others, none twice, in random order: rows of a source and a
-    target."""
+    """OUT_EDGES from every node to others, none twice, in random order: source, target."""
     source = np.repeat(np.arange(n_nodes), OUT_EDGES)
     target = (source + 1 + integers(rng, len(source), n_nodes - 1)) % n_nodes
     pairs = shuffle(rng, np.unique(source * n_nodes + target))

@@ -39,8 +39,7 @@ def _read_line(line: str) -> set[str] | None:
 
 
 def f1(nodes: set[str] | None, right: Collection[str]) -> float:
-    """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if a reply lists nothing that
-    could be read."""
+    """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if nothing could be read."""
     if nodes is None:
         return 0.0
     return 1.0 if not nodes and not right else set_f1(nodes, set(right))
@@ -52,9 +51,8 @@ def harness_f1(reply: str, right: Collection[str]) -> float:
 
 
 def card_f1(reply: str, right: Collection[str]) -> float:
-    """The score of the code on the dataset's card, word for word. Its defects: the first node keeps
-    "Final Answer: [" before it, and so is never right; no overlap at all, or no list, is 1.0; a
-    line break after the list hides it."""
+    """The score of the code on the dataset's card. Its defects: the first node keeps "Final Answer:
+    [", never right; no overlap, or no list, is 1.0; a line break after the list hides it."""
     line = reply.split("\n")[-1]
     match = _CARD_LISTED.search(line)
     items = match[0].strip("[]").split(",") if match else ()

@@ -1,5 +1,4 @@
-"""HELMET's recall tasks (three of RULER's needles, JSON key-values) and RAG tasks (KILT questions
-with retrieved passages)."""
+"""HELMET's recall tasks (RULER's needles, JSON key-values) and RAG tasks (KILT questions)."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ _WITHOUT_TASK = own_wording(_TEXT, "{input}", 100)
 
 
 class _File(NamedTuple):
-    """The meaning of a published file's path: its task, and its length where it is one of the
-    benchmark's."""
+    """The task of a published file's path, and its length if it is the benchmark's."""
 
     task: str
     bucket: str | None
@@ -99,8 +97,7 @@ adapt = Published(
 
 
 def read_path(path: str) -> _File:
-    """The task and the length of a file as the benchmark names it. Raises ValueError that says how
-    it does."""
+    """The task and the length of a file as the benchmark names it. Raises ValueError."""
     parts = path.replace("\\", "/").rstrip("/").split("/")[-3:]
     name = parts[-1]
     tokens, count = _TOKENS.search(name), _COUNT.search(name)
@@ -169,8 +166,7 @@ def substring_match(reply: str, answers: Sequence[str], prefix: str = ANSWER) ->
 
 
 def read_answer(reply: str, prefix: str) -> str:
-    """The rest of the first line after the prefix, in any case; the first line where it is not
-    there."""
+    """The rest of the first line after the prefix, in any case; without it that line."""
     match = re.search(f"{re.escape(prefix)}(.*)", reply, re.IGNORECASE)
     text = (match[1] if match else reply.split("\n")[0]).strip()
     return re.sub(f"^{re.escape(prefix)}", "", text, flags=re.IGNORECASE).strip()

@@ -67,8 +67,7 @@ def number_text(prediction: str, label: Label) -> float:
 
 
 def kv_retrieval_v1(prediction: str, label: Label) -> float:
-    """The label is a word of the prediction, case-sensitive. A label in a list is never found: v2
-    takes it out."""
+    """The label is a word of the prediction, case-sensitive. One in a list is never found."""
     return float(isinstance(label, str) and label in prediction.translate(_WORD_ENDS).split())
 
 
@@ -77,16 +76,14 @@ def kv_retrieval_v2(prediction: str, label: Label) -> float:
 
 
 def code_run(prediction: str, label: Label) -> float:
-    """The last word is the label as a whole number. "-4." is one; "-4.0" is not: its last word is
-    0."""
+    """The last word is the label as a whole number. "-4." is one; "-4.0" ends in the word 0."""
     words = prediction.translate(_CODE_MARKS).split()
     return float(bool(words) and _whole(words[-1]) == _number(_first(label)))
 
 
 def math_find(prediction: str, label: Label) -> float:
     """The first number, its sign ignored, equals the label. Raises ValueError, as the original
-    does, where the label is a whole number and the prediction's first number has a decimal point
-    ("88.0")."""
+    does, for a whole label and a first number with a decimal point ("88.0")."""
     wanted = _number(_first(label))
     if (match := _NUMBER.search(prediction)) is None:
         return 0.0
@@ -101,12 +98,8 @@ def math_find(prediction: str, label: Label) -> float:
 
 
 def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
-    """The number of running values that are right before the first wrong one, as a share of the
-    label's.
-
-    All runs of digits are values, so a text before them, or the starting value, costs everything.
-    The original drops the first number (`skip_first`) where its model is called "gpt4", which its
-    prompt makes print the starting value."""
+    """The share of the label's running values that are right before the first wrong one. All runs
+    of digits are values; the original drops the first (`skip_first`) for a model called "gpt4"."""
     first = _first(label)
     # a loader may nest the list in another
     values = label if isinstance(first, str | int | float) else first
@@ -124,14 +117,12 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
 
 
 def longbook_qa_eng(prediction: str, label: Label) -> float:
-    """F1 of words, the best over the labels: LongBench's normalisation. (The README's "ROUGE F1" it
-    is not.)"""
+    """F1 of words, the best over the labels, by LongBench's normalisation: not "ROUGE F1"."""
     return qa_f1(prediction, _texts(label))
 
 
 def longbook_qa_chn(prediction: str, label: Label) -> float:
-    """F1 of characters, the best over the labels, after lowering and dropping punctuation and
-    whitespace."""
+    """F1 of lower-case characters without punctuation and space, the best over the labels."""
     predicted = normalise_zh(prediction)
     return max((token_f1(predicted, normalise_zh(text)) for text in _texts(label)), default=0.0)
 
@@ -142,8 +133,7 @@ def longbook_sum_eng(prediction: str, label: Label) -> float:
 
 
 def longdialogue_v1(prediction: str, label: Label) -> float:
-    """The first label, as it is, is a word of the upper-cased prediction: a name of two words or in
-    small letters never is."""
+    """The first label, as it is, is a word of the upper-cased prediction: never a small letter."""
     return float(
         str(_first(label)) in (word.upper() for word in prediction.translate(_WORD_ENDS).split())
     )
@@ -202,8 +192,7 @@ def code_debug_v2(prediction: str, label: Label) -> float:
 
 
 def lone_letter(text: str, letters: str) -> str | None:
-    """The last of these letters that stands alone on the first line that has one. "A" as an article
-    is one too."""
+    """The last of these letters alone on the first line that has one, an article "A" too."""
     alone = re.compile(rf"\b[{letters}]\b")
     return next((hits[-1] for line in text.split("\n") if (hits := alone.findall(line))), None)
 
@@ -219,8 +208,7 @@ def _score_debugging(text: str, function: str, letter: str) -> float:
 
 
 def _text_after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
-    """The text after the first prefix, by their order, that occurs, and one character behind it,
-    whatever that is."""
+    """The text after the first prefix, by their order, and one character behind it."""
     for prefix in prefixes:
         if (start := text.find(prefix)) >= 0:
             return text[start + len(prefix) + 1 :]

@@ -1,5 +1,4 @@
-"""InfiniteBench: 12 tasks on contexts beyond 100k tokens: books, dialogues, code, sums, and things
-to find."""
+"""InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, sums, things to find."""
 
 from __future__ import annotations
 
@@ -178,8 +177,7 @@ def _options(value: Any) -> tuple[str, ...]:
 
 
 def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
-    """The right option as its letter, with its text, and as its text. It is published as the text,
-    [text] or [text, letter]."""
+    """The right option as letter, with text, as text; from the text, [text] or [text, letter]."""
     text = answer[0] if isinstance(answer, list) and answer else answer
     if text not in options:
         raise ValueError(f"answer: {text!r} is none of the options {list(options)}"[:200])
@@ -198,8 +196,7 @@ def _texts(task: str, answer: Any) -> list[str]:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words. A sample of the user's own without a task is asked as a plain question on a
-    text."""
+    """In our words. A sample without a task is asked as a plain question on a text."""
     options = zip(LETTERS, sample.metadata.get("options", ()), strict=False)
     listed = "\n".join(f"{letter}. {option}" for letter, option in options)
     wording = WORDINGS[sample.task] if sample.task else _WITHOUT_TASK

@@ -88,8 +88,7 @@ _LATIN = str.maketrans("أابجده", "AABCDE")
 
 
 class ChosenOption(NamedTuple):
-    """An option by its letter or word, and where in the response it is first stated as the
-    answer."""
+    """An option by its letter or word, and where the response first states it as the answer."""
 
     option: str
     start: int
@@ -97,8 +96,7 @@ class ChosenOption(NamedTuple):
 
 def offered_options(prompt: str) -> dict[str, str]:
     """The options of a prompt by their letters ("A) center B) right", "(a) ... (b) ...", "A. ... B.
-    ..."), or the two words of a question that ends in "left or right?", each under itself. Empty
-    where it offers none."""
+    ..."), or the two words of "left or right?", each under itself. Empty if it offers none."""
     prompt = _with_latin_letters(prompt)
     marks: list[re.Match[str]] = []
     for match in _OPTION_MARK.finditer(prompt):
@@ -121,10 +119,9 @@ def offered_options(prompt: str) -> dict[str, str]:
 
 def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option that a response settles on: the last that it says is its answer ("the answer is
-    B", "I choose B", "B is the safest", \\boxed{B}), else the one that it opens with, else the only
-    one that it marks ("(B)", "**B**", "option B"), else the one whose own words it is. None where
-    it settles on none or on several. The letter may be one that was not offered (up to H). Of two
-    words, the first that is said."""
+    B", "I choose B", \\boxed{B}), else the one that it opens with, else the only one that it marks
+    ("(B)", "**B**", "option B"), else the one whose words it is. None if it settles on none or
+    several. The letter may be one that was not offered (up to H)."""
     if not options:
         return None
     if not set(options) <= set(_LETTERS):
@@ -240,8 +237,7 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 
 def _is_list(named: Sequence[ChosenOption], response: str, first: ChosenOption) -> bool:
-    """Returns True if the response goes through several options line by line, of which its first is
-    no choice."""
+    """True if the response goes through options line by line: the first is no choice."""
     opens_line = {
         choice.option
         for choice in named
@@ -308,19 +304,17 @@ def _readings(letters: str) -> _Readings:
 
 
 class Match(NamedTuple):
-    """How a response compares with the expected answers: exact or not, and the best token F1,
-    0-1."""
+    """How a response compares with the answers: exact or not, and the best token F1, 0-1."""
 
     exact: bool
     f1: float
 
 
 def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
-    """The response beside the best of the answers. Where the prompt offers options and an answer is
-    one of them (its letter, "B) right", or its text), the option that the response chooses is
-    compared: both figures are 1 or 0. JSON is exact where it is equal as data. Else exact is
-    equality of words and values (text_processing/values.py), and F1 is LongBench's over these (of
-    Chinese words where the answer is Chinese). Empty answers count nowhere."""
+    """The response beside the best of the answers. If an answer is an offered option (its letter,
+    "B) right", or its text), the chosen option is compared: 1 or 0. JSON is exact if it is equal as
+    data; else exact is equality of words and values (text_processing/values.py), and F1 is
+    LongBench's over these. Empty answers count nowhere."""
     return _compare(prompt, response, tuple(answers))
 
 
@@ -407,8 +401,7 @@ def read_json(text: str) -> Any:
 
 
 def strip_fence(text: str) -> str:
-    """The text without space around it and without the code fence that encloses all of it, if one
-    does."""
+    """The text without space and without the code fence around all of it."""
     inner = text.strip()
     if len(inner) < 6 or not (inner.startswith("```") and inner.endswith("```")):
         return inner

@@ -70,8 +70,7 @@ def band(score: float) -> Band:
 
 
 class Result(Frozen):
-    """What seed 004's scorer prints: the overall score 0-100, the subscores 0-100, and what the
-    checks found."""
+    """Seed 004's output: the overall score, the subscores (0-100), and the checks' findings."""
 
     overall_score: float
     subscores: dict[str, int]
@@ -88,13 +87,10 @@ def score_response(
     is_cut: bool = False,
     weights: Mapping[str, float] | None = None,
 ) -> Result:
-    """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: the engine says that
-    it ran into its length.
-
-    With `expected` answers the subscores exact_match and answer_f1 (answers.compare, times 100)
-    stand beside the others; they weigh nothing unless `weights`, which replace the type's, name
-    them. A type without the check completeness or error_free still lists a truncated response or a
-    refusal among its issues. Raises ConfigError for an unknown type and for bad weights."""
+    """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: it ran into its
+    length. With `expected` answers the subscores exact_match and answer_f1 (times 100) join; they
+    weigh nothing unless `weights`, which replace the type's, name them. Raises ConfigError for an
+    unknown type and for bad weights."""
     check_prompt_type(prompt_type)
     shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)
     answers = (expected,) if isinstance(expected, str) else tuple(expected or ())

@@ -202,8 +202,7 @@ def capital_words(text: str, wanted: Related) -> bool:
 
 
 def in_script(text: str, wanted: Script) -> bool:
-    """SCRIPT_SHARE of the letters are of the script; Japanese needs some kana among its
-    characters."""
+    """SCRIPT_SHARE of the letters are of the script; Japanese needs some kana."""
     counts: Counter[str] = Counter()
     for letter, count in Counter(text).items():
         if letter.isalpha():
@@ -336,8 +335,7 @@ class Followed(NamedTuple):
 
 
 def read_constraints(raw: Any) -> tuple[Constraint, ...]:
-    """Constraints as a sample's metadata has them. Raises ValueError that names kind and field, or
-    lists the kinds."""
+    """The constraints in a sample's metadata. Raises ValueError that names kind and field."""
     if not isinstance(raw, list | tuple) or not raw:
         raise ValueError(f"constraints: must be a list of objects with a kind, not {raw!r}"[:200])
     return tuple(
@@ -383,8 +381,7 @@ def follow(constraints: Sequence[Constraint], response: str) -> Followed:
 
 
 def loose_variants(response: str) -> tuple[str, ...]:
-    """IFEval's eight: as it is, without its first line, without its last, without both; each also
-    without asterisks."""
+    """IFEval's eight: as it is, without first line, last, both; each also without asterisks."""
     lines = response.split("\n")
     cut = ("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))
     kept = (response, *cut)

@@ -105,8 +105,7 @@ def is_unspaced(text: str) -> bool:
 
 
 def chinese_words(text: str) -> list[str]:
-    """A text cut into words by jieba, as longbench.segment does, in linear time also where it has
-    no punctuation."""
+    """A text cut into words by jieba, as longbench.segment does, in linear time."""
     return [word for run in _HAN_RUN.findall(text) for word in segment(run)]
 
 
@@ -125,10 +124,9 @@ def paragraphs_of(text: str) -> list[str]:
 
 
 def asked_words(prompt: str) -> Bounds | None:
-    """The number of words that a prompt asks for ("in 3 words", "under 20 words", "a three-word
-    reply", "between 5 and 10 words"); None if it sets no target. "About N" allows a tenth more or
-    less. A number of words per sentence, or of words that the prompt talks about ("the last two
-    words"), is no target; of several targets all hold."""
+    """The number of words that a prompt asks for ("in 3 words", "under 20 words", "between 5 and 10
+    words"); None if it sets no target. "About N" allows a tenth more or less. Words per sentence,
+    or words that the prompt talks about, are no target; of several targets all hold."""
     return _asked_bounds(prompt, WORDS, bare=False)
 
 

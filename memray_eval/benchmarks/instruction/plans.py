@@ -1,6 +1,5 @@
 """Checks of a navigation prompt (seed 004): a JSON plan, {"steps": [{"action": text, "parameters":
-{...}}, ...]}. Steps that are text instead of objects fail structure, step count and step
-structure."""
+{...}}, ...]}. Steps that are text fail structure, step count and step structure."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResul
 
 
 def find_plan(text: str) -> Any:
-    """The first JSON object with steps in a text that holds other text, too; None if there is none
-    within a few tries."""
+    """The first JSON object with steps in a text; None if none is within a few tries."""
     decoder = json.JSONDecoder(parse_constant=refuse_constant)
     start = -1
     for _ in range(_TRIES):

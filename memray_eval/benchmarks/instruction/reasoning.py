@@ -1,5 +1,4 @@
-"""Checks of a reasoning prompt (seed 004): an answer, stated early, explained, about what was
-asked, with reasoning."""
+"""Checks of a reasoning prompt (seed 004): an early, explained answer to what was asked."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> 
 
 
 def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
-    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half of all words, else
-    0."""
+    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half, else 0."""
     if choice is None:
         return CheckResult(0)
     position = count_words(response[: choice.start]) + 1
@@ -101,9 +99,7 @@ def _explanation_present(response: str) -> CheckResult:
 
 def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
     """What an explanation should speak of, at most MAX_CONCEPTS stems: up to three content words of
-    the chosen option, then those of the rest of the prompt, the most frequent first. Left out are
-    numbers, units, stopwords, words that ask for the answer, and those of the options that were not
-    chosen."""
+    the chosen option, then the prompt's most frequent, without those of other options."""
     own = _content(options.get(answer, ""))[:3]
     offered_stems = frozenset(word for text in options.values() for word in _content(text))
     counts = Counter(

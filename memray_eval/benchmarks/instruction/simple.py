@@ -1,5 +1,4 @@
-"""Checks of a simple prompt (seed 004): as many words as asked for, complete, no refusal or error
-message."""
+"""Checks of a simple prompt (seed 004): as many words as asked for, complete, no refusal."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ _ERRORS = re.compile(
 
 
 class CheckResult(NamedTuple):
-    """The outcome of one check: its subscore 0-100, what it found right ("" for nothing) and what
-    it found wrong."""
+    """The outcome of one check: its subscore 0-100, and what it found right and wrong."""
 
     score: int
     passed: str = ""
@@ -44,8 +42,7 @@ class CheckResult(NamedTuple):
 
 
 def simple(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
-    """The checks of a response that is not empty. `is_cut`: the engine says that it ran into its
-    length."""
+    """The checks of a response that is not empty. `is_cut`: it ran into its length."""
     counted = word_count(prompt, response)
     return {
         **({"word_count": counted} if counted else {}),
@@ -103,9 +100,8 @@ def _is_unended_prose(text: str) -> bool:
 
 
 def error_free(response: str) -> CheckResult:
-    """0 for a refusal ("I cannot ...", "I'm unable to", "As an AI") or an error message ("Error:
-    ...", a traceback), in English or Chinese. "I can't wait" and what stands in quotation marks is
-    no refusal."""
+    """0 for a refusal ("I cannot ...", "As an AI") or an error message ("Error: ...", a traceback),
+    in English or Chinese. "I can't wait" and what is in quotation marks is no refusal."""
     match = _ERRORS.search(response.replace("’", "'"))
     if match is None:
         return CheckResult(100, "No errors detected")

@@ -1,5 +1,4 @@
-"""Instruction following (seed 004): simple, navigation and reasoning prompts, whose responses code
-can check."""
+"""Instruction following (seed 004): simple, navigation and reasoning prompts, checked by code."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ _NO_ANSWER = ("no information available", "not mentioned")
 
 def score(task: str, prediction: str, answer: str) -> float:
     """The score of one prediction, 0-1. Multi-hop answers and predictions are lists with commas:
-    each part of the answer counts by the part of the prediction that fits it best. An open-domain
-    answer ends at its first ";". An adversarial question, whatever its `answer`, is right where the
-    prediction says one of two phrases. Raises ValueError for another task."""
+    each part of the answer counts by the part that fits it best. An open-domain answer ends at its
+    first ";". An adversarial question is right if the prediction says one of two phrases. Raises
+    ValueError for another task."""
     if task == "adversarial":
         lower = prediction.lower()
         return float(any(phrase in lower for phrase in _NO_ANSWER))
@@ -48,8 +48,7 @@ def score(task: str, prediction: str, answer: str) -> float:
 
 
 def _stems(text: str) -> list[str]:
-    """Lower-case words without punctuation (which joins what it stood between), articles and
-    "and", stemmed."""
+    """Stems of lower-case words without punctuation, articles and "and"."""
     bare = text.replace(",", "").lower().translate(_PUNCTUATION)
     return [porter_stem(word) for word in _DROPPED.sub(" ", bare).split()]
 

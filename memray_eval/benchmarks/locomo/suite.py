@@ -68,8 +68,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_sessions(raw: Any) -> Conversation:
-    """The sessions of a conversation in the order of their numbers. Raises ValueError if it has
-    none."""
+    """The sessions of a conversation by their numbers. Raises ValueError if it has none."""
     if not isinstance(raw, Mapping):
         raise ValueError("conversation: must be an object with session_1, session_2, ...")
     numbers = sorted(

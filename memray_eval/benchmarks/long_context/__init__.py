@@ -1,2 +1,1 @@
-"""All long-context benchmarks in one run: each row is asked and scored as its own benchmark
-does."""
+"""All long-context benchmarks in one run, asked and scored as their own."""

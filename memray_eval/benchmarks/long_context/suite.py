@@ -23,8 +23,7 @@ TASKS = tuple(f"{name}:{task}" for name, suite in SUITES.items() for task in sui
 
 
 def as_published(sample: Sample) -> Sample:
-    """The sample with its own benchmark for a suite, and that benchmark's task; of any other suite,
-    as it is."""
+    """The sample with its own benchmark's suite and task; of any other suite, as it is."""
     benchmark, colon, task = sample.task.partition(":")
     if sample.suite != "long_context" or not colon:
         return sample
@@ -32,9 +31,8 @@ def as_published(sample: Sample) -> Sample:
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row as its benchmark reads it, whose name the task and the id then begin with; a row of a
-    run as it is. Raises ValueError that names the benchmarks where no folder above the file is
-    called as one."""
+    """A row as its benchmark reads it, with that name before its task and id; a row of a run as it
+    is. Raises ValueError that names the benchmarks if no folder above the file is called as one."""
     if "sample_id" in raw or str(raw.get("task", "")).partition(":")[0] in SUITES:
         return raw
     parts = reversed(path.replace("\\", "/").split("/"))
@@ -52,8 +50,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _with_bucket(metadata: Any) -> Any:
-    """The metadata of a generated sample with its length for a bucket, where it has none; any other
-    as it is."""
+    """The metadata of a generated sample with its length for a bucket, if it has none."""
     if not isinstance(metadata, Mapping) or "bucket" in metadata or "tokens" not in metadata:
         return {} if metadata is None else metadata
     length = metadata.get("length")

@@ -1,6 +1,5 @@
 """ROUGE-L by two packages, exactly: PyPI rouge 1.0.1 (LongBench) and rouge_score 0.1.2
-(InfiniteBench). Which of several equally long common subsequences they read off their table moves
-the score: `lcs` walks as they do, over rows of bits and without recursion."""
+(InfiniteBench), down to which common subsequence they read off their table (`lcs`)."""
 
 from __future__ import annotations
 
@@ -36,10 +35,8 @@ def rouge_l(prediction: str, reference: str) -> float:
 
 def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
     """rougeLsum f of rouge_score 0.1.2 without a stemmer, 0-1, the best over the references (none:
-    0.0).
-
-    Sentences are lines; words are runs of a-z and 0-9 after lowering, so a Chinese text has none
-    and scores 0.0. The LCS of a reference's line with every line of the prediction are united by
+    0.0). Sentences are lines; words are runs of a-z and 0-9 after lowering, so a Chinese text
+    scores 0.0. The LCS of a reference's line with every line of the prediction are united by
     position, and no word counts more often than it occurs."""
     predicted = _lines(prediction)
     return max((_lsum(predicted, _lines(reference)) for reference in references), default=0.0)
@@ -76,11 +73,8 @@ def _united(target: list[str], predicted: list[list[str]]) -> set[int]:
 
 
 def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
-    """One longest common subsequence, as (row, column) of each common word, in order.
-
-    Walking back from the end it takes a pair that is equal; else it drops a row where only that
-    keeps the length, else a column. Time and memory: rows x columns bits (two texts of 17,000
-    words: 36 MB)."""
+    """One longest common subsequence, as (row, column) of each common word. From the end it takes
+    an equal pair; else it drops a row where only that keeps the length, else a column."""
     places: dict[str, int] = {}
     for column, word in enumerate(columns):
         places[word] = places.get(word, 0) | 1 << column

@@ -44,8 +44,7 @@ def first_line(task: str, prediction: str) -> str:
 
 
 def qa_f1(prediction: str, answers: Sequence[str]) -> float:
-    """F1 of the bags of English words, lowered, without ASCII punctuation and articles. Two empty
-    bags score 0.0."""
+    """F1 of bags of lower-case English words without punctuation and articles; 0.0 if empty."""
     predicted = english_words(prediction)
     return max((token_f1(predicted, english_words(answer)) for answer in answers), default=0.0)
 
@@ -70,12 +69,10 @@ def rouge_zh(prediction: str, answers: Sequence[str]) -> float:
 
 
 def classification(prediction: str, answers: Sequence[str], classes: Sequence[str]) -> float:
-    """1 / (how many class names the prediction holds), where the answer is among them, else 0.0.
-    Case-sensitive.
-
-    Names that are a part of the answer's do not count, but for a defect: the original removes them
-    from the list that it walks, so that the name after a removed one is not looked at. Raises
-    ValueError without classes."""
+    """1 / (how many class names the prediction holds) if the answer is among them, else 0.0.
+    Case-sensitive. Names that are a part of the answer's do not count, but as in the original,
+    which removes them from the list that it walks, the name after a removed one is not looked at.
+    Raises ValueError without classes."""
     if not classes:
         raise ValueError(
             "the sample has no classes: give the task's class names in `classes` (LongBench: "
@@ -119,11 +116,8 @@ def _paragraph(pattern: re.Pattern[str], answer: str, form: str) -> str:
 
 def code_sim(prediction: str, answers: Sequence[str]) -> float:
     """fuzzywuzzy's ratio of the prediction's first line of code to the answer, in steps of 0.01, by
-    difflib.
-
-    The first line (after leading newlines) without any of ` # // is taken: an empty line too, and
-    "" if there is none. difflib, not python-Levenshtein, is what the repository's requirements
-    install; it ignores popular characters of answers of 200 characters and more."""
+    difflib, which the repository installs. The first line (after leading newlines) without any of `
+    # // is taken: an empty line too, and "" if there is none."""
     lines = prediction.lstrip("\n").split("\n")
     line = next(
         (line for line in lines if "`" not in line and "#" not in line and "//" not in line), ""
@@ -140,9 +134,8 @@ def _fuzzy_ratio(left: str, right: str) -> float:
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:
-    """LongBench v2: 1.0 if "The correct answer is (X)", else "The correct answer is X", names
-    the letter. "*" is deleted before; other wordings, and "(x)", are wrong. Not "compensated" (0.25
-    for no answer)."""
+    """LongBench v2: 1.0 if "The correct answer is (X)", else "The correct answer is X", names the
+    letter, without "*"; other wordings, and "(x)", are wrong. Not "compensated"."""
     text = prediction.replace("*", "")
     match = next((match for pattern in _CHOICES if (match := pattern.search(text))), None)
     return float(match is not None and match[1] == letter)

@@ -1,5 +1,4 @@
-"""LongBench: 21 tasks in English, Chinese and code, with LongBench-E, its selection of even
-lengths."""
+"""LongBench: 21 tasks in English, Chinese and code, with LongBench-E (even lengths)."""
 
 from __future__ import annotations
 
@@ -150,8 +149,7 @@ _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.",
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """`metadata.bucket` is a record's length in LongBench-E's classes, and `metadata.edition` says
-    that it is of LongBench-E."""
+    """`metadata.bucket` is LongBench-E's class of the length, `metadata.edition` LongBench-E."""
     # TASK_e, in the record or as the file's name, is LongBench-E
     filed = task_of_path(path, (*TASKS, *_EVEN_TASKS))
     named = raw.get("dataset") or raw.get("task") or filed

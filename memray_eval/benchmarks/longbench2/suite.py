@@ -59,8 +59,7 @@ TASKS = tuple(_slug(domain) for domain in _DOMAINS)
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A record's task is its domain; the benchmark's length class (short, medium, long) is its
-    bucket."""
+    """A record's task is its domain, its bucket the length class (short, medium, long)."""
     task, letter = known_task(_slug(raw["domain"]), TASKS), raw["answer"].strip()
     if letter not in tuple(LETTERS):
         raise ValueError(f"answer: must be A, B, C or D, not {raw['answer']!r}")
@@ -98,8 +97,7 @@ adapt = Published(
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words: `default` asks for the choice at once (128 tokens), `cot` lets the model think
-    first (1,024)."""
+    """In our words: `default` asks for the choice (128 tokens), `cot` lets it think (1,024)."""
     choices = sample.metadata["choices"]
     options = "\n".join(f"({letter}) {choices[letter]}" for letter in LETTERS)
     values = {"context": sample.context or "", "input": sample.query, "options": options}
@@ -108,9 +106,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 def templated(suite: Suite, path: str) -> Suite:
     """With the benchmark's 0shot.txt and 0shot_cot.txt for the variants `default` and `cot`: a
-    folder with them, or one file. There is no second question that reads the choice off the
-    thoughts, so 0shot_cot.txt should ask for "The correct answer is (X)". Raises ConfigError naming
-    the file."""
+    folder with them, or one file. As no second question reads the choice off the thoughts,
+    0shot_cot.txt should ask for "The correct answer is (X)". Raises ConfigError naming the file."""
     if is_file(path):
         files = {"cot" if path.endswith(_FILES["cot"]) else "default": path}
     else:
@@ -148,8 +145,7 @@ def _ask_with_templates(
 
 
 def _right_letter(sample: Sample) -> str:
-    """The published label, else the first answer that is a letter. Raises ValueError if neither
-    is."""
+    """The published label, else the first answer that is a letter. Raises ValueError."""
     offered = (sample.metadata.get("label"), *sample.answers)
     letter = next((text for text in offered if text in tuple(LETTERS)), None)
     if letter is None:

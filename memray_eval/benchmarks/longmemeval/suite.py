@@ -1,5 +1,4 @@
-"""LongMemEval: 500 questions on a user's earlier chats with an assistant, of six types, some of
-which cannot be answered."""
+"""LongMemEval: 500 questions of six types on a user's earlier chats, some unanswerable."""
 
 from __future__ import annotations
 
@@ -85,9 +84,8 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
-    """The sessions, oldest first as the file has them, and the ids of the turns that are marked as
-    evidence. A turn is called SESSION:NUMBER. Raises ValueError for lists that do not fit each
-    other, and for what is no session."""
+    """The sessions, oldest first, and the ids (SESSION:NUMBER) of the turns that are marked as
+    evidence. Raises ValueError for lists that do not fit each other, and for what is no session."""
     sessions, ids, dates = (raw[name] for name in _HAYSTACK)
     if not all(isinstance(listed, list) for listed in (sessions, ids, dates)):
         raise ValueError("haystack_sessions, haystack_session_ids, haystack_dates must be lists")
@@ -115,8 +113,7 @@ def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
 def _read_evidence(
     ids: Any, sessions: Conversation, marked: set[str], faults: list[Fault]
 ) -> list[list[str]]:
-    """The marked turns of the sessions that hold the answer; such a session as a whole where none
-    of its turns is marked."""
+    """The marked turns of the sessions that hold the answer; a whole session without any."""
     turns = {part.id: [turn.id for turn in part.turns if turn.id in marked] for part in sessions}
     if not isinstance(ids, list):
         faults.append(("answer_session_ids", "must be a list of ids"))
@@ -141,8 +138,7 @@ WORDING = ConversationWording(
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A question with a hypothesis, as the benchmark's own runs write them when merged with its
-    questions."""
+    """A question with a hypothesis, as the benchmark's runs write them with its questions."""
     name = str(raw.get("question_id") or raw.get("id") or "")
     sessions = raw.get("answer_session_ids")
     fields = {

@@ -57,8 +57,7 @@ def gated_f1(prediction: str, answer: str, keywords: str | None) -> float:
 
 
 def gated_f1_zh(prediction: str, answer: str, keywords: str | None) -> float:
-    """As `gated_f1`, of Chinese words and by two fifths; without keywords the answer itself is what
-    is asked first."""
+    """As `gated_f1`, of Chinese words and by two fifths; without keywords by the answer."""
     predicted = chinese_words(prediction)
     if _recall(predicted, chinese_words(keywords or answer), _COMMON_ZH) < LEAST_RECALL_ZH:
         return 0.0

@@ -1,5 +1,4 @@
-"""LV-Eval: questions on long texts with confusing facts, in English and Chinese, at five
-lengths."""
+"""LV-Eval: English and Chinese questions on texts with confusing facts, at five lengths."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ _WITHOUT_TASK = own_wording(_BEFORE, _AFTER, _TOKENS)
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A record's dataset, or its file's name, tells its task and its length, which is its
-    bucket."""
+    """A record's dataset, or its file's name, tells its task and its length, the bucket."""
     stem = path.replace("\\", "/").rpartition("/")[2].partition(".")[0]
     named = str(raw.get("dataset") or "")
     task = task_of({"task": _LENGTH.sub("", named) or None}, _LENGTH.sub("", stem), TASKS)

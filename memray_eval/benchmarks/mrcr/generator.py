@@ -1,8 +1,5 @@
-"""Conversations of any length in which one request is made 2, 4 or 8 times, each time with another
-answer: short pieces of writing from a seeded grammar, a form (poem, letter, ...) about a topic.
-
-The tokens of a sample are those of its messages, each counted by itself, without special tokens and
-without what a chat template puts around them."""
+"""Conversations in which one request is made 2, 4 or 8 times, each time with another answer from a
+seeded grammar. Its tokens are those of the bare messages, each counted by itself."""
 
 from __future__ import annotations
 
@@ -44,8 +41,7 @@ TOPICS = tuple(
 
 
 class Form(NamedTuple):
-    """The beginning and the end of a form; `breaks` says whether each sentence is a line of its
-    own."""
+    """The beginning and end of a form; `breaks`: each sentence is a line of its own."""
 
     opening: tuple[str, ...]
     closing: tuple[str, ...]
@@ -211,8 +207,7 @@ def _mix(
 def _draw_others(
     rng: Random, order: QuestionOrder, resources: Resources, repeated: str
 ) -> tuple[list[Pair], list[int]]:
-    """Requests with answers, and their tokens, enough for the sample's length, none of them for
-    what is asked."""
+    """Requests with answers and tokens, to fill the length, none of them the asked one."""
     counter, spread = resources.counter, scatter(len(KINDS), resources.seed, "pieces")
 
     def make(maker: Random, number: int) -> TextUnit:

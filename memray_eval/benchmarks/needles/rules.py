@@ -19,8 +19,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f]")
 
 
 def recall(prediction: str, answers: Sequence[str]) -> float:
-    """The share of the answers that the prediction holds: niah, vt, cwe, fwe. Raises ValueError
-    without answers."""
+    """The share of answers that the prediction holds: niah, vt, cwe, fwe. Raises ValueError."""
     hits = _found(prediction, answers)
     return sum(hits) / len(hits)
 

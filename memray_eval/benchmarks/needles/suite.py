@@ -1,5 +1,4 @@
-"""Needles: generated texts of any length with something to find in them (`memray-eval dataset make
-needles`)."""
+"""Needles: generated texts with something to find in them (`dataset make needles`)."""
 
 from __future__ import annotations
 
@@ -40,17 +39,15 @@ TASKS = tuple(MAX_TOKENS)
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Needles are made in our own format. Raises ValueError that says what a row lacks, or the
-    known tasks."""
+    """A row in our own format. Raises ValueError with what it lacks, or the known tasks."""
     if "sample_id" not in raw:
         check_record(raw, "needles", {"id": None, "query": None})
     return check_own_record(raw, TASKS)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The context, an empty line, the question: nothing is added, so that its length is the one
-    that was made. A list of running values gets as many tokens as it needs, up to InfiniteBench's
-    30,000."""
+    """The context, an empty line, the question, so that its length is the one that was made. A list
+    of running values gets as many tokens as it needs, up to InfiniteBench's 30,000."""
     max_tokens = MAX_TOKENS.get(sample.task, _FOUND_TOKENS)
     label = sample.metadata.get("label")
     if sample.task == "math_calc" and isinstance(label, list):

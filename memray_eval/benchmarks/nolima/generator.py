@@ -74,8 +74,7 @@ _SET = TypeAdapter(Annotated[tuple[_Experiment, ...], Field(min_length=1)])
 
 
 def read_needle_set(path: str) -> list[NeedleQuestion]:
-    """The questions of a needle set, by experiment, type of question and test. Raises DataError
-    that names the place."""
+    """The questions of a needle set, by experiment, type and test. Raises DataError."""
     try:
         experiments = _SET.validate_json(read_text(path))
     except ValidationError as error:
@@ -153,8 +152,7 @@ def samples(
     counter: TokenCounter,
     seed: int,
 ) -> Iterator[Sample]:
-    """By length, question, book and depth. Raises ConfigError at once where a book is too short, or
-    a length."""
+    """By length, question, book and depth. Raises ConfigError at once for a short book."""
     counted = [count_book(book, counter) for book in books]
     for book in counted:
         if book.tokens_before[-1] < max(lengths):

@@ -90,8 +90,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_options(value: Any, faults: list[Fault]) -> dict[str, str]:
-    """The options by their letters: of a list, as Python or JSON writes it, of texts that begin
-    with (a) to (d)."""
+    """The options by their letters: of a list in Python or JSON, of texts after (a) to (d)."""
     try:
         listed = ast.literal_eval(value) if isinstance(value, str) else value
     except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -1,5 +1,4 @@
-"""Suites of no benchmark: chats, questions with right answers, bare prompts (seed 003), and pairs
-of answers."""
+"""Suites of no benchmark: chats, questions with answers, bare prompts (seed 003), pairs."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ MAX_TOKENS = 512  # of an answer: room for the 300 words up to which a length is
 
 
 def ask_chat(sample: Sample, candidate: Candidate) -> Prompt:
-    """The candidate's system prompt, if it names a file with one, with what the sample's memory
-    holds; the history; the query."""
+    """The candidate's system prompt, if it names a file, with the memory; history; query."""
     return Prompt(messages=tuple(_messages(sample, candidate)))
 
 

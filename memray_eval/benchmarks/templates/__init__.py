@@ -13,8 +13,7 @@ _DOLLARED = re.compile(r"\$(DOC|Q|C_[A-D])\$")
 
 
 class Template(Frozen):
-    """Text with named places: `parts` are, in turn, text and the name of a place, text first and
-    last."""
+    """Text with named places: `parts` are, in turn, text and a place's name, text at both ends."""
 
     parts: tuple[str, ...]
 
@@ -44,14 +43,12 @@ def parse_braces(text: str) -> Template:
 
 
 def parse_dollars(text: str) -> Template:
-    """A template in LongBench v2's syntax: $DOC$, $Q$ and $C_A$ to $C_D$ are places; every other
-    dollar is text."""
+    """A template in LongBench v2's syntax: places are $DOC$, $Q$ and $C_A$ to $C_D$."""
     return Template(parts=tuple(_DOLLARED.split(text)))
 
 
 def check_places(template: Template, names: Collection[str], context: str = "context") -> Template:
-    """The template as it is. Raises ValueError if it lacks the context's place or has one that
-    nothing fills."""
+    """The template. Raises ValueError if it lacks the context's place or has an unknown one."""
     if context not in template.places:
         raise ValueError(f"has no place {context} for the context")
     if unknown := [name for name in template.places if name not in names]:
@@ -71,8 +68,7 @@ class Wording(Frozen):
     stop: tuple[str, ...] = ()
 
     def ask(self, values: Mapping[str, str]) -> Prompt:
-        """One message, of which the middle may be cut where the model's window is too small for
-        it."""
+        """One message, of which the middle may be cut if the window is too small."""
         message = Message(role="user", content=self.template.fill(values))
         return Prompt(
             messages=(message,),
@@ -86,9 +82,8 @@ class Wording(Frozen):
 def own_wording(
     before: str, after: str, max_tokens: int, *, is_chat: bool = True, stop: tuple[str, ...] = ()
 ) -> Wording:
-    """The house's way to ask: what is the same for all of a task's samples, the context, and then
-    all that varies, so that questions on one context begin with the same tokens and the engine's
-    prefix cache serves them."""
+    """The house's way to ask: what all of a task's samples share, the context, and then all that
+    varies, so that the engine's prefix cache serves questions on one context."""
     template = check_places(
         parse_braces(f"{before}\n\n{{context}}\n\n{after}"), ("context", "input", "options")
     )

@@ -51,8 +51,7 @@ def read_text(path: str) -> str:
 
 
 def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
-    """A JSON or YAML object with a value for some of the tasks. Raises ConfigError: broken, no
-    object, an unknown task."""
+    """A JSON or YAML object with values for tasks. Raises ConfigError: broken, an unknown task."""
     text = read_text(path)
     try:
         mapping = parse_yaml(text) if path.endswith((".yaml", ".yml")) else json.loads(text)
@@ -67,8 +66,7 @@ def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
 
 
 def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> dict[str, Template]:
-    """Templates by task, in Python's format syntax, as the benchmarks have them. Raises ConfigError
-    naming file and task."""
+    """Templates by task, in Python's format syntax. Raises ConfigError naming file and task."""
     out = {}
     for task, text in read_mapping(path, tasks).items():
         if not isinstance(text, str):
@@ -94,9 +92,8 @@ def read_lengths(path: str, tasks: Collection[str]) -> dict[str, int]:
 def ask_with_templates(
     suite: Suite, path: str, wordings: Mapping[str, Wording], values: Values
 ) -> Suite:
-    """The suite that asks with these wordings, and so has these tasks only: where the user brings
-    some of a benchmark's templates, asking the other tasks in our words would mix what cannot be
-    compared."""
+    """The suite that asks with these wordings, and has these tasks only: asking the others in our
+    words would mix what cannot be compared."""
     return replace(
         suite,
         prompt=partial(_prompt, wordings=dict(wordings), values=values),

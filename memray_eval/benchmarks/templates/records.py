@@ -1,5 +1,4 @@
-"""Records of published benchmarks: how a suite reads them (`Published`), which task one belongs to,
-what is left of it."""
+"""Records of published benchmarks: how a suite reads them (`Published`), and their tasks."""
 
 from __future__ import annotations
 
@@ -17,23 +16,20 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def is_own_record(raw: Row) -> bool:
-    """Returns True if a row is in our own format (a sample, or a row of a run) and no benchmark's
-    record."""
+    """True if a row is in our own format (a sample, or a row of a run)."""
     return "query" in raw or "sample_id" in raw
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The `adapt` of a published benchmark's suite: a row of our own format as it is, a record of
-    the benchmark as the fields of a Sample.
+    """The `adapt` of a published benchmark's suite: a row of our own format as it is, a `kind` of
+    record as the fields of a Sample. All raise ValueError that says what is wrong.
 
-    `kind` is what the records are called, `fields` are those that each of them has, with their
-    types (None: any). `read` makes a Sample's fields of a record in the file at a path; what a
-    record has besides `fields` and `used` is kept beside them, a response to judge perhaps.
-    `aliases` are fields that a record's response made a query of (`undo_alias`). `is_published`
-    tells a record from a row of ours; a row that is neither `lacks` something. `tasks` are those
-    that a row of ours may name, `check_own` is what else must hold of it. All raise ValueError that
-    says what is wrong."""
+    `fields` are those of each record, with their types (None: any); what a record has besides
+    `fields` and `used` is kept. `aliases` are fields that a record's response made a query of
+    (`undo_alias`). `is_published` tells a record from a row of ours; a row that is neither `lacks`
+    something. `tasks` are those that a row of ours may name, `check_own` is what else must hold of
+    it."""
 
     kind: str
     read: Callable[[Row, str], Row]
@@ -68,8 +64,7 @@ def undo_alias(raw: Row, name: str, marks: Collection[str]) -> Row:
 
 
 def check_own_record(raw: Row, tasks: Collection[str]) -> Row:
-    """A row of our own format as it is. Raises ValueError if it names a task that the suite lacks;
-    naming none is allowed."""
+    """A row of our own format as it is. Raises ValueError for a task that the suite lacks."""
     if raw.get("task"):
         known_task(raw["task"], tasks)
     return raw

@@ -1,5 +1,4 @@
-"""What is checked before a run starts: judges and their cost, keys and packages, room on the
-machine or cluster."""
+"""The checks before a run starts: judges and their cost, keys, packages, room."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ def estimate_run(
 
 
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
-    """Raises ConfigError if a run without a budget may cost more than ASK_USD, or nobody knows
-    how much, and nobody agrees."""
+    """Raises ConfigError if nobody agrees to a run without a budget that may pass ASK_USD."""
     spec = plan.spec
     if spec.budget.is_set or not spec.calls_judges:
         return
@@ -79,8 +77,7 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
 
 
 def check_judges(spec: RunSpec, path: str) -> None:
-    """Raises ConfigError for a budget in dollars that a judge of unknown price would pass unseen,
-    and what check_calls does."""
+    """Raises ConfigError for a budget in dollars with an unpriced judge, and as check_calls."""
     choices = [choice for choice in spec.all_judges.values() if choice.judge != RULES]
     unknown = unpriced(choices, spec.judging, spec.judge_table)
     if spec.budget.usd is not None and unknown:
@@ -135,8 +132,7 @@ def check_calibrations(spec: RunSpec) -> None:
 
 
 def check_stop_rule(plan: RunPlan) -> None:
-    """Raises ConfigError for a rule of a metric that the run does not score, and for a comparison
-    of other than two candidates."""
+    """Raises ConfigError for a rule of an unscored metric, or not of two compared candidates."""
     rule = plan.spec.stop_rule
     if rule is None:
         return
@@ -200,8 +196,8 @@ def check_scorable(spec: RunSpec) -> None:
 
 
 def check_machine(spec: RunSpec) -> None:
-    """Raises ConfigError for a key or a package that a local run lacks. On a named cluster both are
-    the nodes' business."""
+    """Raises ConfigError for a key or package that a local run lacks; a cluster's nodes have
+    them."""
     if spec.cluster.address is not None:
         return
     embeds = bool(spec.by_stage()[1])
@@ -221,8 +217,7 @@ def check_machine(spec: RunSpec) -> None:
 
 
 def check_device(spec: RunSpec) -> None:
-    """Raises ConfigError if a cluster that is to grow cannot say yet on what engines will
-    run."""
+    """Raises ConfigError if a growing cluster cannot say yet on what engines will run."""
     if spec.cluster.wait_s and spec.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "

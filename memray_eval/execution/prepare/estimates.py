@@ -56,8 +56,7 @@ def estimate_of(
 
 
 def _plan_placement(spec: RunSpec, cluster_spec: ClusterSpec) -> Placement:
-    """The placement of a run on a cluster that is to grow: its waves are planned by what is up at
-    first."""
+    """The placement on a growing cluster: its waves are planned by what is up at first."""
     device = engine_device(spec, cluster_spec.gpus)
     waves = schedule(spec, cluster_spec.at_first(), device)
     pools = [wave_pools(spec, wave, cluster_spec.at_most(), device) for wave in waves]

@@ -27,8 +27,7 @@ FOLLOWED = ("metrics", "rubrics", "text_weights", "transitions")
 
 
 class Origin(Frozen):
-    """The origin of responses. `suite` is None if they do not say; the rest is known of a run
-    alone."""
+    """The origin of responses. `suite` None: they do not say; the rest is a run's alone."""
 
     what: str
     suite: str | SuiteTemplate | None = None
@@ -67,9 +66,8 @@ def _suite_of_rows(path: str) -> str | None:
 def follow_origin(
     config: RunConfig, origin: Origin, explicit: Collection[str]
 ) -> tuple[RunConfig, list[str]]:
-    """A job's config with what its responses' origin says of how they are judged, where neither the
-    job nor, by the keys in `explicit`, the command line says it; and each difference between the
-    job and the origin, as a line."""
+    """A job's config with how its responses' origin says that they are judged, where neither the
+    job nor the command line (`explicit`) says it; and each difference, as a line."""
     set_keys, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
@@ -107,8 +105,7 @@ def follow_origin(
 
 
 def _effective_value(key: str, value: Any, suite: str | SuiteTemplate) -> Any:
-    """The meaning of a value: no metrics are those of the suite, and their order does not
-    matter."""
+    """The meaning of a value: no metrics are the suite's, and their order does not matter."""
     return frozenset(value or find_suite(suite).metrics) if key == "metrics" else value
 
 
@@ -122,8 +119,7 @@ def _in_words(value: Any) -> str:
 
 
 def count_other_suites(scan: Scan, suite: str) -> str | None:
-    """The number of responses that name another suite than the one they are judged by, as a line;
-    None if none does."""
+    """A line on how many responses name another suite than the one judging; None if none does."""
     others = {name: count for name, count in scan.suites.most_common() if name != suite}
     if not others:
         return None

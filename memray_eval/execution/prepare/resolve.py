@@ -56,27 +56,18 @@ def resolve(
     kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
     today: date | None = None,
 ) -> RunSpec:
-    """The run that a config describes, as it is to be made `today`; with `generate_only` it has no
-    metrics. A resumed run has `kept` these judges, by metric. Raises ConfigError
-    for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
-    that is missing."""
+    """The run that a config describes, as made `today`; with `generate_only` without metrics. A
+    resumed run has `kept` its judges. Raises ConfigError for unknown names and missing keys."""
     _check_affect_values(config)
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
     source = _suite_of(config)
-    names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
-    suite = _load_suite(config, source, names)
-    options = config.metric_options.model_copy(
-        update={"own": own, "scores_empty": suite.scores_empty}
-    )
-    metrics = () if generate_only else _pick_metrics(suite, names, options)
-    if fits := fits_for(config.judge, metrics, judging):
-        options = options.model_copy(update={"questions": fits})
-        metrics = _pick_metrics(suite, names, options)
+    suite, names, metrics, options = _choose_metrics(config, source, judging, generate_only)
     table, day = load_table(judging.models), today or date.today()
     stand_ins = [Roster(judging, table, day).stand_in(name) for name in judging.fallbacks]
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
+    rule = None if generate_only else config.stop_at
     request = config.judge_request.model_copy(update={"judging": judging})
     spec = RunSpec(
         suite=suite,
@@ -108,9 +99,7 @@ def resolve(
         sinks=config.sinks,
         # What only generates has no score to adjust or to decide by
         calibrations=() if generate_only else read_calibrations(config.calibration),
-        stop_rule=None
-        if generate_only or config.stop_at is None
-        else parse_stop_rule(config.stop_at),
+        stop_rule=None if rule is None else parse_stop_rule(rule),
     )
     _ = spec.embedded_judge  # raises ConfigError if two are named: there is one server
     _check_functions(config.candidates, sources)
@@ -126,12 +115,23 @@ def _load_code(config: RunConfig) -> dict[str, NamedServer]:
     }
 
 
-def _load_suite(config: RunConfig, source: SuiteSource, metrics: tuple[str, ...]) -> Suite:
+def _choose_metrics(
+    config: RunConfig, source: SuiteSource, judging: JudgingConfig, generate_only: bool
+) -> tuple[Suite, tuple[str, ...], tuple[Metric, ...], MetricOptions]:
+    """The suite, the names of a run's metrics, and those that it computes, with their options."""
+    names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
     suite = source.load()
     if config.errata is not None and not suite.has_arms:
         raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
-    # A template's metrics have names once they are found
-    return suite if suite.metrics else replace(suite, metrics=metrics)
+    if not suite.metrics:  # a template's have names once they are found
+        suite = replace(suite, metrics=names)
+    update: dict[str, object] = {"own": own, "scores_empty": suite.scores_empty}
+    options = config.metric_options.model_copy(update=update)
+    metrics = () if generate_only else _pick_metrics(suite, names, options)
+    if fits := fits_for(config.judge, metrics, judging):
+        options = options.model_copy(update={"questions": fits})
+        metrics = _pick_metrics(suite, names, options)
+    return suite, names, metrics, options
 
 
 def _pick_metrics(suite: Suite, names: Sequence[str], options: MetricOptions) -> tuple[Metric, ...]:
@@ -174,9 +174,8 @@ def needs_of(config: RunConfig) -> JobNeeds:
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:
-    """The samples that a config reads; its own reader's rows are written below `out` first. Raises
-    ConfigError for an unknown suite or task, or broken templates, DataError if the reader
-    fails."""
+    """The samples that a config reads; its own reader's rows are written below `out`. Raises
+    ConfigError for an unknown suite or task, or broken templates, DataError if the reader fails."""
     source = _suite_of(config)
     suite = source.load()
     has_responses = config.candidates[0].backend == EXISTING
@@ -236,8 +235,7 @@ def _suite_of(config: RunConfig) -> SuiteSource:
 def _affect_judges(
     config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
 ) -> dict[str, JudgeAssignment]:
-    """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or
-    it cannot be asked."""
+    """The judge that reads emotion or traits, if any. Raises ConfigError if it cannot be asked."""
     affect = config.affect
     adds_affect = affect.enabled and config.candidates[0].backend != EXISTING
     if not adds_affect or JUDGE not in (affect.emotion, affect.traits):
@@ -254,8 +252,7 @@ def _affect_judges(
 def _user_judges(
     config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
 ) -> dict[str, JudgeAssignment]:
-    """The model that plays simulated users, if one is named. Raises ConfigError if it cannot be
-    asked."""
+    """The model that plays simulated users, if any. Raises ConfigError if it cannot be asked."""
     user = config.simulated_user
     if user is None or config.candidates[0].backend == EXISTING:
         return {}

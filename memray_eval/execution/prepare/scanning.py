@@ -110,9 +110,8 @@ def scan_dataset(
     each_source: EachSource | None = None,
     to_order: StratifiedOrder | None = None,
 ) -> Scan:
-    """One pass over the dataset; `each_source` as `scan` takes it, and `to_order` collects what
-    it takes. Raises DataError for invalid samples (unless they are to be skipped) and for none at
-    all."""
+    """One pass over the dataset; `each_source` as `scan` takes it, and `to_order` collects what it
+    takes. Raises DataError for invalid samples (unless skipped) and for none at all."""
     scanned = scan(
         read.dataset,
         read.reader,

@@ -37,9 +37,8 @@ class RunSite:
         return self._first
 
     def reach(self, is_new: bool) -> None:
-        """Finds what there is: on this machine, which starts nothing yet, or on the cluster, which
-        is joined. Raises ConfigError or ResourceError if the run would fit in no order of its
-        phases; a resumed one knows its order later."""
+        """Finds what there is: on this machine, or on the cluster, which is joined. Raises
+        ConfigError or ResourceError if the run would fit in no order of its phases."""
         spec, phases = self._spec, self._spec.cluster.phases
         if self.kind != "joined":
             self._first = local_capacity(spec.cluster)
@@ -55,8 +54,7 @@ class RunSite:
             self._first = free_capacity(spec, self.capacity, order)
 
     def connect(self) -> Capacity:
-        """Joins the run's cluster, or starts one; does nothing if this process is on one that this
-        run has joined."""
+        """Joins the run's cluster, or starts one; nothing if that is done."""
         if self._first is None or not is_on_ray():
             address = self._spec.cluster.address
             what = "Ray to start" if address is None else f"the Ray cluster at {address}"

@@ -32,8 +32,7 @@ def write_config(folder: RunFolder, config: RunConfig) -> None:
 
 
 def read_config(folder: RunFolder) -> RunConfig:
-    """The config that a run was started with. Raises DataError when there is none, or it is not
-    one."""
+    """The config that a run was started with. Raises DataError if there is none, or no config."""
     try:
         values = folder.read_config()
         if isinstance(values, dict):
@@ -53,8 +52,7 @@ def is_pairwise(folder: RunFolder) -> bool:
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """A run's config with `key.path=value` settings laid over it. Raises ConfigError for one that
-    changes what is measured."""
+    """A config with `key.path=value` settings. Raises ConfigError if it would measure otherwise."""
     new = with_settings(config, settings)
     if other := [key for key in MEASURED_KEYS if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(
@@ -65,9 +63,8 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
 
 
 def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
-    """A run's config as it is given anew, where it measures the same. Its files may lie in other
-    folders than before (a job's package does): what is in them is compared later. Raises
-    ConfigError if it is another run."""
+    """A run's config as given again, if it measures the same; its files may lie in other folders:
+    what is in them is compared later. Raises ConfigError if it is another run."""
     if other := [
         key
         for key in MEASURED_KEYS

@@ -1,2 +1,1 @@
-"""The execution of a run by Ray Data: the pipeline, its workers, the services they share, the
-cluster."""
+"""The execution of a run by Ray Data: pipeline, workers, shared services, cluster."""

@@ -45,6 +45,7 @@ from memray_eval.execution.ray.ray_compat import (
 )
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
+from memray_eval.execution.waiting import beside
 
 _GIB = 1 << 30
 _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
@@ -75,11 +76,9 @@ def is_ray_error(error: BaseException) -> bool:
 
 @contextmanager
 def connected(config: ClusterConfig) -> Iterator[Capacity]:
-    """A cluster for the time of a run. Uses a Ray that this process has already started, and then
-    leaves it up.
-
-    Without an address a new local Ray starts: a bare ray.init could join somebody else's. Raises
-    ResourceError when the address does not answer, ConfigError when it is none."""
+    """A cluster for the time of a run: a Ray that this process has started, which stays up, or a
+    new local one without an address. Raises ResourceError if it does not answer, ConfigError if it
+    is none."""
     if ray.is_initialized():
         yield cluster_capacity("the running Ray")
         return
@@ -139,8 +138,7 @@ def _start(local: Capacity) -> None:
 
 @contextmanager
 def keep_own_signals() -> Iterator[None]:
-    """Puts the handler of SIGTERM back that was there before the block: Ray's would end the process
-    without a word."""
+    """Puts back the handler of SIGTERM from before the block: Ray's would end the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -154,28 +152,23 @@ def keep_own_signals() -> Iterator[None]:
 
 @contextmanager
 def watch_ray_processes(on_death: Callable[[str], None]) -> Iterator[None]:
-    """Calls `on_death`, in a thread, with the name of a process of Ray on this machine that no
-    driver outlives, when it ends while the block runs. Ray itself ends the driver's process some
-    seconds later, without a word and past every `finally`."""
-    vital, is_over = _vital_processes(), threading.Event()
+    """Calls `on_death`, in a thread, with the name of a vital process of Ray on this machine that
+    ends in the block: Ray ends the driver seconds later, past every `finally`."""
+    vital = _vital_processes()
 
-    def watch() -> None:
+    def watch(is_over: threading.Event) -> None:
         while not is_over.wait(WATCH_S):
             for name, process in vital.items():
                 if not _is_alive(process) and not is_over.is_set():
                     on_death(name)
                     return
 
-    threading.Thread(target=watch, daemon=True, name="watch-ray").start()
-    try:
+    with beside(watch, "watch-ray", timeout_s=0.0):
         yield
-    finally:
-        is_over.set()
 
 
 def _vital_processes() -> dict[str, psutil.Process]:
-    """The raylet that this driver talks to, and the cluster's control service where it runs on this
-    machine, by their names."""
+    """This driver's raylet, and the cluster's control service if it is here, by their names."""
     node = local_node()
     if node is None:  # connected through a proxy: Ray's processes are elsewhere
         return {}
@@ -215,8 +208,7 @@ def _connect(address: str) -> None:
 
 
 def cluster_capacity(where: str) -> Capacity:
-    """The connected cluster's resources for this run, over all living nodes, and what others hold
-    of them."""
+    """The cluster's resources for this run, over all living nodes, and others' holdings."""
     left, holdings = _look_at_nodes()
     return Capacity(
         where=where,
@@ -242,11 +234,9 @@ def subtract_holdings(
     own_job: str,
 ) -> tuple[dict[str, dict[str, float]], tuple[Holding, ...]]:
     """The resources of each node left for this job, by the node's id, and what others hold. `nodes`
-    have all resources of each node, `free` those that Ray calls free there, `jobs` the names of
-    jobs that have not ended.
-
-    What is neither free nor with an actor or a placement group is with tasks: of the other jobs,
-    where there are any, else of this one, which an earlier run in this process has left to end."""
+    have all resources of each node, `free` those that Ray calls free, `jobs` the names of jobs that
+    have not ended. What is neither free nor with an actor or a group is with tasks of other jobs
+    or, without those, of an earlier run in this process."""
     left = {node_id: dict(has) for node_id, has in nodes.items()}
     busy = {
         (node_id, name): has.get(name, 0.0) - free.get(node_id, {}).get(name, 0.0)
@@ -300,9 +290,8 @@ def wait_for_room(
     reservation: NodeReservation,
     say: Callable[[str], None],
 ) -> Capacity:
-    """The capacity that the run starts with. A cluster that is let grow need hold the first models
-    only, whose nodes `reservation` holds from then on; for those that come later it grows while
-    they wait."""
+    """The capacity that the run starts with. A cluster that may grow need hold the first models
+    only, whose nodes `reservation` holds; it grows for later ones while they wait."""
     device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
     if not wait_s:
         return free_capacity(spec, capacity, order)
@@ -339,11 +328,8 @@ def wait_for_nodes(
     wait_s: float,
     say: Callable[[str], None],
 ) -> Capacity:
-    """The cluster's capacity once the pools have room on it, for which it waits as long as
-    `wait_s`. `reservation` then holds a placement group for each of `engines`, which are to take
-    them over; those of other pools are given back.
-
-    Raises ResourceError when there is no room even then."""
+    """The cluster's capacity once the pools have room, within `wait_s`. `reservation` then holds a
+    placement group for each of `engines`. Raises ResourceError when there is no room even then."""
     others = [_group_of_pool(pool) for pool in pools if pool.name != ENGINES]
     has_said = False
 
@@ -378,11 +364,8 @@ def _group_of_pool(pool: Pool) -> GroupSpec:
 
 
 def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
-    """A selector of Ray's labels that keeps work off nodes with GPUs. None if the others have no
-    room for all of `pools` that need none, or where GPUs are neither there nor asked for.
-
-    Nodes that come later are told by the label of their GPUs' type, as Ray sets it; those that are
-    there without one, as where Ray does not know the GPUs, by their ids."""
+    """A selector of Ray's labels that keeps work off nodes with GPUs, by their type's label or
+    their ids. None if the others have no room for `pools` that need none, or there are no GPUs."""
     living = [node for node in ray.nodes() if node["Alive"]]
     with_gpus = [node for node in living if node["Resources"].get("GPU")]
     without = [node for node in living if node not in with_gpus and node["Resources"].get("CPU")]
@@ -406,8 +389,7 @@ def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Drops what this process and its libraries write to stderr: Ray's C++ side greets there, past
-    any logger."""
+    """Drops what is written to stderr: Ray's C++ side greets there, past any logger."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:

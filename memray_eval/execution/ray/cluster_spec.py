@@ -65,8 +65,7 @@ class ClusterSpec(Frozen):
         )
 
     def with_nodes(self, nodes: Mapping[str, int], where: str) -> Capacity:
-        """The capacity of so many nodes of each group. Memory is without bound where a group does
-        not say its own."""
+        """The capacity of so many nodes of each group; memory without bound if it does not say."""
         up = [group for group in self.groups for _ in range(nodes[group.name])]
         return Capacity(
             where=where,

@@ -1,5 +1,4 @@
-"""vLLM behind Ray Data LLM's stage for it: the actors that turn rows with prompts into rows with
-answers."""
+"""vLLM behind Ray Data LLM's stage: actors that turn rows with prompts into answered rows."""
 
 from __future__ import annotations
 
@@ -62,20 +61,14 @@ def add_engines(
     label_selector: Mapping[str, str] | None = None,
     sessions: SessionSpec | None = None,
 ) -> Dataset:
-    """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA in
-    execution/prompt_stage.py), in so many `blocks`, have ANSWER in their place, null where there
-    are no tokens; or sessions become records. Its engines are in the groups of `placement`:
-    `at_first` of them, where `config.replicas` is a range (None: the least).
+    """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA), in so
+    many `blocks`, have ANSWER in their place, null where there are no tokens, with
+    `__inference_error__` where the engine refuses; or sessions become records. Engines are in the
+    groups of `placement`: `at_first` of them, where `config.replicas` is a range (None: the least).
 
     Ray Data's own actors are clients (EngineClient), kept off the nodes that `label_selector`
-    excludes: an actor whose node is lost waits for another of the kind, and Ray Data would leave it
-    the rows that it has, and ask a restarted one for them without end. A machine's own Ray has one
-    node, which does not grow.
-
-    A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings
-    go to the counter of the run's `context`, and an actor that was lost and is restarted takes
-    the responses in the run's folder.
-    """
+    excludes: Ray Data would leave rows to an actor whose node is lost, without end. An actor that
+    was restarted takes the responses in the run's folder."""
     least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
     most = most_of(config.replicas) if is_on_cluster else at_first
     grows = f", up to {most} as the cluster grows" if most > at_first else ""
@@ -141,13 +134,10 @@ def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str
 
 
 class EngineActor:
-    """One vLLM engine behind Ray Data LLM's stage for it, as an actor that clients ask: its own,
-    and those whose engine is lost.
-
-    `make_stage` makes the stage's class here in the actor: vLLM takes 15 s of processor time to
-    import, which the driver need not spend before it can start an actor that spends them again. At
-    most `at_once` engines of its node load their model at a time (None: all). One that cannot start
-    says why when it is asked: Ray prints the traceback of what a constructor raises."""
+    """One vLLM engine behind Ray Data LLM's stage for it, as an actor that clients ask.
+    `make_stage` makes the stage's class in the actor: vLLM takes 15 s to import. At most `at_once`
+    engines of its node load their model at a time (None: all). One that cannot start says why when
+    it is asked."""
 
     def __init__(
         self,
@@ -207,8 +197,7 @@ class EngineActor:
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """vLLM's arguments; `config.engine_kwargs` has the last word on what the run does not
-    plan itself."""
+    """vLLM's arguments; `config.engine_kwargs` overrides what the run does not plan itself."""
     kwargs: dict[str, Any] = {
         "dtype": engine_dtype(config.dtype, device),
         "max_num_seqs": config.max_num_seqs,
@@ -245,8 +234,7 @@ def engine_dtype(dtype: str, device: Device) -> str:
 
 
 def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
-    """The resources of its group that the engine's actor takes itself; workers behind Ray take
-    theirs."""
+    """The resources that the engine's actor takes of its group; its workers take theirs."""
     if is_over_ray(config):
         return {"num_gpus": 0}
     (bundle,) = group_of_engine(config, device).bundles
@@ -267,9 +255,8 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 
 def telling_engine(context: StageContext | None) -> type:
-    """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt
-    came from the prefix cache, takes prompts as bytes, hands none of their tokens on, and sends
-    what vLLM and its processes warn of to the run's counter."""
+    """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
+    prefix cache, takes prompts as bytes, and sends vLLM's warnings to the run's counter."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -304,9 +291,8 @@ def telling_engine(context: StageContext | None) -> type:
 
 
 def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:
-    """For an actor that Ray restarted, since it or its node was lost: what puts the responses
-    that the run's folder has into rows of ENGINE_SCHEMA, so that none is asked for again. None for
-    any other actor."""
+    """What puts the responses of the run's folder into rows of ENGINE_SCHEMA, for an actor that Ray
+    restarted, so that none is asked for again. None for any other actor."""
     if context is None or not is_restarted_actor():
         return None
     # What this actor is to make again was written before it was started

@@ -45,15 +45,11 @@ logger = logging.getLogger(__name__)
 
 
 class EngineClient:
-    """Has one engine answer rows and, while that one is not up, any other of the pipeline: what was
-    asked of an engine that died is asked again, until it is clear that a row kills them all
-    (lost_rows.py).
-
-    Ray starts a dead engine anew where there is room for it. One that fails to start for good is
-    done without as long as `least` others are up, else GenerationError says why. `add_stored` gives
-    rows the responses that the run's folder has, where Ray started this actor anew. With
-    `sessions` it asks whole ones: their turns go to the engine that holds their prefix, and to
-    another, the same for all of a session, while that one is not up."""
+    """Has one engine answer rows and, while that one is not up, any other of the pipeline, until it
+    is clear that a row kills them all (lost_rows.py). An engine that fails to start for good is
+    done without if `least` others are up, else GenerationError says why. `add_stored` gives rows
+    the responses of the run's folder, if Ray restarted this actor. With `sessions` it asks whole
+    ones, each at one engine."""
 
     def __init__(
         self,
@@ -128,9 +124,8 @@ class EngineClient:
         return engine, ticket
 
     async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
-        """Calls a method of the engine; None if the engine was lost. A call to an actor
-        that Ray cannot restart yet would wait as long as that, so it is given up: nobody must be
-        asked twice then."""
+        """Calls a method of the engine; None if the engine was lost. A call to an actor that Ray
+        cannot restart yet would wait as long, so it is given up."""
         reference = method.options(max_task_retries=0).remote(*args)  # perhaps of another
         call = asyncio.ensure_future(reference)
         try:
@@ -239,8 +234,7 @@ def _session_of(table: pa.Table) -> str:
 
 
 def _weight(session: str, engine: Any) -> bytes:
-    """The highest decides who answers a session (rendezvous hashing): a lost engine moves only its
-    own."""
+    """The highest answers a session (rendezvous hashing): a lost engine moves only its own."""
     text = f"{session}\n{engine}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8).digest()
 
@@ -248,9 +242,8 @@ def _weight(session: str, engine: Any) -> bytes:
 async def ask_again(
     table: pa.Table, answered: pa.Table, ask: Callable[[pa.Table], Awaitable[pa.Table]]
 ) -> pa.Table:
-    """Rows that were answered, with SECOND: what was answered with the candidate's
-    `retry_max_tokens`, null where nothing was asked again. `table` are the same rows as they were
-    asked."""
+    """Rows that were answered, with SECOND: the answer with the candidate's `retry_max_tokens`,
+    null if not asked again. `table` are the same rows as they were asked."""
     limits = _raised_limits(answered)
     is_again = np.array([limit is not None for limit in limits], np.bool_)
     if not is_again.any():

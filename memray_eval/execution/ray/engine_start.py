@@ -35,11 +35,9 @@ logger = logging.getLogger(__name__)
 
 def start_engine(make_stage: Callable[[], Stage], model: str, at_once: int | None) -> Stage:
     """Makes the engine's stage, which loads the model, while at most `at_once` engines of this node
-    do so (None: any number). Where that fails in a way that may pass, ends this process: Ray then
-    starts the actor anew, in its placement group.
-
-    Raises GenerationError, with the last lines of the engine's log, at an error that would come
-    again and when MOST_STARTS starts have failed, by an error or without a word."""
+    do so (None: any number). After a failure that may pass it ends this process, and Ray restarts
+    the actor. Raises GenerationError, with the last lines of the engine's log, for one that would
+    come again and after MOST_STARTS starts."""
     record = _starts_file()
     outputs = record.read_text("utf-8").splitlines() if record.exists() else []
     if len(outputs) >= MOST_STARTS:  # all of them killed: no start has come to its error
@@ -86,8 +84,7 @@ def _give_up(model: str, what: str, output: str) -> GenerationError:
 
 
 def last_lines(output: str) -> Sequence[str]:
-    """The end of what a worker printed, whose stdout is the file at `output` and stderr beside
-    it."""
+    """The end of what a worker printed to the file at `output`, and stderr beside it."""
     lines = list[str]()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -104,8 +101,7 @@ def last_lines(output: str) -> Sequence[str]:
 @contextmanager
 def turn_on_node(node_id: str, at_once: int | None) -> Iterator[None]:
     """Waits until fewer than `at_once` processes of this node are in such a block, and is one of
-    them. The place of a process that dies is free at once. Where no file can be locked, there is no
-    waiting."""
+    them. A dead process is none. Without file locks there is no waiting."""
     if at_once is None:
         yield
         return

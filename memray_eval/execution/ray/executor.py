@@ -128,8 +128,7 @@ class RayExecutor:
 
     @contextmanager
     def _serve(self, setup: PipelineSetup, model: str | None) -> Iterator[PipelineSetup]:
-        """The setup with the embedded judge's server, which takes minutes to load its model; as it
-        is without a model."""
+        """The setup with the embedded judge's server, if there is a model."""
 
         def end(reason: str) -> None:
             self._why_dead = self._why_dead or reason
@@ -227,8 +226,7 @@ class RayExecutor:
         setup.reservation.remove()
 
     def _generate(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
-        """The first of two phases: all responses, into the folder. Engines and their GPUs are let
-        go when it ends."""
+        """The first of two phases: all responses, into the folder. Engines end with it."""
         self._enter_phase("generate")
         setup.context.counter.add_line(
             "Phase 1 of 2: generating; judges come when all is generated."
@@ -267,8 +265,7 @@ class RayExecutor:
             judge_waiting(judging, spec.candidates, is_earlier=False)
 
     def _pay_in_batches(self, services: JudgeServices | None, plan: RunPlan) -> None:
-        """Has the judge calls paid in batches where the job says so, from this process: the calls
-        are rendered here."""
+        """Has judge calls paid in batches if the job says so, rendered in this process."""
         if services is not None and judges_in_batches(self.spec, self.folder):
             pay_in_batches_here(plan, self.folder, services, self._counter, self._waiting)
 

@@ -1,8 +1,5 @@
 """The embedded judge: a vLLM server on a local model, started for a run, checked, and stopped with
-it.
-
-It shows the whole judge path without a key. A small model proves the plumbing, not the scores.
-"""
+it. A small model proves the plumbing, not the scores."""
 
 from __future__ import annotations
 
@@ -52,11 +49,10 @@ def judge_server(
     command: Command | None = None,
     memory_gib: float = 0.0,
 ) -> Iterator[str | None]:
-    """The base URL of a server on `model` for the time of a run; None without a model. A server
-    whose process dies is started again at the same address, RESTARTS times at most, of which `say`
-    hears; calls wait for it meanwhile, as for any judge that is down. Raises JudgeError if it does
-    not come up; `on_death` hears why it ended for good before the block did. `command` is what the
-    server is started with (None: vLLM); it declares `memory_gib` to Ray."""
+    """The base URL of a server on `model` for the time of a run; None without a model. Its process
+    is restarted at the same address, up to RESTARTS times, of which `say` hears; `on_death` hears
+    why it ended for good. `command` starts it (None: vLLM). Raises JudgeError if it does not come
+    up."""
     if model is None:
         yield None
         return

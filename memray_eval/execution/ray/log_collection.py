@@ -42,8 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerHandler(logging.Handler):
-    """Sends a worker's records to the run's counter: warnings and errors at once, the others
-    within BATCH_S."""
+    """Sends a worker's records to the run's counter: warnings at once, others within BATCH_S."""
 
     def __init__(self, counter: RunCounter, batch_s: float = BATCH_S) -> None:
         super().__init__()

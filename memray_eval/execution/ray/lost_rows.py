@@ -1,6 +1,5 @@
-"""What becomes of rows that were lost with an engine: they are asked again, those that were lost
-several times with no others beside them and in ever smaller tables. A row that kills each engine
-that it is asked alone is given up, and no other row is."""
+"""Rows that were lost with an engine are asked again, those lost several times alone and in ever
+smaller tables. One that kills each engine that it is asked alone is given up."""
 
 from __future__ import annotations
 
@@ -40,11 +39,8 @@ class EngineReserved(Exception):
 
 
 class PersistentAsker:
-    """Has engines of a model answer rows, some of which engines may die of.
-
-    Only an engine that answers nothing else says something of the rows that it dies of, so what one
-    row does is never held against another. Raises GenerationError if engines die of whatever
-    they are asked."""
+    """Has engines answer rows that engines may die of. Only one that answers nothing else says
+    something of its rows. Raises GenerationError if engines die of whatever they are asked."""
 
     def __init__(self, ask: AskEngine, model: str) -> None:
         self._ask, self._model = ask, model
@@ -97,11 +93,8 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
 
 
 class Turns:
-    """Whose turn it is at an engine: many callers beside each other, or one alone. For the methods
-    of one actor, on one event loop.
-
-    Who comes beside others does not wait for one that is alone, but is turned away: it would be
-    lost with an engine that it has not asked anything."""
+    """Whose turn it is at an engine: many callers beside each other, or one alone. Who comes beside
+    others is turned away while one is alone. For the methods of one actor, on one event loop."""
 
     def __init__(self) -> None:
         self._n_beside, self._changed = 0, asyncio.Condition()

@@ -1,5 +1,4 @@
-"""One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write, block by
-block."""
+"""One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write."""
 
 from __future__ import annotations
 
@@ -85,11 +84,10 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSetup:
-    """A run's plan with what was started for it, as its pipelines take it. `engine` is that of the
-    pipeline's model, `services` are those of the run's judges, None if no model judges.
-    `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere.
-    `engines_at_first` begin where the config has a range (None: the least), and `judge_actors` grow
-    to `most_judge_actors`."""
+    """A run's plan with what was started for it. `engine` is that of the pipeline's model,
+    `services` those of its judges. `label_selector` keeps work off nodes with GPUs (None:
+    anywhere). `engines_at_first` begin where the config has a range, and `judge_actors` grow to
+    `most_judge_actors`."""
 
     plan: RunPlan
     context: StageContext
@@ -107,8 +105,7 @@ class PipelineSetup:
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
         """The options of a stage's actors: where they run and what each takes. On a machine's own
-        Ray memory is not declared: Ray hands out less than there is, and the check before the run
-        counted what is there."""
+        Ray memory is not declared: Ray hands out less than there is."""
         is_on_cluster = bool(self.plan.capacity.nodes)
         return {
             **BLOCKS,
@@ -119,8 +116,7 @@ class PipelineSetup:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks the dataset makes, about: Ray Data warns of a stage that has more
-        workers."""
+        """About how many blocks the dataset makes: Ray Data warns of more workers."""
         if _is_one_file(self.plan.scan.shards):
             units = sum(shard.rows for shard in self.plan.scan.shards) * len(
                 self.plan.spec.candidates
@@ -134,12 +130,9 @@ def run_pipeline(
     candidates: tuple[Candidate, ...],
     on_engine_end: Callable[[], None] | None = None,
 ) -> int:
-    """Runs all samples through all stages for candidates that share an engine; without metrics it
-    only generates. Returns how many units were written. `on_engine_end`, where another model waits
-    for the engines' nodes, is called when the first of them has ended.
-
-    Raises EvalError when a stage could not be started at all; a row that fails is a row.
-    """
+    """Runs all samples through all stages for candidates that share an engine; returns how many
+    units were written. `on_engine_end` is called when its first engine has ended. Raises EvalError
+    when a stage could not be started; a row that fails is a row."""
     logger.info("a pipeline begins: %s", ", ".join(candidate.name for candidate in candidates))
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
@@ -159,9 +152,8 @@ def generate_responses(
     candidates: tuple[Candidate, ...],
     on_engine_end: Callable[[], None] | None = None,
 ) -> int:
-    """Only generates, into the folder's responses, for candidates that share an engine; units that
-    failed are finished with that. Returns how many wait to be scored. `on_engine_end` and what is
-    raised as in `run_pipeline`."""
+    """Only generates, into the folder's responses, for candidates that share an engine; failed
+    units are finished. Returns how many wait to be scored. Else as `run_pipeline`."""
     logger.info("generating begins: %s", ", ".join(candidate.name for candidate in candidates))
     spec = setup.plan.spec
     set_up_data_context(spec.cluster.no_progress_timeout_s)
@@ -177,8 +169,7 @@ def generate_responses(
 def judge_waiting(
     setup: PipelineSetup, candidates: tuple[Candidate, ...], is_earlier: bool = True
 ) -> int:
-    """Judges what was generated, `is_earlier`: by an earlier session. Returns how many units were
-    written."""
+    """Judges what was generated (`is_earlier`: by an earlier session). Returns units written."""
     state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
@@ -268,10 +259,9 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
-    """The options of a stage of tasks: a few at a time (each is a process to start), with other
-    CPUs than an actor stage has, or Ray Data would run it inside the actor, on the event loop that
-    judges or asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they
-    are not the shards."""
+    """The options of a stage of tasks: few at a time, on other CPUs than an actor stage's, or Ray
+    Data would run it on that actor's event loop. `inputs`: blocks that come in, if not the
+    shards."""
     taken = {
         setup.plan.spec.judging.cpus,
         setup.plan.spec.embedding.cpus,
@@ -299,8 +289,7 @@ def _is_one_file(shards: Sequence[Shard]) -> bool:
 
 
 def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
-    """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON: they
-    are spread afterwards."""
+    """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON."""
     if _is_one_file(setup.plan.scan.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.batch_size)
         set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
@@ -469,8 +458,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
 
 
 def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
-    """The error of ours that a stage raised; for any other of Ray's, the last line that says why,
-    and where the rest is."""
+    """The error of ours that a stage raised; of any other the last line that says why."""
     cause: BaseException = error
     while isinstance(cause, ray.exceptions.RayTaskError):
         cause = cause.cause

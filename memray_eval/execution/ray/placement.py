@@ -50,8 +50,7 @@ class Placement(Frozen):
 def plan_placement(
     cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], device: Device
 ) -> Placement:
-    """Places the pools of a run, wave by wave. Raises ConfigError if an engine
-    fits on no node."""
+    """Places a run's pools, wave by wave. Raises ConfigError if an engine fits on no node."""
     models = dict.fromkeys(
         candidate.model for candidate in spec.candidates if candidate.backend == "vllm"
     )
@@ -95,8 +94,7 @@ def plan_placement(
 def _engine_use(
     cluster_spec: ClusterSpec, model: str, engine: EngineConfig, device: Device
 ) -> EngineUse:
-    """All workers of one stage of an engine's pipeline are on one node; its stages may be on
-    several."""
+    """The use of an engine: one stage's workers are on one node, its stages may be on several."""
     cpus, gpus = (
         engine.cpus * engine.tensor_parallel,
         engine.tensor_parallel if device == "gpu" else 0,
@@ -123,8 +121,7 @@ def _engine_use(
 
 
 class _PlacedPools(NamedTuple):
-    """The nodes that some pools take, the CPUs of those with judges, and the pools that did not
-    find room."""
+    """The nodes of some pools, the CPUs of those with judges, and the pools without room."""
 
     nodes: dict[str, int]
     judge_cpus: float
@@ -140,8 +137,7 @@ class _RunningNode(NamedTuple):
 
 def _place_pools(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _PlacedPools:
     """Each actor takes the first node with room: engines where they leave the fewest GPUs over, the
-    others off GPU nodes where they can, as Ray keeps them. A group grows when its nodes are
-    full."""
+    others off GPU nodes if they can. A group grows when its nodes are full."""
     up = [
         _RunningNode(group, group.node)
         for group in cluster_spec.groups
@@ -165,8 +161,7 @@ def _place_pools(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _PlacedPoo
 
 
 def _find_node(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) -> int | None:
-    """The index of a node with room for one actor, added where its group may grow; None without
-    any."""
+    """The index of a node with room for one actor, added if its group may grow; or None."""
     workers = sum(not node_up.group.is_head for node_up in up)
     # as an actor looks for room: the fewest GPUs left over, the fewest GPUs, the head last
     in_order = sorted(

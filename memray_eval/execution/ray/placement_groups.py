@@ -1,6 +1,5 @@
-"""The placement groups of a run: they hold nodes while it waits for them, one an engine has its
-workers in, and all are given back when the engines have ended. Ray Data LLM makes groups too, and
-never removes them (ray-project/ray#64035)."""
+"""The placement groups of a run: they hold nodes while it waits, and an engine's workers, until
+engines have ended. Ray Data LLM never removes its own (ray-project/ray#64035)."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ class NodeReservation:
             time.sleep(min(POLL_S, max(0.0, deadline - now)))
 
     def take(self, spec: GroupSpec) -> PlacementGroup | None:
-        """A group of this kind that is held, which is the caller's from now on; None without
-        any."""
+        """A held group of this kind, the caller's from now on; None without any."""
         for held in [held for held in self._held if held[0] == spec]:
             with suppress(ValueError):  # another pipeline's thread was faster
                 self._held.remove(held)
@@ -112,8 +110,7 @@ class NodeReservation:
 
 
 class _Engine(NamedTuple):
-    """An engine's placement group, when it was asked for, the engine, and its word that it is up;
-    neither once it was let go."""
+    """An engine's group, when it was asked for, the engine, and its word that it is up."""
 
     group: PlacementGroup
     since: float
@@ -122,11 +119,8 @@ class _Engine(NamedTuple):
 
 
 class EnginePlacement:
-    """The placement groups of one pipeline's engines, an engine each. A group is removed when its
-    engine has ended, for want of more to answer, and all are at the block's end.
-
-    `on_end`, where another model waits for the nodes, is called in a thread when a group was
-    removed before the block's end."""
+    """The placement groups of one pipeline's engines, removed when their engine has ended, and all
+    at the block's end. `on_end` is called in a thread when a group was removed before that."""
 
     def __init__(
         self,
@@ -204,9 +198,8 @@ class EnginePlacement:
                 self._on_end()
 
     def _find_unwanted(self) -> list[str]:
-        """The clients whose engines are of no use any more, once Ray Data has begun to end clients,
-        as all rows are handed out: engines that never were up, and those of ended clients, unless
-        clients whose own engines are lost ask them."""
+        """The clients whose engines are of no use once Ray Data has begun to end clients: never up,
+        or of ended clients, unless clients without an engine ask them."""
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
             old = {
@@ -245,9 +238,8 @@ class EnginePlacement:
             self._engines[name] = self._engines[name]._replace(actor=None, up=None)
 
     def _living(self) -> set[str]:
-        """The names whose engine, or its client, runs, is about to, or is restarted by Ray. By
-        Ray's list of names: `ray.get_actor` goes on finding an actor that died in its
-        constructor."""
+        """The names whose engine or client runs, is about to, or is restarted. By Ray's list of
+        names: `ray.get_actor` also finds an actor that died in its constructor."""
         listed = set(ray.util.list_named_actors()) if self._engines else set()
         return {name for name in self._engines if not listed.isdisjoint((name, engine_name(name)))}
 
@@ -258,8 +250,7 @@ def engine_name(client: str) -> str:
 
 
 def pipeline_of(name: str) -> str | None:
-    """The part of its name that an engine or client shares with its pipeline; None for any other
-    actor's."""
+    """The part of its name that an engine or client shares with its pipeline; None for others."""
     words = name.split()
     return words[2] if len(words) == 4 and words[0] == _NAME else None
 
@@ -291,10 +282,9 @@ def _waits_since_before(began: float) -> bool:
 
 
 def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
-    """The placement group of one engine: a bundle for each worker (tensor x pipeline
-    parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
-    one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
-    may lie on several."""
+    """The placement group of one engine: a bundle for each worker (tensor x pipeline parallel), or
+    one for all where vLLM starts them as processes of the actor. Workers of one stage lie on one
+    node, the stages of a pipeline may on several."""
     workers = config.tensor_parallel * config.pipeline_parallel
     bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
     bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]

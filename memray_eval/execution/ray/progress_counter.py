@@ -100,8 +100,7 @@ class RemoteCounter:
 
 
 def new_recorder(series: Series, run_id: str) -> Any:
-    """Ray's counter, gauge or histogram of a series, tagged with the run. This process must be one
-    of Ray's workers."""
+    """Ray's metric of a series, tagged with the run, in one of Ray's workers."""
     named: dict[str, Any] = {
         "name": series.name,
         "description": series.description,

@@ -22,8 +22,7 @@ _INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself be
 
 
 def local_node() -> Any:
-    """The node that this process started or joined, with its processes; None if it is not
-    connected."""
+    """The node that this process started or joined; None if it is not connected."""
     return ray._private.worker.global_worker.node
 
 
@@ -33,23 +32,20 @@ def worker_output_path() -> str:
 
 
 def is_repeated_task() -> bool:
-    """True if Ray runs this task again: it failed, or what it made was lost with a node. False
-    outside a task."""
+    """True if Ray runs this task again: it failed, or its output was lost with a node."""
     worker = ray._private.worker.global_worker
     return bool(worker.connected and worker.core_worker.get_current_task_attempt_number() > 0)
 
 
 def is_restarted_actor() -> bool:
-    """True if Ray started this actor anew: it died, or its node was lost. False outside an
-    actor."""
+    """True if Ray restarted this actor: it died, or its node was lost. False outside an actor."""
     context = ray.get_runtime_context()
     return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
 
 
 def is_lost(actor: Any) -> bool:
-    """True if an actor that this process has called is down, for good or until Ray has started it
-    anew, as far as this process knows: Ray tells of an actor's state through the dashboard only,
-    which a cluster may lack."""
+    """True if an actor that this process has called is down, as far as this process knows: Ray
+    tells of an actor's state through the dashboard only, which a cluster may lack."""
     from ray.core.generated.gcs_pb2 import ActorTableData
 
     state = actor._get_local_state()
@@ -57,9 +53,8 @@ def is_lost(actor: Any) -> bool:
 
 
 def set_repartition_options(dataset: Dataset, **options: Any) -> None:
-    """Gives the tasks of a repartition that was just added these options of Ray's. It takes none
-    itself, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for
-    ever."""
+    """Gives the tasks of a repartition that was just added these options of Ray's, which it does
+    not take itself: a whole CPU each could be waited for without end."""
     dataset._logical_plan.dag.ray_remote_args.update(options)
 
 
@@ -79,8 +74,7 @@ def engine_stage_class() -> Any:
 
 
 class Held(NamedTuple):
-    """The share of a node that one actor, or one bundle of a placement group, holds: Ray's
-    resources by name."""
+    """The share of a node that an actor, or a bundle of a group, holds: resources by name."""
 
     job_id: str
     node_id: str
@@ -88,9 +82,8 @@ class Held(NamedTuple):
 
 
 def held_resources() -> list[Held]:
-    """The resources that jobs hold for as long as they like, by living actors and placement groups.
-    Running tasks are not in it. Ray's public listings ask the dashboard, which a cluster may
-    lack."""
+    """The resources that jobs hold by living actors and placement groups, running tasks left out.
+    Ray's public listings ask the dashboard, which a cluster may lack."""
     from ray.core.generated import gcs_pb2
 
     accessor = ray._private.state.state._connect_and_get_accessor()

@@ -1,5 +1,4 @@
-"""The services of a run's judges (execution/services.py) as actors of the cluster, with names or
-handles."""
+"""The services of a run's judges (execution/services.py) as actors, with names or handles."""
 
 from __future__ import annotations
 
@@ -146,16 +145,14 @@ def on_head_node() -> dict[str, float]:
 
 
 def on_driver_node() -> NodeAffinitySchedulingStrategy:
-    """The node for an actor that every worker asks: a run outlives the loss of any node but its
-    driver's, and keeps no other node up by it. Not soft: Ray 2.60 then puts an actor that takes no
-    CPU on any node."""
+    """The driver's node, for an actor that every worker asks: a run outlives the loss of any other.
+    Not soft: Ray 2.60 then puts an actor that takes no CPU on any node."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 @contextmanager
 def services_needed(service: str) -> Iterator[None]:
-    """Raises ServiceLost if a service that no run can do without is dead for good. One that Ray
-    restarts is waited for."""
+    """Raises ServiceLost if a service is dead for good. One that Ray restarts is waited for."""
     try:
         yield
     except ray.exceptions.ActorDiedError as error:
@@ -163,8 +160,7 @@ def services_needed(service: str) -> Iterator[None]:
 
 
 def failure_reason(error: BaseException) -> str:
-    """The cause of an actor's death, in one line: the error of ours or of Python that ended it,
-    else Ray's own words."""
+    """The cause of an actor's death, in one line: our error or Python's, else Ray's words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [
         line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)

@@ -1,6 +1,5 @@
-"""Anthropic's message batches: one request holds all calls, and nothing names a batch but its id.
-So one whose submission was not answered is found by its size and time, and by the calls in it once
-it has ended."""
+"""Anthropic's message batches. Nothing names one but its id: one whose submission was not answered
+is found by its size and time, and by its calls once it has ended."""
 
 from __future__ import annotations
 

@@ -71,8 +71,7 @@ class BatchedCall(NamedTuple):
 
 
 class BatchJournal:
-    """Reads and writes the journal of one run. Entries are small; the calls are read of one batch
-    at a time."""
+    """Reads and writes the journal of one run; the calls of one batch at a time."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder

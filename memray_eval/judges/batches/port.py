@@ -25,10 +25,9 @@ PAGE, MOST_PAGES = 100, 50  # of a list
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """Progress of a batch. `state` is the provider's own word, `done` of `total` calls are through
-    (None: it does not say). An `end` of "failed" means that no call was made, for `reason`;
-    `is_full` that the account has too much in its queue, so that it may be sent again later, and
-    `is_refused` that its model takes no batches. `files` are where results lie."""
+    """Progress of a batch: the provider's own `state`, `done` of `total` calls (None: unknown). An
+    `end` of "failed" means that no call was made, for `reason`: `is_full`, its queue is, so that it
+    may be sent again; `is_refused`, its model takes no batches. `files` are where results lie."""
 
     state: str
     done: int | None = None
@@ -49,8 +48,7 @@ class BatchStatus:
 
 class BatchResult(NamedTuple):
     """The outcome of one call: a completion, an error of its own (`status` as over HTTP), or
-    nothing, as the batch expired or was cancelled first. Of the first two `body` is what the
-    provider says."""
+    nothing, as the batch expired or was cancelled. `body` is what the provider says."""
 
     key: str
     kind: Literal["reply", "error", "expired", "cancelled"]
@@ -197,8 +195,7 @@ class RawBatches(BatchClient):
 
 
 def refuses_batches(error: JudgeError) -> bool:
-    """True if a provider says that it takes no batch of this model, or none at all: its calls are
-    made one by one."""
+    """True if a provider takes no batch of this model: its calls are made one by one."""
     return error.status is not None and 400 <= error.status < 500 and not is_passing(error)
 
 

@@ -1,9 +1,6 @@
-"""Sends a run's judge calls in batches, waits for them and keeps what they bring.
-
-Every step is in the journal before it can be lost: what is about to be uploaded, the file's id, the
-batch's id, what was collected. Whatever step a session dies at, the next one finds from there what
-the provider has, asks for it by its tag where an answer was lost, and sends anew only what is
-certain to be nowhere. No wait is without an end: a batch has a deadline, after which it is
+"""Sends a run's judge calls in batches, waits for them and keeps what they bring. Every step is in
+the journal before it can be lost: the next session asks the provider by its tag for what may be
+there, and sends again only what is certain to be nowhere. A batch has a deadline, after which it is
 cancelled, and what has not come by then goes again, or live."""
 
 from __future__ import annotations
@@ -129,9 +126,9 @@ class BatchRunner:
 
     async def run(self, fill: Callable[[], Awaitable[None]] | None) -> None:
         """Fetches what earlier sessions left under way; then `fill` notes the calls that are
-        missing, they are sent, waited for and kept, as often as it takes. Without `fill`, only the
-        first. Raises BatchesUnderWay where the session is to end with that, JudgeStalled where a
-        provider can be asked no more, BudgetSpent at the end of the money."""
+        missing, they are sent, waited for and kept, as often as it takes. Raises BatchesUnderWay if
+        the session is to end with that, JudgeStalled if a provider can be asked no more,
+        BudgetSpent."""
         try:
             await self._attach()
             for _ in range(MOST_PASSES):
@@ -360,10 +357,9 @@ class BatchRunner:
         send: Callable[[], Awaitable[str]],
         search: Callable[[], Awaitable[str]],
     ) -> str | None:
-        """Sends, and returns the id. If no answer came, the provider is searched before it is sent
-        again. None: not now (the provider is busy, the run is stopping), or never (the judge is
-        asked live). Raises JudgeStalled if the provider stays out of reach: what it has is not
-        known, so its calls may not be made in another way."""
+        """Sends, and returns the id; the provider is searched for it if no answer came. None: not
+        now (busy, stopping), or never (the judge is asked live). Raises JudgeStalled if the
+        provider stays out of reach: its calls may not be made in another way."""
         for attempt in range(self._options.tries):
             try:
                 return await send()
@@ -658,9 +654,8 @@ class NotYet(JudgeError):
 
 
 class RehearsedJudge:
-    """Stands for a judge while the judge stage is rehearsed, and asks nobody. Raises NotYet for a
-    verdict that is not remembered, once its call is noted: by the judge, the call, and "UNIT
-    METRIC" of the score that will tell its cost."""
+    """Asks nobody, in a rehearsal of the judge stage. Raises NotYet for a verdict that is not
+    remembered, once its call is noted: by the judge, the call, and "UNIT METRIC" of its score."""
 
     def __init__(
         self,

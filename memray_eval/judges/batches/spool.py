@@ -82,9 +82,8 @@ class PackedFile:
 
 @dataclass
 class Spool:
-    """The files of one judge: one that is being filled, and those that wait to be sent. Memory does
-    not grow with the calls: they are on the disk. `most_of` says what a call may cost that has a
-    prompt of this many tokens."""
+    """The files of one judge, on the disk: one that is being filled, and those that wait to be
+    sent. `most_of` says what a call may cost that has a prompt of this many tokens."""
 
     limits: BatchLimits
     most_of: Callable[[int], Spending]

@@ -51,8 +51,7 @@ LONGEST_RETRY_AFTER_S = 86_400.0
 
 
 class AdmissionController:
-    """Lets calls to one judge through, each when its turn comes. Build it on the event loop that
-    will use it."""
+    """Lets calls to one judge through, each when its turn comes, on one event loop."""
 
     def __init__(
         self,
@@ -115,8 +114,7 @@ class AdmissionController:
         return self._stalls.rest() or self._breaker.rest() or refused
 
     def calls_per_min(self) -> float | None:
-        """How many calls like the last ones the limits allow; None: nothing limits them, as far as
-        is known."""
+        """How many calls like the last ones the limits allow; None: no known limit."""
         return self._member.calls_per_min(self._estimator.last)
 
     @asynccontextmanager
@@ -145,8 +143,7 @@ class AdmissionController:
                     yield permit
 
     async def observe_headers(self, headers: Mapping[str, str]) -> None:
-        """Learns the limits in an answer's headers; tells the limiter what is new. Never raises:
-        the answer was paid."""
+        """Learns the limits in an answer's headers, and tells the limiter. Never raises."""
         self._notices.report_implausible_headers(headers)
         if (in_headers := limits_from_headers(headers)) is None:
             return
@@ -175,8 +172,7 @@ class AdmissionController:
             await self._budget.settle(ticket, spending_of(permit.used, self._price))
 
     async def _wait_until_sendable(self, cost: CallCost) -> float:
-        """When the call may be sent: now, in a slot of its own and with the judge not known to be
-        down."""
+        """Waits for a slot of its own, with the judge not known to be down."""
         while True:
             sent_at = await self._queue.wait(cost)
             try:
@@ -242,8 +238,7 @@ class AdmissionController:
         self._breaker.record_success()
 
     def _apply_grant(self, grant: Grant) -> None:
-        """Takes from a grant how many calls may be in flight and what they wait for, and reports an
-        assumed limit."""
+        """Takes over the calls in flight and what they wait for; reports an assumed limit."""
         self._held_by = grant.held_by
         if grant.held_by is not None and grant.held_by.is_assumed:
             self._notices.report_assumed_limit(grant.held_by)

@@ -1,5 +1,4 @@
-"""A circuit breaker for one judge in one actor: a provider that is down gets a probe now and then
-instead of every call."""
+"""A circuit breaker for one judge in one actor: one that is down gets a probe now and then."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ FATAL = (Unauthorised, UnknownModel, WrongAddress, QuotaExhausted)
 
 @dataclass
 class _Outage:
-    """Why and since when the breaker is open, and the probe: when it is due, whether it is out, how
-    it failed."""
+    """Why and since when the breaker is open, and its probe: due, out, failed."""
 
     cause: JudgeError
     is_fatal: bool
@@ -46,9 +44,8 @@ class _Outage:
 
 class Breaker:
     """Every call that `admit` let go ends in exactly one of `record_success`, `record_failure` and
-    `record_abandoned`.
-    What `admit` itself raises was no call: it is not reported. `say` gets a line when the breaker
-    opens and when it closes; `others` says who is asked meanwhile. For one event loop."""
+    `record_abandoned`; what `admit` raises was no call. `say` gets a line when the breaker opens
+    and closes; `others` says who is asked meanwhile. For one event loop."""
 
     def __init__(
         self,
@@ -101,10 +98,8 @@ class Breaker:
 
     def admit(self) -> float:
         """Seconds to wait before asking again; 0.0: go, the breaker is closed or this call is its
-        one probe.
-
-        While it is open and no probe is due, raises what opened it (one of FATAL), or Unavailable
-        once it has been open for longer than `outage_s`, or for UNREACHED_S if the judge was never
+        one probe. While it is open and no probe is due, raises what opened it (one of FATAL), or
+        Unavailable once it has been open for `outage_s`, or for UNREACHED_S if the judge was never
         reached."""
         outage = self._outage
         if outage is None:
@@ -184,8 +179,7 @@ class Breaker:
 
     def _end_call(self) -> None:
         """One call less is out. While calls from before the opening are out too, nobody knows which
-        one was the probe, so it is over when the last has ended: thus never two probes, and never
-        two longer pauses for one."""
+        was the probe: it is over when the last has ended."""
         self._in_flight = max(0, self._in_flight - 1)
         outage = self._outage
         if outage is None or not outage.is_probing or self._in_flight:

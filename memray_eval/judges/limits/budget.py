@@ -79,9 +79,8 @@ class BudgetPort(Protocol):
 
 
 class Ledger:
-    """What was spent and what is reserved for calls under way. As long as no call costs more than
-    its estimate, the two together never pass the budget; one that does cost more is booked all the
-    same, and leaves less for the next."""
+    """What was spent and what is reserved for calls under way: together within the budget, as long
+    as no call costs more than its estimate; one that does is booked all the same."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -98,8 +97,7 @@ class Ledger:
 
     @property
     def is_spent(self) -> bool:
-        """True if the run must stop: the call refused last does not fit, and nothing is reserved
-        that could give back."""
+        """True if the run must stop: the call refused last does not fit, nothing is reserved."""
         return (
             self._refused is not None
             and self._reserved.is_nothing
@@ -108,8 +106,7 @@ class Ledger:
 
     def reserve(self, wanted: Sequence[Spending]) -> int:
         """How many of the calls, from the first on, fit by their estimates; those are reserved. A
-        call that was refused may fit later, when others have cost less than their estimates: ask
-        again until `is_spent`."""
+        refused call may fit later: ask again until `is_spent`."""
         if not wanted:
             return 0
         self._refused = None
@@ -125,8 +122,7 @@ class Ledger:
         self._reserved += call
 
     def settle(self, reserved: Spending, spent: Spending) -> None:
-        """A call ended, or several, summed: what it really cost takes the place of what was
-        reserved for it."""
+        """Calls ended: what they really cost takes the place of what was reserved."""
         self._reserved = self._reserved.less(reserved)
         self._spent += spent
 
@@ -144,13 +140,10 @@ class _Reservation(NamedTuple):
 
 
 class BudgetLedger:
-    """The ledger of a run behind one queue, as a BudgetPort: first come, first served. What was
-    reserved for a call and not settled after `stale_s` belongs to an actor that died, and is given
-    back.
-
-    `save` keeps what the calls may have cost so far where it outlives this process: before a call
-    is made that is not covered by what was saved last. It is called AHEAD of the budget ahead, so
-    that it need not be at every call. Batches are in the run's journal instead."""
+    """The ledger of a run, as a BudgetPort: first come, first served. What was not settled after
+    `stale_s` belongs to a lost actor, and is given back. `save` keeps the cost so far where it
+    outlives this process, AHEAD of the budget ahead, before a call that is not covered. Batches are
+    in the run's journal instead."""
 
     def __init__(
         self,

@@ -38,8 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class JudgeEndpoint(NamedTuple):
-    """A judge, the address at which it is asked, and the digest of the key it is asked with. A
-    person reads the name only."""
+    """A judge, its address, and the digest of its key. A person reads the name only."""
 
     name: str
     address: str = ""
@@ -47,20 +46,16 @@ class JudgeEndpoint(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What the limiter calls the judge: one name at two servers, or on two accounts, has two
-        limits."""
+        """The limiter's name for the judge, by server and account."""
         address = f"@{self.address}" if self.address else ""
         return self.name + address + (f"#{self.account}" if self.account else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionOptions:
-    """How one judge actor may ask one judge.
-
-    `member` names the actor, one of `members` of its `run` that share the limits. `limits` are what
-    is known beforehand, firm when the user set them. A judge that has let no call through for
-    `patience_s`, waiting included, fails the calls that wait for it. One `in_pool` raises
-    MemberRests instead of having them wait while it is down or refuses calls."""
+    """How one judge actor, `member` (one of `members` of its `run`), may ask one judge. `limits`
+    are known beforehand, firm if the user set them. A judge that lets no call through for
+    `patience_s` fails the calls that wait for it; one `in_pool` raises MemberRests at once."""
 
     member: str
     run: str = ""
@@ -108,8 +103,7 @@ class RunHooks:
 
 @dataclass(eq=False)
 class CallPermit:
-    """One call that may be made now. The caller says what it used; a call that failed used nothing
-    that is known of."""
+    """One call that may be made now. The caller says what it used; a failed one: nothing."""
 
     raw_input: float
     estimate: CallCost
@@ -138,8 +132,7 @@ class LimiterMember:
         self._found_per_min: float | None = None
 
     def calls_per_min(self, cost: CallCost) -> float | None:
-        """How many calls of this cost the limits allow that are known; None: as many as one
-        likes."""
+        """How many calls of this cost the known limits allow; None: any number."""
         of_provider = known_lanes(self.provider_limits or RateLimits())
         limits = known_lanes(self._options.limits)
         if self._options.is_firm:
@@ -252,9 +245,8 @@ class LimiterMember:
         )
 
     def _count_outlived(self, refused: CallPermit) -> int:
-        """Counts calls that were sent no later than a refused one and are still in flight: most
-        will be answered. Refusals come back first, and without those others the few of a burst
-        would look like all of it."""
+        """Counts calls sent no later than a refused one and still in flight: refusals come back
+        first, and without those the few of a burst would look like all of it."""
         outlived = [
             other
             for other in self.in_flight
@@ -266,10 +258,9 @@ class LimiterMember:
 
 
 class SlotQueue:
-    """Gets slots from the limiter as long as calls wait; while one request is on its way, and for
-    as long as the limiter says, the next batch gathers. `on_queued` is called when a call has to
-    wait, `on_grant` with every grant. With `moves_on` a pause fails the calls that wait with
-    MemberRests."""
+    """Gets slots from the limiter as long as calls wait; while a request is on its way the next
+    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant. With
+    `moves_on` a pause fails the calls that wait with MemberRests."""
 
     def __init__(
         self,
@@ -297,8 +288,7 @@ class SlotQueue:
         return len(self._waiting)
 
     async def wait(self, cost: CallCost) -> float:
-        """When the call may be sent: now. Slots that came too late, or before a pause, are dropped
-        and asked for again."""
+        """Waits until the call may be sent; outdated slots are dropped and asked for again."""
         clock = self._hooks.clock
         while True:
             now = clock()

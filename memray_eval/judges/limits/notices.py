@@ -39,8 +39,7 @@ _LANE_OF_HEADER = {
 
 
 def limits_from_headers(headers: Mapping[str, str]) -> RateLimits | None:
-    """The limits that OpenAI (x-ratelimit-limit-...) and Anthropic (anthropic-ratelimit-...-limit)
-    send; None without any."""
+    """The limits in OpenAI's (x-ratelimit-limit-...) and Anthropic's headers; None without any."""
     limits = {
         lane: per_min
         for header, lane in _LANE_OF_HEADER.items()
@@ -50,8 +49,7 @@ def limits_from_headers(headers: Mapping[str, str]) -> RateLimits | None:
 
 
 def implausible_limits(headers: Mapping[str, str]) -> list[str]:
-    """The headers that should tell a limit and hold none that can be one: 0.000001 requests/min,
-    or no number."""
+    """The headers that should tell a limit and hold none: 0.000001 requests/min, or no number."""
     return [
         header
         for header in _LANE_OF_HEADER
@@ -140,9 +138,8 @@ def describe_rate(lane: str, per_min: float) -> str:
 
 
 class StallWatch:
-    """Watches one judge while calls wait or will be tried again. Says after QUIET_S that none is
-    let through, fails the waiting ones after `patience_s`, and ends their waiting when the run
-    stops."""
+    """Watches one judge while calls wait. Says after QUIET_S that none is let through, fails the
+    waiting ones after `patience_s`, and ends their waiting when the run stops."""
 
     def __init__(
         self,

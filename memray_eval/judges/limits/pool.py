@@ -23,18 +23,16 @@ BOUND, KEPT_CALLS = 1.25, 8
 
 
 class PoolPatience(NamedTuple):
-    """How long calls wait while all members rest: for one that does not answer, and for one that
-    refuses calls."""
+    """How long calls wait while all members rest: for silent ones, and for refusing ones."""
 
     outage_s: float
     refused_s: float
 
 
 class MemberPool:
-    """The members of one pool in one actor. A call goes to the one with most free capacity, or to
-    the one whose cache has its start. One that fails or refuses rests until its breaker or its
-    Retry-After lets a call try it; the calls that wait for it go to the others. While all rest,
-    calls wait as they do for a judge that is no pool. For one event loop."""
+    """The members of one pool in one actor. A call goes to the one with most free capacity, or
+    whose cache has its start. One that fails or refuses rests until its breaker or Retry-After lets
+    a call try it, and its calls go to others. While all rest, calls wait. For one event loop."""
 
     def __init__(
         self,
@@ -149,8 +147,7 @@ class MemberPool:
         return error
 
     def _for_retry(self, member: str, error: JudgeError, failed_at: Collection[str]) -> JudgeError:
-        """What the retry policy is to see of an error: one that another member may not meet is
-        tried there at once."""
+        """The error for the retry policy: one that another may not meet is tried at once."""
         rests = {name: of_pool.rest() for name, of_pool in self._members.items()}
         is_one_up = any(rests[name] is None for name in rests if name not in failed_at)
         others = [rest for name, rest in rests.items() if name != member]

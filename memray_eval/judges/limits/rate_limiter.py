@@ -1,9 +1,8 @@
-"""The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks.
-
-Each judge has a `RatePacer`: per limited quantity the time from which there is room again, moved
-forward by every call's share of a minute (the generic cell rate algorithm, GCRA). That alone lets a
-minute pass its limit by one call, which may be many tokens: what was let go in the last minute is
-counted too. A slot that is not used is lost, so a member that dies costs at most those it held."""
+"""The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks. Each
+judge has a `RatePacer`: per limited quantity the time from which there is room again, moved forward
+by every call's share of a minute (the generic cell rate algorithm, GCRA); as that alone lets a
+minute pass its limit by one call, what was let go in the last minute is counted too. A slot that is
+not used is lost."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_
 
 
 class CallCost(NamedTuple):
-    """Tokens of one call (or the sum of several): estimated before it, known after it. The input's
-    kinds are those of a Usage."""
+    """Tokens of one call or several, estimated or known. The input's kinds are a Usage's."""
 
     input_tokens: float = 0.0
     output_tokens: float = 0.0
@@ -96,10 +94,9 @@ class CallCost(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """A member's (a judge actor's) request for slots of these costs. With it come all limits that
-    it knows, for a limiter that was restarted, and what its last calls took: `correction`, actual
-    minus estimated tokens; `done`, how many ended, those with a 429 apart; `answered`, how many of
-    them by an answer. `judge` is a model, at an address, on one account."""
+    """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
+    for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
+    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer."""
 
     judge: str
     member: str
@@ -116,8 +113,7 @@ class Reservation(NamedTuple):
 
 
 class HeldBy(NamedTuple):
-    """The limit that calls wait for, and whether it is only assumed: nobody set it, and the
-    provider has not told it."""
+    """The limit that calls wait for, and if it is assumed: neither set nor told."""
 
     lane: str
     per_min: float
@@ -134,10 +130,9 @@ class StallStatus(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how
-    many calls the member may have in flight (None: any number); the limit that 429s have taught;
-    and the limit that these calls, or those behind them, wait for. The member is to gather calls
-    for `gather_s` before it asks again."""
+    """When the first calls of a reservation may be sent (epoch seconds), or until when any may;
+    calls in flight of the member (None: any number); the limit that 429s have taught, and the one
+    that these calls wait for. `gather_s` is to pass before the member asks again."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
@@ -182,12 +177,10 @@ class SlidingWindow:
 
 
 class RatePacer:
-    """One judge's schedule. Times are epoch seconds, all from the caller.
-
-    Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them).
-    After a 429 the pace halves and grows back. A quantity without a limit is free until the first
-    429: then the calls of the minute before are taken for the limit, which is searched for from
-    there: the pace rises to a little below the last 429, stays for a while, and rises on."""
+    """One judge's schedule. Times are epoch seconds, all from the caller. Limits are firm (set by
+    the user) or assumed (learnt ones replace them). After a 429 the pace halves and grows back. A
+    quantity without a limit is free until the first 429: then the limit is searched for from the
+    calls of the minute before, and tried out from a little below the last 429."""
 
     def __init__(
         self,
@@ -240,8 +233,7 @@ class RatePacer:
         return RateLimits(**self._per_min, concurrency=self.concurrency)
 
     def reserve(self, costs: Sequence[CallCost], now: float) -> tuple[float, ...]:
-        """Slots for the first of the calls, as many as start within the horizon: none when the next
-        is further away."""
+        """Slots for the first of the calls that start within the horizon."""
         caps, times = self._caps(now), list[float]()
         self._last_minute.forget(now)
         size = self._group_size(costs)
@@ -279,8 +271,7 @@ class RatePacer:
         return tuple(times)
 
     def calls_per_s(self, costs: Sequence[CallCost]) -> float:
-        """How many calls of these costs the limits allow in a second; beyond all counting without a
-        limit."""
+        """How many calls of these costs the limits allow in a second; infinite without one."""
         n, total = len(costs), _sum_costs(costs)
         return min(
             (
@@ -292,8 +283,7 @@ class RatePacer:
         )
 
     def _group_size(self, costs: Sequence[CallCost]) -> int:
-        """How many calls are planned together: those of GROUP_S. Without a limit each by itself,
-        which costs nothing."""
+        """How many calls are planned together: those of GROUP_S; without a limit one."""
         if not costs or self.is_free:
             return 1
         return max(1, int(self.calls_per_s(costs) * GROUP_S))
@@ -306,8 +296,7 @@ class RatePacer:
         return self._blocked_until
 
     def held_by(self, cost: CallCost, now: float) -> HeldBy | None:
-        """The limit that a call of this cost waits for, if that is further away than the
-        horizon."""
+        """The limit that a call of this cost waits for, if beyond the horizon."""
         caps = self._caps(now)
         due = {
             lane: max(self._free_at[lane], self._last_minute.room_at(cost, {lane: caps[lane]}))
@@ -360,13 +349,10 @@ class RatePacer:
         self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
 
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
-        """A call that was sent at `sent_at` got a 429. Where that speaks of the limit, all slots
-        move past its Retry-After, and the pace halves once for all calls that were sent before it
-        did.
-
-        It does if a found limit is tried out, or when a SIGN share of the last calls got one.
-        Fewer are a provider's hiccups, as when it sheds load at random: those calls wait and try
-        again, the others go on, a little slower if there is a limit."""
+        """A call that was sent at `sent_at` got a 429. If a found limit is tried out, or a SIGN
+        share of the last calls got one, all slots move past its Retry-After, and the pace halves
+        once for all calls sent before. Fewer are a provider's hiccups: those calls wait, the others
+        go on."""
         self.is_proven = True
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
@@ -396,8 +382,7 @@ class RatePacer:
 
     def learn(self, limits: RateLimits, now: float) -> None:
         """Takes over what the provider says of what the user has not set. The first time the pace
-        begins below it: many calls start at once then, some of them late, and a provider may count
-        by the second."""
+        begins below it: many calls start at once then, some of them late."""
         if not self.is_proven:
             self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
@@ -442,8 +427,7 @@ class RatePacer:
                 self._free_at[lane] = now
 
     def _effective(self) -> dict[str, float | None]:
-        """The limit of every lane: firm, else told by the provider, else found by 429s, else
-        assumed if nobody set any."""
+        """The limit of every lane: firm, else the provider's, else found, else assumed."""
         limits: dict[str, float | None] = dict.fromkeys(LANES)
         if self._firm is None:
             limits |= known_lanes(self._assumed)
@@ -465,8 +449,7 @@ class RatePacer:
 
     def _duration_s(self, lane: str, amount: float, start: float) -> float:
         """Seconds from `start` until there is room for more in a lane: a share of a minute,
-        stretched while the pace recovers. There it grows by `_recovery_per_s`, so that what it lets
-        go is the area below it."""
+        stretched while the pace recovers by `_recovery_per_s`."""
         even_s = amount * WINDOW_S / (self._per_min[lane] or math.inf)
         factor = self._factor_now(start)
         if factor >= 1.0:
@@ -481,8 +464,7 @@ class RatePacer:
         )
 
     def _caps(self, now: float) -> dict[str, float]:
-        """Per limited lane, what may be let go in a minute. A pace that was cut is slower, but not
-        counted again."""
+        """Per limited lane, what may be let go in a minute, the cut pace not counted again."""
         factor = max(1.0, self._factor_now(now)) * (1 + 1e-9)
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
@@ -516,8 +498,7 @@ def lowest_limits(limits: Iterable[RateLimits]) -> RateLimits:
 
 @dataclass
 class _Member:
-    """A member as the limiter knows it: when it was last heard of, its run, and the limits that it
-    brings."""
+    """A member: when it was last heard of, its run, and the limits that it brings."""
 
     heard_at: float
     run: str
@@ -581,8 +562,7 @@ class _Judge:
     paused: _Signal = field(default_factory=_Signal)
 
     def apply_limits(self, now: float) -> None:
-        """Forgets members that are gone, and has the others' limits hold. If none is left, those of
-        the last stay: nobody asks."""
+        """Forgets lost members; the others' limits hold (without others the last ones')."""
         self.applied_at = now
         for name in [name for name, m in self.members.items() if m.heard_at < now - MEMBER_S]:
             del self.members[name]
@@ -610,9 +590,8 @@ class _Judge:
         return max(1, int(min(turn, most, len(wanted.costs))))
 
     def share_of(self, wanted: Reservation) -> int | None:
-        """A member's part of the calls in flight: an even one, over as many members as the run has
-        or as have been seen; what is left over goes to those seen first. Never below one: more
-        members than places take more than there are."""
+        """A member's part of the calls in flight: an even one over as many members as the run has
+        or were seen, the rest to those seen first. Never below one."""
         if self.pace.concurrency is None:
             return None
         seen = list(self.members)
@@ -621,10 +600,9 @@ class _Judge:
 
 
 class Limiter:
-    """The paces of all judges of a cluster, behind one queue each: first come, first served. The
-    lowest firm limits of the members that live hold for all of them; who has taken leave, or has
-    not been heard of for MEMBER_S, counts no more. `hold_s` after a restart nothing is granted,
-    because the slots of the one before may still be in use."""
+    """The paces of all judges of a cluster, behind one queue each. The lowest firm limits of the
+    members that live hold for all of them; one not heard of for MEMBER_S counts no more. `hold_s`
+    after a restart nothing is granted, as earlier slots may still be in use."""
 
     def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
@@ -632,8 +610,7 @@ class Limiter:
         self._left_runs: deque[str] = deque(maxlen=100)
 
     async def reserve(self, wanted: Reservation) -> Grant:
-        """At least one slot (waits until there is one within the horizon), or freedom if nothing
-        is limited."""
+        """At least one slot (waits for one in the horizon), or freedom without a limit."""
         judge, now = self._judge_of(wanted), self._clock()
         pace, was_proven = judge.pace, judge.pace.is_proven
         pace.settle(wanted.correction, wanted.done, now, wanted.answered)
@@ -659,8 +636,7 @@ class Limiter:
         return granted._replace(share=share, found_per_min=pace.found_per_min, gather_s=gather_s)
 
     async def leave(self, run: str) -> None:
-        """A run is over: its limits hold no longer, and its members' reservations end with no
-        slot."""
+        """Ends a run: its limits hold no longer, its reservations end without a slot."""
         self._left_runs.append(run)
         for judge in self._judges.values():
             for name in [name for name, member in judge.members.items() if member.run == run]:

@@ -108,8 +108,7 @@ class AnthropicAdapter(BodyAdapter):
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> anthropic.AsyncAnthropic:
-    """The SDK's client for live calls and for batches. Raises ConfigError if a key is needed and
-    not set."""
+    """The SDK's client for live calls and batches. Raises ConfigError if a needed key is unset."""
     key = judge_key(spec, "anthropic")
     # aiohttp below the SDK: half the CPU of a call over httpx2.
     options = client_options(spec.timeout_s, **transport)

@@ -42,8 +42,7 @@ SMALL_LIST = 3  # entries of a list
 
 
 class OpenAIAdapter(BodyAdapter):
-    """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided
-    decoding at other servers."""
+    """Judging by chat completions: a strict JSON schema at OpenAI, guided decoding elsewhere."""
 
     def __init__(
         self,
@@ -88,8 +87,7 @@ class OpenAIAdapter(BodyAdapter):
 
     @property
     def _cache_options(self) -> dict[str, Any]:
-        """A model that bills what goes into its cache would by itself keep every prompt to its end,
-        which no other call has."""
+        """Keeps a model that bills cache writes from keeping every prompt to its end."""
         return {"prompt_cache_options": {"mode": "explicit"}} if self._is_marked else {}
 
     def body(
@@ -157,8 +155,7 @@ def _one_token(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bound_schema(schema: Any) -> Any:
-    """A JSON schema whose texts and lists are short: a small model under guided decoding would fill
-    them without end."""
+    """A JSON schema with short texts and lists, which a small model would fill without end."""
     if isinstance(schema, list):
         return [bound_schema(part) for part in schema]
     if not isinstance(schema, dict):
@@ -172,8 +169,7 @@ def bound_schema(schema: Any) -> Any:
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> openai.AsyncOpenAI:
-    """The SDK's client for live calls and for batches. Raises ConfigError if a key is needed and
-    not set."""
+    """The SDK's client for live calls and batches. Raises ConfigError if a needed key is unset."""
     key = judge_key(spec, "openai")
     return openai_sdk.open_client(key, spec.base_url, spec.timeout_s, **transport)
 

@@ -4,7 +4,9 @@ guess. See text_processing/judge_prompts.py for the order that they are sent in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from memray_eval.metric import MetricValue
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
 from memray_eval.types import Response, Sample
@@ -26,6 +28,11 @@ def ask_of_answer(rubric: str) -> Callable[[Sample, Response], JudgePrompt]:
     return lambda sample, response: judge_messages(
         rubric, {"QUERY": sample.query, "RESPONSE": response.text}
     )
+
+
+def read_score(field: str) -> Callable[[Any, Sample, Response], MetricValue]:
+    """The `measure` of a metric whose value is a field of the judgment."""
+    return lambda judgment, sample, response: MetricValue(value=getattr(judgment, field))
 
 
 def with_memory(sample: Sample, response: Response) -> dict[str, str]:

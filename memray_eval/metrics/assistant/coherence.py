@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, MetricValue
+from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
-from memray_eval.types import Response, Sample
+from memray_eval.metrics._shared.judging import ask_of_answer, read_score, with_anchors
 
 ANCHORS: dict[float, str] = {
     5: "reads naturally from start to end; every sentence follows and nothing is repeated",
@@ -51,10 +50,6 @@ class CoherenceJudgment(BaseModel):
     coherence_score: int = Field(ge=1, le=5)
 
 
-def measure(judgment: CoherenceJudgment, sample: Sample, response: Response) -> MetricValue:
-    return MetricValue(value=judgment.coherence_score)
-
-
 # Grammar is none of the five things that the score weighs
 METRIC = JudgedMetric(
     title="RESPONSE COHERENCE (LLM RUBRIC SCORING)",
@@ -63,7 +58,7 @@ METRIC = JudgedMetric(
     integer_scale=True,
     judgment=CoherenceJudgment,
     prompt=ask_of_answer(RUBRIC),
-    measure=measure,
+    measure=read_score("coherence_score"),
     verify=verify_quotes("grammar_issues", decides=False),
     on_empty=lambda sample: CoherenceJudgment(
         grammar_issues=[], strengths=[], explanation="empty response", coherence_score=1

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, MetricValue
+from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
-from memray_eval.types import Response, Sample
+from memray_eval.metrics._shared.judging import ask_of_answer, read_score, with_anchors
 
 ANCHORS: dict[float, str] = {
     5: "answers the need itself, correctly and fully; the next steps are plain",
@@ -52,10 +51,6 @@ class HelpfulnessJudgment(BaseModel):
     helpfulness_score: int = Field(ge=1, le=5)
 
 
-def measure(judgment: HelpfulnessJudgment, sample: Sample, response: Response) -> MetricValue:
-    return MetricValue(value=judgment.helpfulness_score)
-
-
 METRIC = JudgedMetric(
     title="HELPFULNESS (TASK EFFECTIVENESS)",
     value_label="Helpfulness",
@@ -63,7 +58,7 @@ METRIC = JudgedMetric(
     integer_scale=True,
     judgment=HelpfulnessJudgment,
     prompt=ask_of_answer(RUBRIC),
-    measure=measure,
+    measure=read_score("helpfulness_score"),
     on_empty=lambda sample: HelpfulnessJudgment(
         useful_parts=[],
         missing_info=["any answer"],

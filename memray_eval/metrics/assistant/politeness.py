@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, MetricValue
+from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
-from memray_eval.types import Response, Sample, Share
+from memray_eval.metrics._shared.judging import ask_of_answer, read_score, with_anchors
+from memray_eval.types import Share
 
 ANCHORS: dict[float, str] = {
     1.0: "respectful and considerate; a neutral or professional tone is enough, without warmth",
@@ -49,29 +49,21 @@ class PolitenessJudgment(BaseModel):
     politeness_score: Share
 
 
-def on_empty(sample: Sample) -> PolitenessJudgment:
-    return PolitenessJudgment(
-        impolite_phrases=[],
-        improvement_suggestions=[],
-        reasoning="empty response",
-        category="none",
-        politeness_score=1.0,
-    )
-
-
-def measure(judgment: PolitenessJudgment, sample: Sample, response: Response) -> MetricValue:
-    return MetricValue(value=judgment.politeness_score)
-
-
 METRIC = JudgedMetric(
     title="POLITENESS / SOCIAL ACCEPTABILITY",
     value_label="Politeness",
     scale=(0, 1),
     judgment=PolitenessJudgment,
     prompt=ask_of_answer(RUBRIC),
-    measure=measure,
+    measure=read_score("politeness_score"),
     verify=verify_quotes("impolite_phrases"),
-    on_empty=on_empty,
+    on_empty=lambda sample: PolitenessJudgment(
+        impolite_phrases=[],
+        improvement_suggestions=[],
+        reasoning="empty response",
+        category="none",
+        politeness_score=1.0,
+    ),
     version=2,
     anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, Level, MetricValue, Verify
+from memray_eval.metric import JudgedMetric, Level, Verify
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import judge_messages, read_score
 from memray_eval.text_processing.sample_text import history_lines
 from memray_eval.types import Message, Response, Sample, Share
 
@@ -55,7 +55,7 @@ def share_metric(
         requires=requires,
         judgment=judgment,
         prompt=prompt,
-        measure=lambda judgment, sample, response: MetricValue(value=judgment.score),
+        measure=read_score("score"),
         verify=verify or verify_quotes("evidence"),
         on_empty=judge_silence,
         version=1,

@@ -88,8 +88,7 @@ class ComparedSide(NamedTuple):
 
 
 def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path: str) -> None:
-    """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be
-    written."""
+    """Writes the page to a path or cloud URL. Raises ConfigError if it cannot be written."""
     write_page(render_comparison(comparison, scales, texts), path, "--html")
 
 

@@ -110,8 +110,7 @@ _READ = "read"  # so fast a stage that beside its peak the others would look fla
 
 
 def stages(manifest: Mapping[str, Any]) -> Table | None:
-    """The stages of the last session: rows, when each began after the first, its span and its
-    rate."""
+    """The last session's stages: rows, start after the first, span and rate."""
     of_stages = {
         name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
     }

@@ -21,10 +21,9 @@ _PLAIN = Intervals()
 
 
 class FigureCell(NamedTuple):
-    """A metric's figure of one candidate, as text. `low` and `high` are "" if no interval is
-    known; `mark` says which of the scores are not verdicts; `is_below`: told from the best of its
-    row. `adjusted` is the figure as people would see it with its interval, "" if there is
-    none."""
+    """A metric's figure of one candidate, as text. `low` and `high` are "" without an interval;
+    `mark` says which scores are not verdicts; `is_below`: told from the best of its row. `adjusted`
+    is the figure as people would see it, with its interval."""
 
     metric: str
     candidate: str
@@ -119,8 +118,7 @@ def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> Figure
 
 
 def list_judges(metrics: Sequence[MetricSummary]) -> tuple[str, ...]:
-    """Lists who scored one metric, over all candidates, with their counts: judges before rules,
-    then those who scored most."""
+    """Lists who scored one metric, with counts: judges before rules, the most frequent first."""
     counts = Counter[str]()
     for metric in metrics:
         counts.update(metric.judges)

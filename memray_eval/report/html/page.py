@@ -57,8 +57,7 @@ def write_html(folder: RunFolder, path: str) -> None:
 
 def render_html(folder: RunFolder) -> str:
     """Renders the run's page. Every text of the run is escaped by the template, or travels as JSON
-    and is set as text by the script. The page's content security policy allows no other script and
-    no connection."""
+    and is set as text by the script; its policy allows no other script and no connection."""
     summary = folder.read_summary()
     embedded = embed(folder.each(), {metric.metric: metric.scale for metric in summary.metrics})
     return _render(folder, summary, folder.read_manifest(), embedded)
@@ -71,9 +70,8 @@ def render_served(
     index: Mapping[str, Any],
     served: ServedRun,
 ) -> str:
-    """Renders the same page for a server. Of the records it holds only the names that number them
-    (`index`), and its policy lets it ask the server. Without a summary, as of a run that is not
-    finished, it has no figures yet."""
+    """Renders the same page for a server, which its policy lets it ask: of the records it holds
+    only the names that number them (`index`). Without a summary it has no figures yet."""
     return _render(folder, summary, manifest, Embedded(Markup(to_json(index)), (), 0), served)
 
 
@@ -146,8 +144,7 @@ def _render(
 def _read_records(
     folder: RunFolder, summary: Summary | None
 ) -> tuple[RunCost, FailedCalls, Intervals, list[Split], Why | None]:
-    """Reads the records once for the calls that were paid and once for the scores; nothing of a run
-    that has no summary yet."""
+    """Reads the records for paid calls and for scores; nothing of a run without a summary."""
     cost, failed = RunCost(), FailedCalls()
     if summary is None:
         return cost, failed, Intervals(), [], None

@@ -18,8 +18,7 @@ from memray_eval.storage.paths import write_atomically
 
 
 def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
-    """Renders a template with its style and the named scripts, joined into one: the page's policy
-    allows no other."""
+    """Renders a template with its style and the named scripts, which its policy allows alone."""
     script = script_of(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     own = {"style": Markup(asset("page.css")), "script": Markup(script), "script_digest": digest}

@@ -1,5 +1,4 @@
-"""Draws the groups in which candidates differ, or one stands out: a small plot for each metric and
-field, all on one axis."""
+"""Draws the groups in which candidates differ: a small plot for each metric and field."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ class PlotPoint(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a plot against temperature, or length: its name, and at each place its mean and
-    interval."""
+    """A line of a plot: its name, and at each place its mean and interval."""
 
     name: str
     points: tuple[tuple[float, float, Interval | None], ...]
@@ -59,8 +58,7 @@ class OnScale(NamedTuple):
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
-    """An element: `class_` and `text_anchor` become class and text-anchor; children that are not
-    Markup are escaped."""
+    """An element: `class_` becomes class; children that are not Markup are escaped."""
     pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
@@ -155,9 +153,8 @@ def speed_quality(
     y_name: str = "quality",
     unit: str = "tokens/s",
 ) -> Markup:
-    """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers
-    if its interval is known. At least one point; names are above and below in turn, so that
-    neighbours' do not meet."""
+    """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers if
+    its interval is known. Names are above and below in turn."""
     ends = [end for point in points for end in (point.interval or (point.y,))]
     xs = [point.x for point in points]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
@@ -206,8 +203,7 @@ def draw_curves(
 
 
 def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) -> Markup:
-    """Counts per second, under one or more names, over the session's own clock: a step a
-    bin of `bin_s` seconds."""
+    """Counts per second by name, over the session's clock: a step a bin of `bin_s` seconds."""
     rates = {
         name: [period_per_s(count, bin_s) or 0.0 for count in counts]
         for name, counts in counted.items()
@@ -230,8 +226,7 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
 def forest_row(
     difference: float, interval: Interval | None, axis: Axis, is_found: bool, hint: str
 ) -> Markup:
-    """A difference with its interval, around a line at 0; filled if it `is_found`, hollow if
-    it may be chance."""
+    """A difference with its interval, around a line at 0; filled if it `is_found`."""
     zero = axis.at(0.0)
     parts = [_line("rail", axis.start, axis.end, 13, 13), _line("zero", zero, zero, 0, 26)]
     if interval is not None:

@@ -22,8 +22,7 @@ _ANSWER = Response(text="{answer}")
 
 
 class ScoreMeaning(NamedTuple):
-    """What levels of a metric look like, and how far its judges were measured to agree with
-    people."""
+    """What levels of a metric look like, and how far its judges agree with people."""
 
     version: int
     levels: list[tuple[str, str]]
@@ -39,8 +38,7 @@ def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[st
 
 
 def find_meanings(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, ScoreMeaning]:
-    """What the scores of each of these metrics mean, for those that `find_prompts` has a prompt
-    of."""
+    """What the scores of these metrics mean, if `find_prompts` has a prompt of them."""
     return {
         metric.name: ScoreMeaning(
             metric.version, anchors_of(metric), agreement_in_words(metric.name)
@@ -53,8 +51,7 @@ def find_meanings(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[s
 def _find_rubrics(
     manifest: Mapping[str, Any], metrics: Iterable[str]
 ) -> Iterator[tuple[JudgedMetric, str | None]]:
-    """The metrics that a run judged by a rubric that is still ours, and its text, None for the
-    default."""
+    """The metrics judged by a rubric that is still ours, and its text, None for the default."""
     digests = manifest.get("rubrics")
     metrics_by_name = all_metrics()
     if not isinstance(digests, Mapping):

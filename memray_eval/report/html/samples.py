@@ -22,8 +22,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 @dataclass(frozen=True)
 class Embedded:
-    """The browser's data as JSON that is safe inside a script element, and how many records it
-    holds."""
+    """The browser's data as JSON that is safe inside a script element; how many records."""
 
     index: Markup
     chunks: tuple[Markup, ...]
@@ -46,8 +45,7 @@ def embed(
     most_records: int = MOST_RECORDS,
     most_characters: int = MOST_CHARACTERS,
 ) -> Embedded:
-    """Embeds the first records, as many as the limits allow, but at least one. `scales` by
-    metric."""
+    """Embeds the first records within the limits, at least one. `scales` by metric."""
     metrics, candidates, tasks = Names(), Names(), Names()
     rows: list[list[Any]] = []
     chunks: list[Markup] = []

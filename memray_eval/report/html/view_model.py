@@ -1,5 +1,4 @@
-"""Formats a summary's figures for the page's templates, as rows and cells with nothing left to
-compute."""
+"""Formats a summary's figures for the page's templates, as rows and cells."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ _PLAIN = Intervals()
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate with its distribution, its outcomes and judges as texts, and the
-    mark of its figures."""
+    """One metric of one candidate: distribution, outcomes, judges as texts, figures' mark."""
 
     of: MetricSummary
     distribution: Markup
@@ -152,8 +150,7 @@ def _task_cell(
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:
-    """A plot of speed against quality and its caption; None unless two or more candidates have
-    both."""
+    """A plot of speed against quality and its caption; None unless two candidates have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     rows = [row for row in summary.performance if row.task is None]
     points = [
@@ -291,8 +288,7 @@ def agreements(summary: Summary) -> Iterator[Table]:
 
 
 def arms_plot(summary: Summary) -> tuple[Markup, str] | None:
-    """A plot of accuracy against the tokens of a prompt, a dot an arm, and its caption; None if no
-    tokens were counted."""
+    """A plot of accuracy against prompt tokens, a dot an arm, with caption; None without tokens."""
     points = [
         PlotPoint(
             arm.candidate, arm.prompt_tokens_mean, 100 * arm.accuracy, _arm_interval(arm, summary)

@@ -75,8 +75,7 @@ def find_reasons(
     records: pads.Dataset, run: RunScores, summary: Summary, splits: Sequence[Split]
 ) -> Why | None:
     """Finds the rows that changed most on the metric with the largest difference (of two
-    candidates), or the rows with the lowest score of the run's headline metric (of one). None
-    if nothing was scored, or nothing differs."""
+    candidates), or with the lowest headline score (of one). None if nothing differs."""
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None
@@ -199,8 +198,7 @@ def _judged(score: Score) -> Judged:
 
 
 def explain(judgment: str) -> Iterator[str]:
-    """The texts of a judgment: its explanation first, then what it quotes and finds, by name. Its
-    numbers are in the score."""
+    """The texts of a judgment: its explanation first, then what it quotes and finds."""
     try:
         parsed = json.loads(judgment)
     except ValueError:

@@ -1,5 +1,4 @@
-"""Labelling of one metric of a run: which unit comes next for whom, what was answered, and what the
-answers are worth so far."""
+"""Labelling of one metric of a run: which unit comes next for whom, and the answers."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ _FIELDS = ("task", "context", "answers", "memory", "history")  # of a file of la
 
 
 class LabelSession:
-    """Hands out units and takes answers, for several raters and tabs at once. Safe for several
-    threads."""
+    """Hands out units and takes answers, for several raters and tabs. Thread-safe."""
 
     def __init__(
         self,
@@ -99,9 +97,8 @@ class LabelSession:
     def answer(
         self, rater: str, tab: str, event_id: str, unit_id: str, value: float | None, aided: bool
     ) -> dict[str, Any]:
-        """Keeps a rater's answer, None for a unit that they pass over, and returns the state after
-        it. Raises ConfigError for a unit or value that there is not, and where it cannot be
-        kept."""
+        """Keeps a rater's answer (None: passed over), and returns the state after it. Raises
+        ConfigError for an unknown unit or value, and if it cannot be kept."""
         rater = check_rater(rater)
         if unit_id not in self._place:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
@@ -126,8 +123,7 @@ class LabelSession:
         return self.state(rater, tab)
 
     def undo(self, rater: str, tab: str, event_id: str) -> dict[str, Any]:
-        """Takes back the rater's last answer, that of this tab if it gave one, and returns the
-        state: that unit again."""
+        """Takes back the rater's last answer, of this tab if any, and returns the state."""
         rater = check_rater(rater)
         with self._lock:
             self._store.refresh()
@@ -205,8 +201,7 @@ class LabelSession:
         return file.getvalue()
 
     def calibrate_command(self, path: str) -> str:
-        """The command that compares judges with a file of these labels; "" for pairs, which
-        `calibrate` does not read."""
+        """The command that compares judges with a file of these labels; "" for pairs."""
         head = self.write_csv().partition("\n")[0].split(",")
         if "other" in head:
             return ""
@@ -273,8 +268,7 @@ class LabelSession:
 
 def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
     """Opens a run for labelling by a metric; None: its headline, or the first that a judge scored.
-    Raises ConfigError for a metric that no judge scored, DataError for records that cannot be
-    read."""
+    Raises ConfigError for one that no judge scored, DataError for unreadable records."""
     with readable(folder.path):
         parts = list_parts(folder.records())
     filesystem, _ = locate(folder.path)

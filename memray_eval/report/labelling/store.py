@@ -1,7 +1,5 @@
-"""The labels of a run, in labels.jsonl of its folder: an event a line, only ever added to.
-
-A line is written whole and flushed to the disk while the file is locked, so that two servers, two
-tabs and a kill lose nothing that was answered for; a line that a crash cut in two is skipped."""
+"""The labels of a run, in labels.jsonl of its folder: an event a line, only ever added to, flushed
+while the file is locked. A line that a crash cut in two is skipped."""
 
 from __future__ import annotations
 
@@ -22,11 +20,9 @@ logger = logging.getLogger(__name__)
 
 
 class LabelEvent(Frozen):
-    """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took an
-    event back (`undo`, of the event with the id `undoes`).
-
-    `id` is the browser's, so that an event that is sent twice counts once; `aided`: the judge's
-    quotes were shown; `at` is in seconds since 1970."""
+    """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took back
+    the event `undoes` (`undo`). `id` is the browser's: an event sent twice counts once; `aided`:
+    the judge's quotes were shown; `at` is in epoch seconds."""
 
     id: Name = Field(max_length=64)
     kind: Literal["label", "skip", "undo"]
@@ -41,8 +37,7 @@ class LabelEvent(Frozen):
 
 
 class LabelStore:
-    """The events of one metric. Not safe for several threads; several processes may share the
-    file."""
+    """The events of one metric, in a file that several processes may share. Not thread-safe."""
 
     def __init__(self, folder: Path, metric: str) -> None:
         self._path, self._metric = folder / FILE, metric
@@ -53,8 +48,7 @@ class LabelStore:
         self.refresh()
 
     def add(self, event: LabelEvent) -> None:
-        """Adds an event to the file, unless it is there already. Raises ConfigError if the file
-        cannot be written."""
+        """Adds a new event to the file. Raises ConfigError if it cannot be written."""
         self.refresh()
         if event.id in self._ids:
             return
@@ -80,8 +74,7 @@ class LabelStore:
         self.refresh()
 
     def refresh(self) -> None:
-        """Reads what was added since, by whomever. Raises ConfigError for a file that cannot be
-        read."""
+        """Reads what was added since. Raises ConfigError for an unreadable file."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read_up_to)
@@ -110,8 +103,7 @@ class LabelStore:
             self._undone.add(event.undoes)
 
     def standing(self) -> list[LabelEvent]:
-        """Labels and skips that count, in their order: not taken back, and the last of each rater
-        and unit."""
+        """Labels and skips that count, in order: not undone, each rater's last of a unit."""
         last: dict[tuple[str, str], LabelEvent] = {}
         for event in self.events:
             if event.kind != "undo" and event.id not in self._undone:

@@ -1,6 +1,5 @@
-"""Exports the samples that a query selects: as CSV for a spreadsheet, a line a unit with its texts
-and a score a column, or as JSONL with everything a unit has. In the order of the run, a batch at a
-time."""
+"""Exports the samples that a query selects, in the run's order: as CSV, a line a unit with its
+texts and a score a column, or as JSONL with everything. A batch at a time."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ def export_rows(
 def _selected(
     index: Index, query: Query, is_cancelled: Callable[[], bool]
 ) -> Iterator[Sequence[Record]]:
-    """The records in batches of those that are read at once; first an empty one, for the head of a
-    file that holds nothing else."""
+    """The records in batches; first an empty one, for the head of an empty file."""
     yield ()
     units = select_all(index, query, is_cancelled)
     for held in sorted(index.held.values(), key=lambda held: held.part.name):

@@ -71,9 +71,8 @@ class _PartTally(NamedTuple):
 
 
 class FiguresSoFar:
-    """The counts and figures of a run's records as they are. In a run that was resumed, a unit
-    that is done again counts once among the units, and twice in the figures, until the run
-    ends."""
+    """The counts and figures of a run's records as they are. A unit that a resumed run does again
+    counts once among the units, and twice in the figures, until the run ends."""
 
     def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
@@ -82,9 +81,8 @@ class FiguresSoFar:
         self.n_done = self.n_failed = 0
 
     def refresh(self, is_resumed: bool, until: float = math.inf) -> None:
-        """Counts the units of the parts that are new or have changed, by the indexes in their
-        footers, and reads their scores as long as the clock is before `until`. Raises DataError for
-        a part that cannot be read."""
+        """Counts the units of new or changed parts, by their footers' indexes, and reads their
+        scores until the clock is at `until`. Raises DataError for an unreadable part."""
         with readable(self._folder.path):
             listed = self._folder.list_parts()
             if set(listed) != set(self._indexes):

@@ -68,8 +68,7 @@ async def serving_labels(
 
 
 class LabelPages:
-    """The page for raters, what it shows, and what they say. It is no page that another site may
-    link to."""
+    """The page for raters, what it shows and what they say; no page to link to."""
 
     def __init__(self, session: LabelSession) -> None:
         self._session = session

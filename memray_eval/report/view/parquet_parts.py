@@ -1,5 +1,4 @@
-"""Reads a run's Parquet parts by column, in batches of bounded size. Every failure to read one is a
-DataError."""
+"""Reads a run's Parquet parts by column, in bounded batches. All failures are DataErrors."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ def read_columns(
 
 
 def read_record(filesystem: fs.FileSystem, part: RecordFile, row: int) -> Record:
-    """Reads the whole record at a row of the part. Raises DataError also if the row is not a
-    valid record."""
+    """Reads the record at a row of the part. Raises DataError, also for an invalid one."""
     with _translate_read_errors(part):
         for batch in read_columns(filesystem, part, first=row):
             return next(from_table(pa.Table.from_batches([batch.slice(0, 1)])))

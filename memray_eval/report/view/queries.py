@@ -28,10 +28,10 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Query(Frozen):
-    """A request for a page of the samples that match. Names are given by their numbers. A sample
-    matches if one of its scores has the metric, status and value together. `sort` is m3+ (metric 3,
-    lowest first), duration-, tokens+, ..., or "" for the order of the run. The ids of a session's
-    turns begin with `session`. `fresh` looks for new parts first."""
+    """A request for a page of the samples that match. Names are given by their numbers. One of a
+    sample's scores has the metric, status and value together. `sort` is m3+ (metric 3, lowest
+    first), duration-, tokens+, ..., or "" for the run's order. `fresh` looks for new parts
+    first."""
 
     text: str = Field("", max_length=500)
     session: str = Field("", max_length=500)
@@ -48,8 +48,7 @@ class Query(Frozen):
 
 
 class Page(Frozen):
-    """`n` units match. `rows` are those of the page, each a unit's id and the row that the
-    browser's list shows."""
+    """`n` units match. `rows` are the page's: a unit's id and the row of the browser's list."""
 
     n: int
     rows: tuple[tuple[str, list[Any]], ...]

@@ -1,9 +1,7 @@
 """The servers of this machine alone: a table of routes, where they listen, whom they answer, and
-how pages, data and errors are sent.
-
-A page of another site learns nothing: the Host header stops DNS rebinding, Sec-Fetch-Site and
-Origin cross-site requests, response headers reading and framing. What is written comes as JSON in a
-POST, which no form of another site can send, and no CORS header lets a page ask first."""
+how pages, data and errors are sent. A page of another site learns nothing: the Host header stops
+DNS rebinding, Sec-Fetch-Site and Origin cross-site requests, response headers reading and framing;
+writing needs JSON in a POST, and there is no CORS header."""
 
 from __future__ import annotations
 

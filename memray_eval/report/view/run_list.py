@@ -1,5 +1,4 @@
-"""The runs of a folder: their rows, kept up to date for the list of runs, and views of those that
-somebody looks at."""
+"""The runs of a folder: their rows, kept up to date, and views of those that are open."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class RunList:
         self._looked: float | None = None
 
     def rows(self) -> dict[str, RunRow]:
-        """The rows by run id, newest first. Raises DataError if the folder cannot be listed, and
-        what a cloud is translated to."""
+        """The rows by run id, newest first. Raises DataError if the folder cannot be listed."""
         with self._lock:
             if self._looked is None or self._clock() - self._looked >= self.every_s:
                 self._rows = self._look()
@@ -130,8 +128,7 @@ class OpenedRuns:
         self._close(0)
 
     def _close(self, most_open: int) -> None:
-        """Closes those that nobody uses and that were looked at longest ago, until this many are
-        left."""
+        """Closes unused ones, the longest unseen first, until this many are left."""
         with self._lock:
             unused = [name for name, opened in self._opened.items() if not opened.n_users]
             n_over = max(0, len(self._opened) - most_open)

@@ -55,11 +55,9 @@ class RowFigure(Frozen):
 
 class RunRow(Frozen):
     """A run, as the list shows it; `note` says why it ended or what is wrong with its folder.
-
-    Of `n_units` planned (None: unknown) `n_done` are in its records, and `n_answered` have an
-    answer. `figures` are the headline metric's; without a summary they are of the units so far
-    (`is_so_far`), and `all_figures` has every metric's. `units_per_s` is over the last minute;
-    `cost_usd` of judges with a known price; `written_s` of a run that has no start."""
+    `n_units` were planned (None: unknown). `figures` are the headline metric's, `all_figures` every
+    metric's; `is_so_far`: of the units so far. `units_per_s` is over the last minute; `written_s`
+    is of a run without a start."""
 
     id: str
     status: Status
@@ -137,8 +135,7 @@ Model = TypeVar("Model", bound=_Read)
 
 
 class RunReader:
-    """Reads one run's row as often as it is asked to: again only what has changed since. Not for
-    several threads at once."""
+    """Reads one run's row again and again, only what has changed. Not thread-safe."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         self.folder, self._clock = RunFolder(path), clock
@@ -156,9 +153,8 @@ class RunReader:
         self._answered: dict[Part, int] = {}  # units by part of the responses
 
     def read(self, until: float = math.inf) -> RunRow | None:
-        """The row as the folder is now; None if it is no run's. What cannot be read makes a row
-        that says so. Scores of a run without a summary are read until `until` of time.monotonic;
-        the next call goes on."""
+        """The row as the folder is now; None if it is no run's; an unreadable one says so. Scores
+        without a summary are read until `until` (time.monotonic); the next call goes on."""
         infos: Sequence[fs.FileInfo] = ()
         try:
             with translate_cloud_errors(self.folder.path):

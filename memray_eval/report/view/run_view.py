@@ -1,5 +1,4 @@
-"""A view of a run: its page, rendered again when its files have changed, and answers about its
-records."""
+"""A view of a run: its page, rendered again after changes, and answers about its records."""
 
 from __future__ import annotations
 
@@ -132,10 +131,9 @@ class View:
 def viewing(
     run: RunFolder, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
 ) -> Iterator[View]:
-    """Opens a view of the run and indexes its records; calls `tell` with the number of units after
-    each file. The page links to `home`, a list of runs, if there is one. Raises DataError if
-    this is not a run, has finished without records, or has a part or summary that cannot be
-    read."""
+    """Opens a view of the run and indexes its records; `tell` hears the number of units after each
+    file. `home` is a list of runs. Raises DataError if this is not a run, has finished without
+    records, or has a part or summary that cannot be read."""
     run.read_manifest()
     filesystem, _ = locate(run.path)
     with ScratchFolder("view") as spill:

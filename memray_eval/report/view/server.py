@@ -1,6 +1,5 @@
-"""A read-only server of one run, or of the runs of a folder. A run has its page, a page of samples,
-one whole sample, a file of the samples that match, and a stream of events that says how far it is;
-a folder has the list of its runs, with such a stream, and comparisons."""
+"""A read-only server of one run (its page, samples, exports, and a stream of events that says how
+far it is), or of the runs of a folder (a list with such a stream, and comparisons)."""
 
 from __future__ import annotations
 
@@ -183,8 +182,7 @@ class ListPages:
         raise web.HTTPFound(f"/run/{quote(run_id, safe='')}/")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Sends the rows of the list that have changed, all of them first, and the names of those
-        gone."""
+        """Sends the list's rows, then those that have changed and the names of those gone."""
 
         def read(before: dict[str, RunRow] | None) -> tuple[Any, dict[str, RunRow]]:
             rows, known = self._runs.rows(), before or {}

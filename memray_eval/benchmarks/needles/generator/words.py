@@ -1,6 +1,5 @@
 """The words that keys, names and prose are made of. No adjective ends in another, no noun begins
-with another (a test holds them to it), so no key "adjective-noun" occurs within another key.
-Chinese ones have two characters each, for the same reason."""
+with another, so no key is within another key; Chinese ones have two characters each."""
 
 from __future__ import annotations
 

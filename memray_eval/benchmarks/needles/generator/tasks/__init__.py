@@ -1,6 +1,5 @@
-"""The needle tasks. Where one needle can be placed a task has a depth; where several count
-(niah_multivalue, niah_multiquery, vt) or the whole text does (math_find, math_calc, code_run, cwe,
-fwe), depth is null."""
+"""The needle tasks. One has a depth if one needle can be placed; else (niah_multivalue,
+niah_multiquery, vt, math_find, math_calc, code_run, cwe, fwe) depth is null."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""code_run: what a call returns whose function calls another, level by level, out of a long file of
-small functions."""
+"""code_run: what a call returns whose function calls others, level by level, in a long file."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ def _costs(resources: Resources, limit: int) -> Costs:
 
 
 def _a_level(costs: Costs, numbers: IntArray, room: int, levels: int) -> int:
-    """The number of functions of each level. Raises TooShort if the most levels did not get
-    enough."""
+    """The number of functions of each level. Raises TooShort if there are too few."""
     mean = float(costs.name[numbers].mean() + costs.call[numbers].mean() + costs.to_call.mean())
     functions = min(int(LEVELLED * room / mean), len(numbers))
     if functions < LEAST_A_LEVEL * max(LEVELS):

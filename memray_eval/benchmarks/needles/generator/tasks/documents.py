@@ -1,5 +1,4 @@
-"""qa: a question on one document among many. The documents are about invented people and places, or
-the user's own."""
+"""qa: a question on one document among many, about invented people or of the user's own."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ LEAST_OTHERS = 2
 
 
 def qa(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The document that answers stands at the depth; no other holds the answer (of the user's: as
-    far as theirs do not)."""
+    """The document that answers is at the depth; no other (generated one) holds the answer."""
     return (_on_given if resources.questions else _on_lives)(order, resources, slack)
 
 

@@ -1,5 +1,4 @@
-"""Counting words: cwe (ten words are common, all others rare) and fwe (frequencies that fall with
-the square of the rank)."""
+"""Counting words: cwe (ten common words among rare ones) and fwe (frequencies by rank squared)."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ LEAST_ITEMS = 60  # of fwe: from there on ranks 2 to 4 occur more often than any
 
 
 def cwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The list has as many rare words as fit. Coined words of one length: none is part of
-    another."""
+    """As many rare words as fit. Coined words of one length: none is part of another."""
     if order.length >= LONG:
         try:
             return _cwe(order, resources, slack, *OFTEN)
@@ -133,8 +131,7 @@ def _coined_words(language: str, resources: Resources) -> UnitPool:
 
 
 def fwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The item of rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, ranks 2 to 4 are
-    the answer."""
+    """Rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, 2 to 4 the answer."""
     rng, words = order.rng(), WORDS[order.language]
     pool = _random_words(order.language, resources)
     drawn = pool.sample(rng, math.isqrt(order.length) + 1)
@@ -157,8 +154,7 @@ def _times(n: int, ranks: int) -> IntArray:
 
 
 def _most_items(spec: SampleSpec, costs: IntArray, ends: int) -> int:
-    """The largest n whose items fit, by halving, then down to one whose rest a filler fits. Raises
-    TooShort."""
+    """The largest n whose items fit, and whose rest a filler fits. Raises TooShort."""
 
     def used(n: int) -> int:
         return ends + int(_times(n, len(costs)) @ costs)

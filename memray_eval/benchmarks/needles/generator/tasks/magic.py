@@ -1,5 +1,4 @@
-"""RULER's niah family: values of keys, hidden as sentences in noise, in prose, or among others of
-their kind."""
+"""RULER's niah family: values of keys as sentences in noise, in prose, or among their kind."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ LEAST_LINES = 4
 
 
 class Variant(NamedTuple):
-    """A variant of the task: `keys` keys with `values` values each, of which the question asks for
-    `asked` keys."""
+    """A variant: `keys` keys with `values` values each; the question is about `asked` keys."""
 
     haystack: Literal["noise", "essay", "decoys"]
     key: Literal["word", "uuid"] = "word"
@@ -78,9 +76,8 @@ def niah(variant: Variant, order: QuestionOrder, resources: Resources, slack: in
 def _in_text(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
-    """Needles in noise stand on lines of their own, needles in prose within paragraphs. The first
-    one is at the depth asked for; the others, and all of them where there is no depth, at lines
-    drawn for each."""
+    """Needles in noise are on lines of their own, needles in prose within paragraphs: the first at
+    the depth asked for, the others at lines drawn for each."""
     rng, words = order.rng(), WORDS[order.language]
     n_keys = len(ADJECTIVES[order.language]) * len(NOUNS[order.language])
     keys = [_key(order.language, number) for number in rng.sample(range(n_keys), variant.keys)]
@@ -120,8 +117,7 @@ def _in_text(
 def _among_decoys(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
-    """The asked needle is one of many of its kind, each with a key and a value that no other
-    has."""
+    """The asked needle is one of many of its kind, all with other keys and values."""
     rng = order.rng()
     pool = _decoys(variant, order.language, resources)
     target, *others = pool.draw(rng, order.length, extra=1)

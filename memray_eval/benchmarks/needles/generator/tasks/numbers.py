@@ -1,5 +1,4 @@
-"""Arithmetic on long lists: math_find (a rank or the median of integers) and math_calc (running
-values of an expression)."""
+"""Arithmetic on long lists: math_find (a rank or the median) and math_calc (running values)."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ OPERATIONS = tuple(f" {sign} {number}" for sign in "+-" for number in NUMBERS)
 
 
 def math_find(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Sample i asks for kind i modulo 7. A median of an even number of integers is the mean of the
-    middle two, a float."""
+    """Sample i asks for kind i modulo 7. An even number's median is the middle two's mean."""
     rng, words, kind = order.rng(), FIND[order.language], KINDS[order.number % len(KINDS)]
     query = words["query"].format(what=words[kind])
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
@@ -101,8 +99,7 @@ def _answer(numbers: IntArray, kind: str) -> int | float:
 
 
 def math_calc(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """All values stay within 0 to 99: an operand that would lead out is taken modulo what is left,
-    plus one."""
+    """All values stay within 0 to 99: operands are taken modulo what is left, plus one."""
     rng, words = order.rng(), CALC[order.language]
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], words["query"])
     table = resources.counter.table
@@ -127,8 +124,7 @@ def math_calc(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
 
 @cache
 def _values_after() -> list[list[int]]:
-    """The next value by the value (0 to 99) and the drawn operation: 0 to 99 adds so much, 100 to
-    199 subtracts."""
+    """The next value by the value (0 to 99) and the operation: 0-99 adds, 100-199 subtracts."""
     return [
         [value + operand % (100 - value) for operand in NUMBERS]
         + [value - operand % (value + 1) for operand in NUMBERS]

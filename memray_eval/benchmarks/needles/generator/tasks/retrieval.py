@@ -1,6 +1,5 @@
-"""Things to find: a number in a text of nothing but noise (passkey: 5 digits, number_string: 10
-digits in runs), a value in a JSON object of random UUIDs (kv_retrieval), and the variables of a
-chain of assignments scattered over noise (vt)."""
+"""Things to find: a number in noise (passkey: 5 digits, number_string: 10 digits in runs), a value
+in a JSON object of random UUIDs (kv_retrieval), variables of a chain of assignments (vt)."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ def _hide_number(
 
 
 def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The asked pair is the one at `depth` percent of all pairs: at 0 the first, at 100 the last,
-    which has no comma."""
+    """The asked pair is at `depth` percent of all: at 100 the last, which has no comma."""
     rng, words = order.rng(), PAIRS[order.language]
     pool = resources.pool("pairs", "", _pair)
     target, last, *others = pool.draw(rng, order.length, extra=2)
