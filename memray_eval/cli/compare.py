@@ -63,10 +63,8 @@ def compare(
     comparison = _measure(opened, names, cluster, by, bootstrap, listed, calibration or ())
     failed_gates = tuple(failures(comparison, gates))
     comparison = comparison.model_copy(update={"failed_gates": failed_gates})
-    show(
-        comparison.model_dump_json(indent=2) if as_json else render(comparison, flips or 0),
-        end="\n" if as_json else "",
-    )
+    text = render(comparison, flips or 0, is_split=by is not None)
+    show(comparison.model_dump_json(indent=2) if as_json else text, end="\n" if as_json else "")
     if html is not None:
         _write_html(comparison, opened, html)
     for failed in failed_gates:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from memray_eval.analysis.marks import digits_of, format_figure, name_figure
-from memray_eval.analysis.recommendation import swap_sides
+from memray_eval.analysis.recommendation import round_up, swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import NAMES, decide, means_of
 from memray_eval.report.sections import ends, figure, metric_ends
@@ -109,9 +109,13 @@ def _describe_candidates(
     elif not shown:
         of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
         if len(names) == 2:
-            yield f"No difference is shown between {' and '.join(names)}{of}."
+            yield f"No difference is shown between {' and '.join(names)}{of}"
         else:
-            yield f"No candidate is shown to differ from the best{of}."
+            yield f"No candidate is shown to differ from the best{of}"
+        if pair := min((pair for pair in differences if pair.more), key=_more, default=None):
+            gain = _describe_gain(pair, scales[pair.metric]).partition(" [")[0]
+            yield f"; about {round_up(_more(pair)):,} more samples would show one of {gain}"
+        yield "."
     elif len(names) == 2:
         by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
         first, second = sorted(names, key=lambda name: -len(by_winner[name]))
@@ -133,6 +137,10 @@ def _describe_candidates(
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
         gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
+
+
+def _more(pair: QualityPair) -> int:
+    return pair.more or 0
 
 
 def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
-from memray_eval.analysis.marks import NOTHING, name_figure
+from memray_eval.analysis.comparing.models import (
+    CommonUnits,
+    Comparison,
+    GroupDifference,
+    MetricComparison,
+    Standing,
+)
+from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
 from memray_eval.analysis.statistics import Interval
-from memray_eval.report.comparison_verdict import is_found, verdict
+from memray_eval.analysis.where import LEAST, LENGTH
+from memray_eval.report.comparison_verdict import verdict
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
 from memray_eval.report.sections import (
     Cell,
@@ -17,32 +24,37 @@ from memray_eval.report.sections import (
     Section,
     Table,
     append_column,
+    count_span,
     ends,
     figure,
+    fit_tables,
     lines_of,
 )
 
 GROUPS_SHOWN = 10
+BEST = "*"
 ADJUSTED_TITLE = (
     "adjusted to people's labels (Rogan-Gladen takes it that the judge errs on both sides alike)"
 )
 
 
-def render(comparison: Comparison, n_flips: int | None = None) -> str:
+def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = False) -> str:
     """Renders what each comparison says and warnings first, then two tables per candidate, where
-    they differ, and the first `n_flips` units that changed (None: all that the comparison
-    lists)."""
-    return "\n".join(lines_of(_parts(comparison, n_flips))) + "\n"
+    they differ (`is_split`: all groups of the field `by`), and the first `n_flips` units that
+    changed (None: all that the comparison lists)."""
+    return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
 
 
-def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Content]:
-    yield f"A: {comparison.baseline}"
-    yield from (f"{common.letter}: {common.other}" for common in comparison.common)
-    yield ""
+def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Iterator[Content]:
     for common in comparison.common:
         yield from wrap(
             verdict(comparison, common), 80, break_on_hyphens=False, break_long_words=False
         )
+    yield ""
+    yield f"A: {comparison.baseline}"
+    yield from (f"{common.letter}: {common.other}" for common in comparison.common)
+    if matrix := matrix_section(comparison):
+        yield from ("", *matrix.lines())
     yield from (f"warning: {warning}" for warning in comparison.warnings)
     for common in comparison.common:
         rows = [metric for metric in comparison.metrics if metric.other == common.other]
@@ -50,7 +62,7 @@ def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Content]:
         yield from lines_of(figures_section(comparison, common).parts)
         if adjusted := adjusted_section(comparison, common):
             yield from ("", adjusted.title, *adjusted.lines())
-        yield from _group_lines(comparison, rows)
+        yield from _group_lines(comparison, common, rows if is_split else ())
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
@@ -127,36 +139,79 @@ def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | N
     return Section(ADJUSTED_TITLE, [*([Table(rows)] if len(rows) > 1 else []), *refused])
 
 
-def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Content]:
-    """The differences in each group, the largest first; of metrics that differ beyond chance, or of
-    the first if none does."""
-    listed = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
-    for row in listed:
-        groups = [
-            group
-            for group in comparison.groups
-            if (group.metric, group.other, group.by) == (row.metric, row.other, comparison.by)
-        ]
-        if len(groups) < 2:
-            continue
-        largest = sorted(groups, key=lambda group: -abs(group.difference))
+def matrix_section(comparison: Comparison) -> Section | None:
+    """The figures of all sides, a row a side and a column a metric; None of two sides."""
+    rows = {(row.side, row.metric): row for row in comparison.matrix}
+    if not rows:
+        return None
+    sides = (comparison.baseline, *comparison.others)
+    metrics = dict.fromkeys(row.metric for row in comparison.matrix)
+    columns = []
+    for metric in metrics:
+        of_metric = [rows[side, metric] for side in sides]
+        name = append_mark(name_figure(of_metric[0]), of_metric[0].mark and "est.")
+        columns.append((name, *map(_standing, of_metric)))
+    ns = [row.n for row in comparison.matrix]
+    return Section("all candidates", [
+        *fit_tables(("", *map(comparison.shown_as, sides)), columns),
+        *wrap(
+            f"{BEST} the best, or not shown to be below it (paired t-tests, Holm over metrics and "
+            f"pairs of candidates); on the {count_span(ns, ',')} units that all have scored.", 80
+        ),
+    ])  # fmt: skip
+
+
+def _standing(row: Standing) -> Cell:
+    mark = BEST if row.is_best else " "
+    return Cell(f"{row.value:z.3f}{mark}", hint=ends(row.low, row.high, "z.4f"))
+
+
+def _group_lines(
+    comparison: Comparison, common: CommonUnits, split: Sequence[MetricComparison]
+) -> Iterator[Content]:
+    """The groups that stand out, themes before lengths, the largest difference first; and every
+    group of `comparison.by` of the metrics `split`."""
+    groups = [group for group in comparison.groups if group.other == common.other]
+    overall = {
+        row.metric: row.paired.difference for row in comparison.metrics if row.other == common.other
+    }
+    shown = sorted(
+        (group for group in groups if group.is_shown),
+        key=lambda group: (group.by == LENGTH, -abs(group.difference)),
+    )
+    if n := sum(group.n >= LEAST for group in groups):
+        where = f"where {common.letter}-A is not as over all units"
+        none = f"none of the {n:,} groups of {LEAST} units or more is told from all units"
+        yield from ("", f"{where}:" if shown else f"{where}: {none}")
+    if shown:
+        head = ("", "n", f"{common.letter}-A", "interval", "over all")
         cells = [
             (
-                group.group or f"(no {comparison.by})",
-                str(group.n),
-                figure(group.difference, "+z.4f"),
-                ends(group.low, group.high) or NOTHING,
-                "*" if group.is_shown else "",
+                f"{group.metric}, {group.by} {group.group or '(none)'}",
+                *_group_cells(group),
+                figure(overall[group.metric], "+z.4f"),
             )
-            for group in largest[:GROUPS_SHOWN]
+            for group in shown[:GROUPS_SHOWN]
         ]
-        yield from (
-            "",
-            f"{name_figure(row)} by {comparison.by} (* beyond chance, over all groups):",
-        )
-        yield Table(cells)
-        if (rest := len(largest) - GROUPS_SHOWN) > 0:
-            yield f"and {rest} smaller differences"
+        yield Table([head, *cells])
+        if (rest := len(shown) - GROUPS_SHOWN) > 0:
+            yield f"and {rest} more"
+    for row in split:
+        of_row = [group for group in groups if group.metric == row.metric]
+        of_row = [group for group in of_row if group.by == comparison.by]
+        if len(of_row) < 2:
+            continue
+        largest = sorted(of_row, key=lambda group: -abs(group.difference))
+        yield from ("", f"{name_figure(row)} by {comparison.by} (* told from all units):")
+        yield Table([
+            (group.group or f"(no {comparison.by})", *_group_cells(group), "*" * group.is_shown)
+            for group in largest
+        ])  # fmt: skip
+
+
+def _group_cells(group: GroupDifference) -> tuple[str, str, str]:
+    between = ends(group.low, group.high) or NOTHING
+    return str(group.n), figure(group.difference, "+z.4f"), between
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
@@ -187,8 +242,8 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     )
     if comparison.groups:
         yield (
-            f"by group: intervals of {how.level:.0%} over all {len(comparison.groups):,} groups of "
-            "metrics and fields together (Bonferroni)."
+            f"where: groups of {LEAST} units or more that are told from all units (t-test, Holm "
+            f"over all groups); intervals of {how.level:.0%} over all (Bonferroni)."
         )
     yield (
         "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from memray_eval.analysis.scores import (
 )
 from memray_eval.analysis.where import Groups, common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.metrics import all_metrics
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
@@ -45,7 +47,11 @@ class ComparedRun(NamedTuple):
     def side(self, cluster: str | None, by: str | None = None) -> Side:
         with readable(self.folder.path):
             scores = read_scores(self.folder.records(), self.candidate, cluster, by)
-        return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
+        scales = {name: metric.scale for name, metric in all_metrics().items()}
+        with suppress(DataError):  # a run without a summary has only our metrics' scales
+            scales |= {row.metric: row.scale for row in self.folder.read_summary().metrics}
+        manifest = self.folder.read_manifest()
+        return Side(self.name, self.candidate, manifest, scores, scales=scales)
 
 
 def open_sides(

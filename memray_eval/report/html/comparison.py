@@ -12,8 +12,13 @@ from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip,
 from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.scores import Text
 from memray_eval.analysis.statistics import Interval
-from memray_eval.analysis.where import Split
-from memray_eval.report.comparison_console import adjusted_section, figures_section, how_measured
+from memray_eval.analysis.where import Split, sort_splits
+from memray_eval.report.comparison_console import (
+    adjusted_section,
+    figures_section,
+    how_measured,
+    matrix_section,
+)
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places
@@ -109,6 +114,7 @@ def render_comparison(
         baseline=comparison.shown_as(comparison.baseline),
         names=[comparison.shown_as(name) for name in comparison.others],
         how_measured=how_measured(comparison),
+        matrix=matrix_section(comparison),
         own_style=Markup(asset("comparison.css") + (asset("served.css") if compared else "")),
         level=f"{comparison.settings.level:.0%}",
         alpha=f"{1 - comparison.settings.level:.0%}",
@@ -182,7 +188,7 @@ def _splits(
     comparison: Comparison, rows: Sequence[MetricComparison], scales: Scales
 ) -> list[Split]:
     """The differences of metrics by every field that splits them, the largest first."""
-    splits = []
+    splits: list[Split] = []
     for row in rows:
         of_row = [
             group
@@ -192,10 +198,8 @@ def _splits(
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
         for by in dict.fromkeys(group.by for group in of_row):
             groups = [group.figure for group in of_row if group.by == by]
-            groups.sort(key=lambda group: (not group.is_shown, -abs(group.difference)))
-            if len(groups) > 1:
-                splits.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
-    return sorted(splits, key=lambda group: group.rank)
+            splits.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
+    return sort_splits(splits)
 
 
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
