@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memray_eval.analysis.statistics import Interval, OpenShare, figures_interval
-from memray_eval.types import Frozen, Performance, QualityPair, Recommendation
+from memray_eval.types import Frozen, Performance, QualityPair, Recommendation, SpeedRatio
 
 SAME_SPEED = 1.1  # two runs of one model differ as much
 _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
@@ -50,7 +50,7 @@ class TradeoffRule(Frozen):
         return (
             f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and "
             f"the {self.level * 100:g} % interval of the difference on common prompts{several} "
-            "lies above 0; else speed wins."
+            "lies above 0; else speed wins, if that of the median ratio of speeds lies above 1."
         )
 
 
@@ -91,7 +91,10 @@ def quality_interval(row: Performance) -> Interval | None:
 
 
 def recommend(
-    performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: TradeoffRule = RULE
+    performance: Sequence[Performance],
+    pairs: Sequence[QualityPair] = (),
+    speeds: Sequence[SpeedRatio] = (),
+    rule: TradeoffRule = RULE,
 ) -> Recommendation | None:
     """Recommends a candidate by their rows over all tasks and their differences on common prompts.
     None for fewer than two candidates. The order of the arguments does not matter."""
@@ -117,17 +120,18 @@ def recommend(
         (point for point in points if point.speed is not None),
         key=lambda point: -(point.speed or 0.0),
     )
-    front, differences = pareto(measured), _Differences(pairs)
+    front, differences = pareto(measured), _Differences(pairs, speeds)
     if len(measured) > 1:
         compared, use, reason = measured, *_choose_from_front(measured, front, differences, rule)
     elif len(rated) > 1:
         compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
-        (fastest, second), compared = timed[:2], timed
+        (fastest, *others), compared = timed, timed
         use, reason = fastest.name, "fastest; quality was not measured"
-        if fastest.speed == second.speed:
+        if even := [other.name for other in others if not differences.is_faster(fastest, other)]:
             use = None
-            reason = f"{fastest.name} and {second.name} are as fast; quality was not measured"
+            even_ones = f"{fastest.name} and {even[0]}"
+            reason = f"no difference shown in speed between {even_ones}; quality was not measured"
     else:
         compared, use, reason = [], None, "neither speed nor quality was measured of two candidates"
     names = {point.name for point in compared}
@@ -142,15 +146,23 @@ def recommend(
         reason=reason,
         rule=rule.in_words(len(pairs)),
         pairs=tuple(sorted(pairs, key=lambda pair: (pair.a, pair.b))),
+        speeds=tuple(sorted(speeds, key=lambda pair: (pair.a, pair.b))),
     )
 
 
 class _Differences:
     """The pairs of candidates, looked up from either side."""
 
-    def __init__(self, pairs: Sequence[QualityPair]) -> None:
+    def __init__(self, pairs: Sequence[QualityPair], speeds: Sequence[SpeedRatio]) -> None:
         self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {
             (pair.b, pair.a): swap_sides(pair) for pair in pairs
+        }
+        self._apart = {
+            pair
+            for of in speeds
+            if of.low is not None and of.high is not None
+            for pair, is_apart in (((of.b, of.a), of.low > 1), ((of.a, of.b), of.high < 1))
+            if is_apart
         }
 
     def of(self, a: str, b: str) -> QualityPair:
@@ -160,6 +172,11 @@ class _Differences:
     def is_better(self, better: Point, other: Point) -> bool:
         pair = self.of(other.name, better.name)
         return pair.is_shown and (pair.difference or 0.0) > 0
+
+    def is_faster(self, faster: Point, other: Point) -> bool:
+        """True if the ratio of speeds on common prompts is told from 1, and beyond SAME_SPEED."""
+        ratio = (faster.speed or 0.0) / (other.speed or 1.0)
+        return (faster.name, other.name) in self._apart and ratio > SAME_SPEED
 
 
 def swap_sides(pair: QualityPair) -> QualityPair:
@@ -197,8 +214,8 @@ def _choose_from_front(
     rule: TradeoffRule,
 ) -> tuple[str | None, str]:
     """Chooses the candidate of the front to use, and says why. It is called the best only if it is
-    shown to be better than every other; none is chosen if it is the fastest by less than SAME_SPEED
-    and no difference in quality is shown either."""
+    shown to be better than every other; none is chosen if the fastest is not shown to be faster
+    (`is_faster`) than another and no difference in quality is shown either."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(
@@ -215,12 +232,15 @@ def _choose_from_front(
         gain = f"Better quality ({_format_points(points)})"
         reasons = [f"{gain}, reasonable speed tradeoff ({slowdown:.1f}x)"]
     for point in measured:
-        is_as_fast = point is not chosen and chosen.speed <= SAME_SPEED * point.speed
+        if point is chosen or chosen is not fastest or differences.is_faster(chosen, point):
+            continue
         pair = differences.of(chosen.name, point.name)
-        if chosen is fastest and is_as_fast and not pair.is_shown:
+        if not pair.is_shown:
+            is_near = chosen.speed <= SAME_SPEED * point.speed
+            speed = f"under {SAME_SPEED:g}x" if is_near else "it may be chance"
             return None, (
                 f"no difference shown between {chosen.name} and {point.name}: in quality "
-                f"{why_not_shown(pair)}; in speed under {SAME_SPEED:g}x"
+                f"{why_not_shown(pair)}; in speed {speed}"
             )
     best = front[-1]
     if best.quality > chosen.quality:

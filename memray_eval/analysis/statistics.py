@@ -275,6 +275,17 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
 
 
+def median_interval(values: FloatArray, level: float = 0.95) -> Interval | None:
+    """The median's interval between two order statistics, for values of any distribution (Hahn and
+    Meeker 1991, binomial tails by their normal approximation). None if too few values have one."""
+    n = values.size
+    at = math.floor((n - 1 - _NORMAL.inv_cdf((1 + level) / 2) * math.sqrt(n)) / 2)
+    if at < 0 or 2.0 ** (1 - n) > 1 - level:
+        return None
+    ordered = np.sort(values)
+    return Interval(float(ordered[at]), float(ordered[n - 1 - at]))
+
+
 def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
     """The interval of the difference of two shares of the same n units, of which `up` went from 0
     to 1 and `down` from 1 to 0: all differences that the score test would not reject (Tango 1998).

@@ -25,7 +25,7 @@ from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
 from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
-from memray_eval.analysis.speed import measure_speed
+from memray_eval.analysis.speed import measure_speed, speed_ratios
 from memray_eval.analysis.turns import count_unplaced, summarise_turns
 from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
@@ -48,6 +48,7 @@ from memray_eval.types import (
     MetricSummary,
     Performance,
     QualityPair,
+    Recommendation,
     ServedModel,
     SessionSummary,
     Summary,
@@ -113,7 +114,7 @@ def _summarise_records(
         else None,
         headline=headline,
         performance=performance,
-        recommendation=recommend(*_without_baselines(spec, performance, pairs)),
+        recommendation=_recommend(spec, records, performance, pairs),
         differences=differences_from_best(
             records, reduced.metrics, {metric.name: metric for metric in spec.metrics}
         ),
@@ -191,14 +192,20 @@ def _quality_pairs(
     return paired_qualities(records, metric, rated, RULE.level) if metric is not None else ()
 
 
-def _without_baselines(
-    spec: RunSpec, performance: Sequence[Performance], pairs: Sequence[QualityPair]
-) -> tuple[list[Performance], list[QualityPair]]:
-    """The rows and pairs of candidates that one may use."""
+def _recommend(
+    spec: RunSpec,
+    records: pads.Dataset,
+    performance: Sequence[Performance],
+    pairs: Sequence[QualityPair],
+) -> Recommendation | None:
+    """Recommends one of the candidates that one may use: no baseline."""
     baselines = _baselines_of(spec)
-    return (
-        [row for row in performance if row.candidate not in baselines],
+    rows = [row for row in performance if row.candidate not in baselines]
+    timed = sorted(row.candidate for row in rows if row.task is None and row.tokens_per_s)
+    return recommend(
+        rows,
         [pair for pair in pairs if not {pair.a, pair.b} & baselines],
+        speed_ratios(records, timed, RULE.level),
     )
 
 

@@ -380,9 +380,22 @@ class QualityPair(Frozen):
     more: int | None = None
 
 
+class SpeedRatio(Frozen):
+    """How many times as fast `b` answers as `a`: the median over `n` common prompts of the ratio of
+    output tokens per second, with its interval at `level`."""
+
+    a: str
+    b: str
+    n: int
+    level: float
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+
 class Recommendation(Frozen):
-    """A recommendation by speed and quality, the `rule` in words, and `pairs`, the differences in
-    quality on common prompts. Several are `fastest` or `best` only if their figures are equal;
+    """A recommendation by speed and quality, the `rule` in words, and `pairs` and `speeds`, the
+    differences in quality and speed on common prompts. Several are `fastest` or `best` only if their figures are equal;
     `as_good` are not shown to differ from the best. `pareto`: no other is as fast and as good, and
     better in one. `use` is None if nothing speaks for one of them; `left_out` lack a figure."""
 
@@ -395,6 +408,7 @@ class Recommendation(Frozen):
     reason: str
     rule: str
     pairs: tuple[QualityPair, ...] = ()
+    speeds: tuple[SpeedRatio, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 class Sweep(Frozen):
