@@ -89,6 +89,7 @@ def _summarise_records(
     sessions = summarise_sessions([records.to_table(columns=COLUMNS)]) if plan.has_sessions else ()
     summary = Summary(
         run_id=folder.run_id,
+        name=spec.name,
         suite=spec.suite.name,
         n_samples=plan.scan.n_samples,
         n_invalid=plan.scan.n_invalid,

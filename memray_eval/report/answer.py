@@ -23,7 +23,7 @@ NAMED = 3  # differences that the sentence names
 
 
 def title(summary: Summary) -> str:
-    """The candidates and the suite."""
+    """The run's own title, the candidates and the suite."""
     names = [
         "Given answers"
         if candidate.candidate == candidate.model == EXISTING
@@ -32,7 +32,8 @@ def title(summary: Summary) -> str:
     ]
     shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
     whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
-    return f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
+    of = f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
+    return f"{summary.name}: {of}" if summary.name else of
 
 
 def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:

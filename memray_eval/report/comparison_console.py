@@ -51,8 +51,9 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
             verdict(comparison, common), 80, break_on_hyphens=False, break_long_words=False
         )
     yield ""
-    yield f"A: {comparison.baseline}"
-    yield from (f"{common.letter}: {common.other}" for common in comparison.common)
+    yield f"A: {comparison.with_title(comparison.baseline)}"
+    for common in comparison.common:
+        yield f"{common.letter}: {comparison.with_title(common.other)}"
     if matrix := matrix_section(comparison):
         yield from ("", *matrix.lines())
     yield from (f"warning: {warning}" for warning in comparison.warnings)

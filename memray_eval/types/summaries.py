@@ -657,7 +657,7 @@ class Summary(Frozen):
     conversations, `sweeps` if candidates differ in temperature alone, `batches` and `prompt_cache`
     if calls used them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
     units are the most frequent first; `replaced` are those of judges in whose place a rule scored.
-    `headline` is the metric of quality. `performance` and `recommendation` need several candidates
+    `name` is the run's title, `headline` the metric of quality. `performance` and `recommendation` need several candidates
     (or a suite about both); `differences` are, for each metric, the other candidates (b) against
     the best (a), at one level for all together. `twins` exist if samples are pairs of one case.
     `intervals` says how those of the figures were measured, `temperatures` at which one each
@@ -668,6 +668,7 @@ class Summary(Frozen):
     if samples have several answers each."""
 
     run_id: str
+    name: str = Field(default="", exclude_if=operator.not_)
     suite: str
     n_samples: int
     n_invalid: int

@@ -32,6 +32,7 @@ class Side:
     manifest: Mapping[str, Any]
     scores: Scores
     matching: str = ""
+    is_like_baseline: bool = False  # its samples are the baseline's, whatever the manifests say
     scales: Mapping[str, Scale] = field(default_factory=dict)  # by metric
 
 
@@ -159,8 +160,9 @@ class CommonUnits(Frozen):
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
     `by` the one that `groups` are split by, and `failed_gates` the findings of `failures`.
-    `candidates` are by the sides' names. `adjusted` exist if calibrations were given, `pairs` if
-    there is a pairwise run over the same candidates, `matrix` of three sides or more."""
+    `candidates`, and `titles` of runs that have one, are by the sides' names. `adjusted` exist if
+    calibrations were given, `pairs` if there is a pairwise run over the same candidates, `matrix`
+    of three sides or more."""
 
     baseline: str
     others: tuple[str, ...]
@@ -173,9 +175,14 @@ class Comparison(Frozen):
     by: str | None = None
     groups: tuple[GroupDifference, ...] = ()
     candidates: dict[str, str] = Field(default_factory=dict)
+    titles: dict[str, str] = Field(default_factory=dict)
     adjusted: tuple[AdjustedDifference, ...] = ()
     pairs: PairwiseReport | None = None
     matrix: tuple[Standing, ...] = ()
+
+    def with_title(self, side: str) -> str:
+        """A side's name with the title of its run."""
+        return f"{side} ({self.titles[side]})" if side in self.titles else side
 
     def shown_as(self, side: str) -> str:
         """What a sentence calls a side: its candidate, where that tells all sides apart."""

@@ -31,10 +31,12 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT
 from memray_eval.storage.paths import readable
 
 # What a unit asks; a long context is not in the records
 _ASKED = ("task", "query", "memory", "history")
+_SAMPLE = (*SAMPLE_TEXT, *SAMPLE_JSON, *SAMPLE_LISTS)
 
 
 class ComparedRun(NamedTuple):
@@ -209,7 +211,9 @@ def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFold
     if not is_same.any():
         return replace(other, matching="no two units ask the same: they are compared by their ids")
     if is_same.all():
-        return other
+        return replace(
+            other, is_like_baseline=_reads_same_samples(base, base_run, other, other_run)
+        )
     keep = np.ones(other.scores.units.num_rows, np.bool_)
     keep[rows_b[~is_same]] = False
     matching = f"{(~is_same).sum():,} units ask something else under the same id and are left out"
@@ -217,15 +221,33 @@ def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFold
     return _with_keys(other, pc.if_else(keep, keys, None), matching)
 
 
-def _questions(side: Side, run: RunFolder) -> pa.Array:
+def _reads_same_samples(base: Side, base_run: RunFolder, other: Side, other_run: RunFolder) -> bool:
+    """True if the units that both sides have are the same samples, of contexts of one length: other
+    rows of one dataset, or other answers to it."""
+    lengths = [(side.manifest.get("dataset") or {}).get("context_chars") for side in (base, other)]
+    if None in lengths or lengths[0] != lengths[1]:
+        return False
+    rows = common_rows(base.scores, other.scores)
+    sides = zip((base, other), (base_run, other_run), rows, strict=True)
+    first, second = (_questions(side, run, _SAMPLE).take(of) for side, run, of in sides)
+    return bool(first.equals(second))
+
+
+def _questions(side: Side, run: RunFolder, columns: Sequence[str] = _ASKED) -> pa.Array:
     """What each unit of a side asks, in the order of its scores, as one text."""
     with readable(run.path):
         table = run.records().to_table(
-            columns=["sample_id", "candidate", *_ASKED],
+            columns=list(dict.fromkeys(("sample_id", "task", "candidate", *columns))),
             filter=pc.field("candidate") == side.candidate,
         )
     questions = pc.binary_join_element_wise(
-        *(pc.fill_null(table[name], "") for name in _ASKED), "\x1f"
+        *(
+            pc.fill_null(
+                pc.binary_join(table[name], "\x1e") if name in SAMPLE_LISTS else table[name], ""
+            )
+            for name in columns
+        ),
+        "\x1f",
     )
     keys = unit_keys(table)
     kept = first_of_each(keys)

@@ -81,6 +81,9 @@ def compare(
         by=by,
         groups=tuple(_mark_groups(groups, how)),
         candidates={side.name: side.candidate for side in sides},
+        titles={
+            side.name: title for side in sides if (title := str(side.manifest.get("name", "")))
+        },
         matrix=tuple(stand(sides, metrics, cluster, how) if len(sides) > 2 else ()),
     )
 

@@ -19,7 +19,7 @@ from memray_eval.datasets.sources import HUB, entries, prepared, read_header, wh
 from memray_eval.errors import suggest
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Frozen
+from memray_eval.types import EXISTING, Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
 # What a run's responses are judged by, beside its suite
@@ -48,6 +48,18 @@ def find_origin(path: str) -> Origin:
         followed = {key: getattr(config, key) for key in FOLLOWED}
         return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
     return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path))
+
+
+def name_answers(path: str) -> dict[str, str]:
+    """The candidate of responses that exist, for what does not name its own: called as the file is,
+    or as the first candidate of a run."""
+    folder = None if path.startswith(HUB) else RunFolder(path)
+    if folder is not None and folder.has_manifest() and folder.has_config():
+        name = read_config(folder).candidates[0].name
+    else:
+        base = path.rstrip("/").rpartition("/")[2]
+        name = base.lstrip(".").partition(".")[0] or base or EXISTING
+    return {"name": name, "model": name, "backend": EXISTING}
 
 
 def _suite_of_rows(path: str) -> str | None:
