@@ -114,8 +114,10 @@ def _describe_candidates(
         else:
             yield f"No candidate is shown to differ from the best{of}"
         if pair := min((pair for pair in differences if pair.more), key=_more, default=None):
-            gain = _describe_gain(pair, scales[pair.metric]).partition(" [")[0]
-            yield f"; about {round_up(_more(pair)):,} more samples would show one of {gain}"
+            scale = scales[pair.metric]
+            gap = abs(pair.difference or 0.0) / 100 * (scale[1] - scale[0])
+            one = f"one of {gap:z.{digits_of(scale)}f} in {pair.metric}"
+            yield f"; about {round_up(_more(pair)):,} more samples would show {one}"
         yield "."
     elif len(names) == 2:
         by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}

@@ -241,7 +241,7 @@ def _legend(comparison: Comparison) -> Iterator[str]:
         f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is "
         "lower."
     )
-    if comparison.groups:
+    if any(group.n >= LEAST for group in comparison.groups):
         yield (
             f"where: groups of {LEAST} units or more that are told from all units (t-test, Holm "
             f"over all groups); intervals of {how.level:.0%} over all (Bonferroni)."

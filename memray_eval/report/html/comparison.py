@@ -23,7 +23,6 @@ from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
-from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
 from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
@@ -146,7 +145,7 @@ def _compare_with_baseline(
             for row in drawn
         ),
         axis=forest_axis(axis),
-        without_scale=tuple(label(row.metric) for row in rows if row not in drawn),
+        without_scale=tuple(row.metric for row in rows if row not in drawn),
         places=draw_places(_splits(comparison, drawn, scales)),
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
@@ -172,7 +171,7 @@ def _difference(
     is_told = is_found(row, 1 - alpha)
     difference = figure(row.paired.difference, "+z.4f")
     between = ends(row.paired.low, row.paired.high)
-    hint = f"{label(row.metric)}: {difference} {between}".rstrip()
+    hint = f"{row.metric}: {difference} {between}".rstrip()
     direction = ("higher" if middle > 0 else "lower") if is_told else "may be chance"
     return Difference(
         of=row,
@@ -206,7 +205,7 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> Cha
     paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
-        metric=label(name_figure(row)) + (f" ({row.mark})" if row.mark else ""),
+        metric=name_figure(row) + (f" ({row.mark})" if row.mark else ""),
         note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
         is_found=is_found(row, comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),
