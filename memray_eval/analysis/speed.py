@@ -101,12 +101,15 @@ def speed_ratios(
         at = pc.index_in(keys_b, value_set=keys_a)
         both = of_b[at.is_valid().to_numpy(zero_copy_only=False)] / of_a[at.drop_null().to_numpy()]
         if both.size:
-            low, high = median_interval(both, level) or (None, None)
-            median = float(np.median(both))
-            ratios.append(
-                SpeedRatio(a=a, b=b, n=both.size, level=level, ratio=median, low=low, high=high)
-            )
+            ratios.append(median_ratio(a, b, both, level))
     return tuple(ratios)
+
+
+def median_ratio(a: str, b: str, ratios: FloatArray, level: float = 0.95) -> SpeedRatio:
+    """The median of the ratios of two candidates' speeds, with its interval."""
+    low, high = median_interval(ratios, level) or (None, None)
+    median = float(np.median(ratios))
+    return SpeedRatio(a=a, b=b, n=ratios.size, level=level, ratio=median, low=low, high=high)
 
 
 def _speeds(records: pads.Dataset, candidate: str) -> tuple[pa.Array, FloatArray]:

@@ -15,7 +15,7 @@ from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sources import HUB, entries, prepared, read_header, whole
+from memray_eval.datasets.sources import HUB, entries, file_stem, prepared, read_header, whole
 from memray_eval.errors import suggest
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
@@ -57,8 +57,7 @@ def name_answers(path: str) -> dict[str, str]:
     if folder is not None and folder.has_manifest() and folder.has_config():
         name = read_config(folder).candidates[0].name
     else:
-        base = path.rstrip("/").rpartition("/")[2]
-        name = base.lstrip(".").partition(".")[0] or base or EXISTING
+        name = file_stem(path) or EXISTING
     return {"name": name, "model": name, "backend": EXISTING}
 
 
