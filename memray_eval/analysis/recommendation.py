@@ -157,12 +157,8 @@ class _Differences:
         self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {
             (pair.b, pair.a): swap_sides(pair) for pair in pairs
         }
-        self._apart = {
-            pair
-            for of in speeds
-            if of.low is not None and of.high is not None
-            for pair, is_apart in (((of.b, of.a), of.low > 1), ((of.a, of.b), of.high < 1))
-            if is_apart
+        self._times_as_fast = {(of.b, of.a): of.low for of in speeds if of.low} | {
+            (of.a, of.b): 1 / of.high for of in speeds if of.high
         }
 
     def of(self, a: str, b: str) -> QualityPair:
@@ -176,7 +172,8 @@ class _Differences:
     def is_faster(self, faster: Point, other: Point) -> bool:
         """True if the ratio of speeds on common prompts is told from 1, and beyond SAME_SPEED."""
         ratio = (faster.speed or 0.0) / (other.speed or 1.0)
-        return (faster.name, other.name) in self._apart and ratio > SAME_SPEED
+        at_least = self._times_as_fast.get((faster.name, other.name), 0.0)
+        return at_least > 1 and ratio > SAME_SPEED
 
 
 def swap_sides(pair: QualityPair) -> QualityPair:

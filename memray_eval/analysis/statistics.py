@@ -88,12 +88,9 @@ class Paired(Frozen):
 
 
 def paired(
-    a: FloatArray,
-    b: FloatArray,
-    clusters: Clusters | None = None,
-    settings: Settings | None = None,
-    scale: Scale | None = None,
-) -> Paired:
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
+    settings: Settings | None = None, scale: Scale | None = None,
+) -> Paired:  # fmt: skip
     """Compares two columns of scores unit by unit."""
     how = settings or Settings()
     n = a.size
@@ -142,11 +139,9 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
 
 
 def mean_interval(
-    values: FloatArray,
-    clusters: Clusters | None = None,
-    settings: Settings | None = None,
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None,
     scale: Scale | None = None,
-) -> Interval | None:
+) -> Interval | None:  # fmt: skip
     """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
     misses the truth far too often near 0 and 1; otherwise Student's within `scale`, or the
     bootstrap's (BCa, expanded) if `settings` ask for it. None without a standard error above 0,
@@ -158,12 +153,9 @@ def mean_interval(
 
 
 def difference_interval(
-    a: FloatArray,
-    b: FloatArray,
-    clusters: Clusters | None = None,
-    settings: Settings | None = None,
-    scale: Scale | None = None,
-) -> Interval | None:
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
+    settings: Settings | None = None, scale: Scale | None = None,
+) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
     otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
     how = settings or Settings()
@@ -229,13 +221,8 @@ def student_p(difference: float, stderr: float, units: int) -> float:
     least = min(1.0, 2.0 ** (1 - units))
     if stderr <= TIE or units < 2:
         return least if abs(difference) > TIE else 1.0
-    t, freedom = abs(difference) / stderr, units - 1
-    if freedom <= _SERIES_UP_TO:
-        p = 1 - _central_share(math.atan(t / math.sqrt(freedom)), freedom)
-    else:  # Abramowitz and Stegun 26.7.8
-        z = t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom))
-        p = math.erfc(z / math.sqrt(2))
-    return max(least, p)
+    angle = math.atan(abs(difference) / stderr / math.sqrt(units - 1))
+    return max(least, 1 - _central_share(angle, units - 1))
 
 
 def paired_p(a: FloatArray, b: FloatArray, clusters: Clusters | None = None) -> float:
@@ -247,12 +234,10 @@ def paired_p(a: FloatArray, b: FloatArray, clusters: Clusters | None = None) -> 
 def apart_p(
     rows: Rows, of_rows: FloatArray, of_all: FloatArray, clusters: Clusters | None = None
 ) -> float | None:
-    """The p-value of the hypothesis that a group's figure, the mean of `of_rows`, is that of all
-    units, the mean of `of_all`, of which `rows` are the group. None if the group has all of them.
-
-    Student's t, by the larger of two standard errors of the difference: one by the spread within
-    and outside the group (CR1), and one by the spread of all, so that a group whose few values
-    happen to be equal is not told apart. Its units are those of the smaller side."""
+    """The p-value of the hypothesis that the mean of a group (`rows`, `of_rows`) is that of all
+    units (`of_all`); None if it has all of them. Student's t of the units of the smaller side, by
+    the larger standard error (CR1) of two: by the spread in and outside the group, or by that of
+    all, so that a group whose few values happen to be equal is not told apart."""
     n, rest = of_all.size, np.setdiff1d(np.arange(of_all.size), rows)
     if not rest.size or not rows.size:
         return None

@@ -274,13 +274,13 @@ def deviations_by_group(
 
 def mark_shown(groups: Sequence[GroupFigure], level: float) -> list[GroupFigure]:
     """Marks the groups that stand out among all of these: of LEAST units, by Holm's correction."""
-    tested = [group for group in groups if group.n >= LEAST and group.p is not None]
-    corrected = iter(holm([1.0 if group.p is None else group.p for group in tested]))
+    tested = {
+        at: group.p for at, group in enumerate(groups) if group.n >= LEAST and group.p is not None
+    }
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     return [
-        group._replace(is_shown=next(corrected) <= 1 - level)
-        if group.n >= LEAST and group.p is not None
-        else group
-        for group in groups
+        group._replace(is_shown=corrected.get(at, 1.0) <= 1 - level)
+        for at, group in enumerate(groups)
     ]
 
 

@@ -113,11 +113,13 @@ def _describe_candidates(
             yield f"No difference is shown between {' and '.join(names)}{of}"
         else:
             yield f"No candidate is shown to differ from the best{of}"
-        if pair := min((pair for pair in differences if pair.more), key=_more, default=None):
-            scale = scales[pair.metric]
-            gap = abs(pair.difference or 0.0) / 100 * (scale[1] - scale[0])
-            one = f"one of {gap:z.{digits_of(scale)}f} in {pair.metric}"
-            yield f"; about {round_up(_more(pair)):,} more samples would show {one}"
+        if needed := [
+            (pair.more, pair.difference, pair.metric) for pair in differences if pair.more
+        ]:
+            more, points, metric = min(needed)
+            gap = abs(points or 0.0) / 100 * (scales[metric][1] - scales[metric][0])
+            one = f"one of {gap:z.{digits_of(scales[metric])}f} in {metric}"
+            yield f"; about {round_up(more):,} more samples would show {one}"
         yield "."
     elif len(names) == 2:
         by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
@@ -140,10 +142,6 @@ def _describe_candidates(
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
         gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
-
-
-def _more(pair: QualityPair) -> int:
-    return pair.more or 0
 
 
 def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import wrap
 
 from memray_eval.analysis.comparing.models import (
     CommonUnits,
     Comparison,
-    GroupDifference,
     MetricComparison,
-    Standing,
 )
 from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
-from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import LEAST, LENGTH
 from memray_eval.report.comparison_verdict import verdict
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
@@ -58,12 +55,12 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
         yield from ("", *matrix.lines())
     yield from (f"warning: {warning}" for warning in comparison.warnings)
     for common in comparison.common:
-        rows = [metric for metric in comparison.metrics if metric.other == common.other]
+        rows = comparison.rows_of(common.other)
         yield from ("", f"{common.letter} against A: {common.n} common units", "")
         yield from lines_of(figures_section(comparison, common).parts)
         if adjusted := adjusted_section(comparison, common):
             yield from ("", adjusted.title, *adjusted.lines())
-        yield from _group_lines(comparison, common, rows if is_split else ())
+        yield from _group_lines(comparison, common, is_split)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
@@ -73,7 +70,7 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
 
 def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
     """Two tables of all figures of a side: the differences, and how sure they are."""
-    rows = [metric for metric in comparison.metrics if metric.other == common.other]
+    rows = comparison.rows_of(common.other)
     other, marks = common.letter, ["", *(row.mark for row in rows)]
     level = f"{comparison.settings.level:.0%} of {other}-A"
     differences: list[Row] = [("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")]
@@ -83,11 +80,13 @@ def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
     ]  # fmt: skip
     for row in rows:
         name, paired = name_figure(row), row.paired
+        low_a, high_a = row.interval_a or (None, None)
+        low_b, high_b = row.interval_b or (None, None)
         differences.append((
             name,
             str(paired.n),
-            Cell(figure(paired.mean_a), hint=_describe_ends(row.interval_a)),
-            Cell(figure(paired.mean_b), hint=_describe_ends(row.interval_b)),
+            Cell(figure(paired.mean_a), hint=ends(low_a, high_a, "z.4f")),
+            Cell(figure(paired.mean_b), hint=ends(low_b, high_b, "z.4f")),
             figure(paired.difference, "+z.4f"),
             ends(paired.low, paired.high) or NOTHING,
             figure(paired.p_value),
@@ -106,10 +105,6 @@ def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
         ))  # fmt: skip
     tables = [Table(append_column(rows, marks)) for rows in (differences, certainty)]
     return Section(common.other, [tables[0], "", tables[1]])
-
-
-def _describe_ends(interval: Interval | None) -> str:
-    return "" if interval is None else ends(interval.low, interval.high, "z.4f")
 
 
 def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | None:
@@ -142,77 +137,55 @@ def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | N
 
 def matrix_section(comparison: Comparison) -> Section | None:
     """The figures of all sides, a row a side and a column a metric; None of two sides."""
-    rows = {(row.side, row.metric): row for row in comparison.matrix}
-    if not rows:
+    if not comparison.matrix:
         return None
-    sides = (comparison.baseline, *comparison.others)
-    metrics = dict.fromkeys(row.metric for row in comparison.matrix)
-    columns = []
-    for metric in metrics:
-        of_metric = [rows[side, metric] for side in sides]
-        name = append_mark(name_figure(of_metric[0]), of_metric[0].mark and "est.")
-        columns.append((name, *map(_standing, of_metric)))
-    ns = [row.n for row in comparison.matrix]
-    return Section("all candidates", [
-        *fit_tables(("", *map(comparison.shown_as, sides)), columns),
-        *wrap(
-            f"{BEST} the best, or not shown to be below it (paired t-tests, Holm over metrics and "
-            f"pairs of candidates); on the {count_span(ns, ',')} units that all have scored.", 80
-        ),
-    ])  # fmt: skip
-
-
-def _standing(row: Standing) -> Cell:
-    mark = BEST if row.is_best else " "
-    return Cell(f"{row.value:z.3f}{mark}", hint=ends(row.low, row.high, "z.4f"))
-
-
-def _group_lines(
-    comparison: Comparison, common: CommonUnits, split: Sequence[MetricComparison]
-) -> Iterator[Content]:
-    """The groups that stand out, themes before lengths, the largest difference first; and every
-    group of `comparison.by` of the metrics `split`."""
-    groups = [group for group in comparison.groups if group.other == common.other]
-    overall = {
-        row.metric: row.paired.difference for row in comparison.metrics if row.other == common.other
+    columns = {
+        row.metric: [append_mark(name_figure(row), row.mark and "est.")]
+        for row in comparison.rows_of(comparison.others[0])
     }
-    shown = sorted(
-        (group for group in groups if group.is_shown),
-        key=lambda group: (group.by == LENGTH, -abs(group.difference)),
+    for row in comparison.matrix:
+        text = f"{row.value:z.3f}{BEST if row.is_best else ' '}"
+        columns[row.metric].append(Cell(text, hint=ends(row.low, row.high)))
+    sides = map(comparison.shown_as, (comparison.baseline, *comparison.others))
+    n = count_span([row.n for row in comparison.matrix], ",")
+    legend = (
+        f"{BEST} the best, or not shown to be below it (paired t-tests, Holm over metrics and "
+        f"pairs of candidates); on the {n} units that all have scored."
     )
-    if n := sum(group.n >= LEAST for group in groups):
-        where = f"where {common.letter}-A is not as over all units"
-        none = f"none of the {n:,} groups of {LEAST} units or more is told from all units"
-        yield from ("", f"{where}:" if shown else f"{where}: {none}")
-    if shown:
-        head = ("", "n", f"{common.letter}-A", "interval", "over all")
-        cells = [
-            (
-                f"{group.metric}, {group.by} {group.group or '(none)'}",
-                *_group_cells(group),
-                figure(overall[group.metric], "+z.4f"),
-            )
-            for group in shown[:GROUPS_SHOWN]
-        ]
-        yield Table([head, *cells])
-        if (rest := len(shown) - GROUPS_SHOWN) > 0:
-            yield f"and {rest} more"
-    for row in split:
-        of_row = [group for group in groups if group.metric == row.metric]
-        of_row = [group for group in of_row if group.by == comparison.by]
-        if len(of_row) < 2:
-            continue
-        largest = sorted(of_row, key=lambda group: -abs(group.difference))
-        yield from ("", f"{name_figure(row)} by {comparison.by} (* told from all units):")
-        yield Table([
-            (group.group or f"(no {comparison.by})", *_group_cells(group), "*" * group.is_shown)
-            for group in largest
-        ])  # fmt: skip
+    measured = [column for column in columns.values() if len(column) > 1]
+    return Section("all candidates", [*fit_tables(("", *sides), measured), *wrap(legend, 80)])
 
 
-def _group_cells(group: GroupDifference) -> tuple[str, str, str]:
-    between = ends(group.low, group.high) or NOTHING
-    return str(group.n), figure(group.difference, "+z.4f"), between
+def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) -> Iterator[Content]:
+    """The groups that stand out, themes before lengths, the largest difference first; all groups of
+    `comparison.by` if it `is_split` by it."""
+    groups = [group for group in comparison.groups if group.other == common.other]
+    n_tested = sum(group.n >= LEAST for group in groups)
+    overall = {row.metric: row.paired.difference for row in comparison.rows_of(common.other)}
+    listed = sorted(
+        (group for group in groups if group.is_shown or is_split),
+        key=lambda group: (group.by == LENGTH, not group.is_shown, -abs(group.difference)),
+    )
+    where = f"where {common.letter}-A is not as over all units"
+    if n_tested and not any(group.is_shown for group in groups):
+        yield from ("", f"{where}: in none of the {n_tested:,} groups of {LEAST} units or more")
+    if not listed:
+        return
+    head = (f"{where} (*)", "n", f"{common.letter}-A", "interval", "over all", "")
+    cells = [
+        (
+            f"{group.metric}, {group.by} {group.group or '(none)'}",
+            str(group.n),
+            figure(group.difference, "+z.4f"),
+            ends(group.low, group.high) or NOTHING,
+            figure(overall[group.metric], "+z.4f"),
+            "*" * group.is_shown,
+        )
+        for group in listed[: None if is_split else GROUPS_SHOWN]
+    ]
+    yield from ("", Table([head, *cells]))
+    if (rest := len(listed) - len(cells)) > 0:
+        yield f"and {rest} more"
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:

@@ -22,7 +22,7 @@ def is_found(row: MetricComparison, level: float) -> bool:
 
 def verdict(comparison: Comparison, common: CommonUnits) -> str:
     """The sentence on one side of a comparison."""
-    rows = [row for row in comparison.metrics if row.other == common.other]
+    rows = comparison.rows_of(common.other)
     scored = [row for row in rows if row.paired.difference is not None]
     a, b = (comparison.shown_as(name) for name in (comparison.baseline, common.other))
     if not scored:

@@ -114,7 +114,6 @@ class Standing(Frozen):
     `is_best`: it is not shown to be below the best. `best` is "" for the best itself."""
 
     metric: str
-    average: Literal["mean", "micro"] = "mean"
     side: str
     n: int
     value: float
@@ -123,7 +122,6 @@ class Standing(Frozen):
     best: str = ""
     p_holm: float | None = None
     is_best: bool = True
-    mark: str = ""
 
 
 class AdjustedDifference(Frozen):
@@ -160,9 +158,9 @@ class CommonUnits(Frozen):
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
     `by` the one that `groups` are split by, and `failed_gates` the findings of `failures`.
-    `candidates`, and `titles` of runs that have one, are by the sides' names. `adjusted` exist if
-    calibrations were given, `pairs` if there is a pairwise run over the same candidates, `matrix`
-    of three sides or more."""
+    `candidates`, and `titles` of runs that have one, are by the sides' names, `scales` by metric.
+    `adjusted` exist if calibrations were given, `pairs` if there is a pairwise run over the same
+    candidates, `matrix` of three sides or more."""
 
     baseline: str
     others: tuple[str, ...]
@@ -176,9 +174,14 @@ class Comparison(Frozen):
     groups: tuple[GroupDifference, ...] = ()
     candidates: dict[str, str] = Field(default_factory=dict)
     titles: dict[str, str] = Field(default_factory=dict)
+    scales: dict[str, Scale] = Field(default_factory=dict)
     adjusted: tuple[AdjustedDifference, ...] = ()
     pairs: PairwiseReport | None = None
     matrix: tuple[Standing, ...] = ()
+
+    def rows_of(self, other: str) -> list[MetricComparison]:
+        """The rows of one side."""
+        return [row for row in self.metrics if row.other == other]
 
     def with_title(self, side: str) -> str:
         """A side's name with the title of its run."""

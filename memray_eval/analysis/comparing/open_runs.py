@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memray_eval.analysis.comparing.models import Comparison, Side
+from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.comparing.warnings import reads_other_samples
+from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import (
     MOST_GROUPS,
     SPLIT_COLUMNS,
@@ -26,7 +28,8 @@ from memray_eval.analysis.scores import (
     read_texts,
     unit_keys,
 )
-from memray_eval.analysis.where import Groups, common_rows, read_groups
+from memray_eval.analysis.statistics import Settings
+from memray_eval.analysis.where import common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.results.lookup import find_run
@@ -54,6 +57,30 @@ class ComparedRun(NamedTuple):
             scales |= {row.metric: row.scale for row in self.folder.read_summary().metrics}
         manifest = self.folder.read_manifest()
         return Side(self.name, self.candidate, manifest, scores, scales=scales)
+
+
+def compare_runs(
+    opened: Sequence[ComparedRun],
+    metrics: Sequence[str] = (),
+    cluster: str | None = None,
+    by: str | None = None,
+    bootstrap: bool = False,
+    flips: int = 0,
+) -> tuple[Comparison, list[Side]]:
+    """Compares runs, clustered and split by the fields named, else by those that the baseline's
+    samples have; with the verdicts on their pairs."""
+    field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
+    sides = open_sides(opened, field, split)
+    more = None
+    if by is None:
+        with readable(opened[0].folder.path):
+            more = read_groups(opened[0].folder.records())
+    comparison = compare(
+        sides, metrics=metrics, cluster=field, by=split, more=more, flips=flips,
+        settings=Settings(bootstrap=bootstrap),
+    )  # fmt: skip
+    pairs = find_report([(run.folder, run.candidate) for run in opened])
+    return comparison.model_copy(update={"pairs": pairs}), sides
 
 
 def open_sides(
@@ -105,13 +132,6 @@ def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | Non
             "the samples' metadata"
         )
     return by
-
-
-def read_more_groups(opened: Sequence[ComparedRun]) -> Groups:
-    """The groups of all fields that split the baseline's units."""
-    baseline = opened[0].folder
-    with readable(baseline.path):
-        return read_groups(baseline.records())
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:

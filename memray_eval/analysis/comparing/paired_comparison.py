@@ -84,6 +84,9 @@ def compare(
         titles={
             side.name: title for side in sides if (title := str(side.manifest.get("name", "")))
         },
+        scales={
+            row.metric: base.scales[row.metric] for row in compared if row.metric in base.scales
+        },
         matrix=tuple(stand(sides, metrics, cluster, how) if len(sides) > 2 else ()),
     )
 

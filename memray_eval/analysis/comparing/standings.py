@@ -30,51 +30,40 @@ def stand(
         for standing in _of_metric(sides, name, rows, clusters, how)
     ]
     for_pairs = math.comb(len(sides), 2) / (len(sides) - 1)
-    raw = [min(1.0, row.p_holm * for_pairs) for row in found if row.p_holm is not None]
-    corrected = iter(holm(raw))
+    corrected = holm([min(1.0, p * for_pairs) for _, p in found])
     return [
-        row
-        if row.p_holm is None
-        else row.model_copy(update={"p_holm": (p := next(corrected)), "is_best": p > 1 - how.level})
-        for row in found
+        row.model_copy(update={"p_holm": p, "is_best": p > 1 - how.level}) if row.best else row
+        for (row, _), p in zip(found, corrected, strict=True)
     ]
 
 
 def _of_metric(
-    sides: Sequence[Side],
-    name: str,
-    rows: Sequence[Rows],
-    clusters: Clusters | None,
+    sides: Sequence[Side], name: str, rows: Sequence[Rows], clusters: Clusters | None,
     how: Settings,
-) -> Iterator[Standing]:
-    """Yields the sides' standings on one metric, of p-values before correction; none if no unit is
-    scored on all sides, or one of them has nothing to divide by."""
+) -> Iterator[tuple[Standing, float]]:  # fmt: skip
+    """Yields the sides' standings on one metric, with p-values before correction; none if no unit
+    is scored on all sides, or one of them has nothing to divide by."""
     columns = [side.scores.values[name][of] for side, of in zip(sides, rows, strict=True)]
     is_scored = ~np.isnan(columns).any(axis=0)
-    kept = [of[is_scored] for of in rows]
     figures = [
         values
-        for side, of in zip(sides, kept, strict=True)
-        if of.size and (values := side.scores.of_figure(name, of)) is not None
+        for side, of in zip(sides, rows, strict=True)
+        if is_scored.any() and (values := side.scores.of_figure(name, of[is_scored])) is not None
     ]
     if len(figures) < len(sides):
         return
     groups = None if clusters is None else clusters[is_scored]
-    best = max(range(len(sides)), key=lambda at: float(figures[at].mean()))
+    means = [float(values.mean()) for values in figures]
+    best = means.index(max(means))
     for at, (side, values) in enumerate(zip(sides, figures, strict=True)):
         low, high = mean_interval(values, groups, how, side.scales.get(name)) or (None, None)
-        yield Standing(
-            metric=name,
-            average="micro" if name in side.scores.shares else "mean",
-            side=side.name,
-            n=values.size,
-            value=float(values.mean()),
-            low=low,
-            high=high,
-            best="" if at == best else sides[best].name,
-            p_holm=None if at == best else paired_p(figures[best], values, groups),
-            mark=side.scores.mark_of(name, kept[at]),
-        )
+        yield (
+            Standing(
+                metric=name, side=side.name, n=values.size, value=means[at], low=low, high=high,
+                best="" if at == best else sides[best].name,
+            ),
+            1.0 if at == best else paired_p(figures[best], values, groups),
+        )  # fmt: skip
 
 
 def _common_rows(sides: Sequence[Side]) -> list[Rows]:

@@ -30,7 +30,6 @@ from memray_eval.report.sections import Section, ends, figure
 
 # of a scale, to both sides of zero, so that a tiny difference does not look large
 _LEAST_SPAN = 0.05
-Scales = Mapping[str, tuple[float, float]]  # by metric
 Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
 
 
@@ -91,14 +90,14 @@ class ComparedSide(NamedTuple):
     without: str
 
 
-def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path: str) -> None:
+def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
     """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be
     written."""
-    write_page(render_comparison(comparison, scales, texts), path, "--html")
+    write_page(render_comparison(comparison, texts), path, "--html")
 
 
 def render_comparison(
-    comparison: Comparison, scales: Scales, texts: Texts, compared: Sequence[ComparedSide] = ()
+    comparison: Comparison, texts: Texts, compared: Sequence[ComparedSide] = ()
 ) -> str:
     """Renders the page. A metric without a scale appears only in the table. A page that is served
     has links for each of its sides (`compared`)."""
@@ -106,10 +105,7 @@ def render_comparison(
         "comparison.html",
         ("theme.js", "comparison.js"),
         comparison=comparison,
-        against=[
-            _compare_with_baseline(comparison, common, scales, texts)
-            for common in comparison.common
-        ],
+        against=[_compare_with_baseline(comparison, common, texts) for common in comparison.common],
         baseline=comparison.shown_as(comparison.baseline),
         names=[comparison.shown_as(name) for name in comparison.others],
         how_measured=how_measured(comparison),
@@ -124,10 +120,8 @@ def render_comparison(
     )
 
 
-def _compare_with_baseline(
-    comparison: Comparison, common: CommonUnits, scales: Scales, texts: Texts
-) -> Against:
-    rows = [row for row in comparison.metrics if row.other == common.other]
+def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: Texts) -> Against:
+    rows, scales = comparison.rows_of(common.other), comparison.scales
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
     # one axis for all metrics, with zero in its middle
     ends = [abs(end) for row in drawn for end in _shares_of_scale(row, scales[row.metric])]
@@ -146,7 +140,7 @@ def _compare_with_baseline(
         ),
         axis=forest_axis(axis),
         without_scale=tuple(row.metric for row in rows if row not in drawn),
-        places=draw_places(_splits(comparison, drawn, scales)),
+        places=draw_places(_splits(comparison, drawn)),
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
         figures=figures_section(comparison, common),
@@ -183,9 +177,7 @@ def _difference(
     )
 
 
-def _splits(
-    comparison: Comparison, rows: Sequence[MetricComparison], scales: Scales
-) -> list[Split]:
+def _splits(comparison: Comparison, rows: Sequence[MetricComparison]) -> list[Split]:
     """The differences of metrics by every field that splits them, the largest first."""
     splits: list[Split] = []
     for row in rows:
@@ -197,7 +189,9 @@ def _splits(
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
         for by in dict.fromkeys(group.by for group in of_row):
             groups = [group.figure for group in of_row if group.by == by]
-            splits.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
+            splits.append(
+                Split(row.metric, by, *sides, comparison.scales[row.metric], tuple(groups))
+            )
     return sort_splits(splits)
 
 

@@ -273,11 +273,7 @@ class RunReader:
         suite_class = all_suites().get(suite)
         headline = suite_class.quality_metric(computed) if suite_class else next(iter(computed), "")
         return {
-            **_names(
-                suite,
-                [(candidate.name, candidate.model) for candidate in config.candidates],
-                config.name,
-            ),
+            **_names(suite, [(of.name, of.model) for of in config.candidates], config.name),
             "is_so_far": True,
             "figures": tuple(figure for metric, figure in figures if metric == headline),
             "all_figures": tuple(figure for _, figure in figures),
@@ -333,9 +329,7 @@ def _summary_fields(summary: Summary) -> dict[str, Any]:
     headline = summary.headline or next((metric.metric for metric in summary.metrics), "")
     return {
         **_names(
-            summary.suite,
-            [(candidate.candidate, candidate.model) for candidate in summary.candidates],
-            summary.name,
+            summary.suite, [(row.candidate, row.model) for row in summary.candidates], summary.name
         ),
         "figures": tuple(
             _summary_figure(metric) for metric in summary.metrics if metric.metric == headline
