@@ -69,6 +69,10 @@ class GroupFigure(NamedTuple):
     p: float | None = None
     is_shown: bool = False
 
+    @property
+    def rank(self) -> tuple[bool, float]:
+        return not self.is_shown, -abs(self.difference)
+
 
 class Split(NamedTuple):
     """One metric split `by` a field: of candidate `of` against another, or (`against` is "")
@@ -341,18 +345,12 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
 
 def sort_splits(splits: Iterable[Split]) -> list[Split]:
     """Those of two groups or more, the ones that say most first, and their groups likewise."""
-
-    def order(group: GroupFigure) -> tuple[bool, float]:
-        return not group.is_shown, -abs(group.difference)
-
-    return sorted(
-        (
-            split._replace(groups=tuple(sorted(split.groups, key=order)))
-            for split in splits
-            if len(split.groups) > 1
-        ),
-        key=lambda split: split.rank,
-    )
+    ordered = [
+        split._replace(groups=tuple(sorted(split.groups, key=lambda group: group.rank)))
+        for split in splits
+        if len(split.groups) > 1
+    ]
+    return sorted(ordered, key=lambda split: split.rank)
 
 
 def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:

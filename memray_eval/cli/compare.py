@@ -47,19 +47,14 @@ def compare(
     warnings about what makes them hard to compare. Exit code 1 if a --fail-if holds."""
     from memray_eval.analysis.adjusted.differences import adjust_comparison
     from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
-    from memray_eval.analysis.comparing import failures, parse_gate
-    from memray_eval.analysis.comparing.open_runs import (
-        compare_runs,
-        pick_candidates,
-        read_changed_texts,
-    )
+    from memray_eval.analysis.comparing import failures, open_runs, parse_gate
     from memray_eval.report.comparison_console import render
 
     gates = [parse_gate(text) for text in fail_if or ()]
-    opened = pick_candidates(runs)
+    opened = open_runs.pick_candidates(runs)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     names = list(dict.fromkeys(split_names(metrics)))
-    comparison, sides = compare_runs(opened, names, cluster, by, bootstrap, listed)
+    comparison, sides = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
     if calibration:
         labels = read_calibrations(calibration)
         comparison = adjust_comparison(comparison, sides, opened, labels)
@@ -70,7 +65,7 @@ def compare(
     if html is not None:
         from memray_eval.report.html.comparison import write_comparison
 
-        write_comparison(comparison, read_changed_texts(comparison, opened), html)
+        write_comparison(comparison, open_runs.read_changed_texts(comparison, opened), html)
         say(html)
     for failed in failed_gates:
         say(f"failed: {failed}")

@@ -231,7 +231,7 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
 def file_stem(path: str) -> str:
     """A file's or folder's name, without the endings of its format."""
     name = path.rstrip("/").rpartition("/")[2].removesuffix(".gz").removesuffix(".zst")
-    return name.removesuffix(suffix) if (suffix := _suffix(name)) in _SUFFIXES else name
+    return name.rpartition(".")[0] if _suffix(name) in _SUFFIXES else name
 
 
 def _suffix(name: str) -> str:

@@ -67,12 +67,12 @@ def _how_many_more(rows: Sequence[MetricComparison]) -> str:
     """The number of further samples that would show a difference, of the metric that needs the
     fewest."""
     most = max(row.paired.n for row in rows)
-    rows = [row for row in rows if row.more is not None and row.paired.n * 2 >= most]
-    if not rows:
+    needed = [(row.more, row) for row in rows if row.more and row.paired.n * 2 >= most]
+    if not needed:
         return ""
-    row = min(rows, key=lambda row: row.more or 0)
+    more, row = min(needed, key=lambda pair: pair[0])
     difference = f"{row.paired.difference:+z.2g} in {name_figure(row)}"
-    return f"; about {round_up(row.more or 0):,} more samples would show one of {difference}"
+    return f"; about {round_up(more):,} more samples would show one of {difference}"
 
 
 def _where(comparison: Comparison, row: MetricComparison) -> str:

@@ -214,6 +214,5 @@ def _correct_p_values(
         p_holm, p_fdr = next(corrected)
         more = None
         if p_holm > 1 - how.level and of.difference is not None and of.stderr is not None:
-            units = of.n_clusters or of.n
-            more = more_to_show(of.difference, of.stderr, of.n, units, for_all)
+            more = more_to_show(of.difference, of.stderr, of.n, of.n_clusters or of.n, for_all)
         yield metric.model_copy(update={"p_holm": p_holm, "p_fdr": p_fdr, "more": more})

@@ -54,10 +54,9 @@ def name_answers(path: str) -> dict[str, str]:
     """The candidate of responses that exist, for what does not name its own: called as the file is,
     or as the first candidate of a run."""
     folder = None if path.startswith(HUB) else RunFolder(path)
+    name = file_stem(path) or EXISTING
     if folder is not None and folder.has_manifest() and folder.has_config():
         name = read_config(folder).candidates[0].name
-    else:
-        name = file_stem(path) or EXISTING
     return {"name": name, "model": name, "backend": EXISTING}
 
 
