@@ -50,7 +50,7 @@ class TradeoffRule(Frozen):
         return (
             f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and "
             f"the {self.level * 100:g} % interval of the difference on common prompts{several} "
-            "lies above 0; else speed wins, if that of the median ratio of speeds lies above 1."
+            "lies above 0; else speed wins, if that of the median ratio of speeds lies above 1.1."
         )
 
 
@@ -94,10 +94,12 @@ def recommend(
     performance: Sequence[Performance],
     pairs: Sequence[QualityPair] = (),
     speeds: Sequence[SpeedRatio] = (),
+    corrected: Sequence[QualityPair] = (),
     rule: TradeoffRule = RULE,
 ) -> Recommendation | None:
-    """Recommends a candidate by their rows over all tasks and their differences on common prompts.
-    None for fewer than two candidates. The order of the arguments does not matter."""
+    """Recommends a candidate by their rows over all tasks and their differences on common prompts;
+    one that is not shown in `corrected`, over all metrics, is not shown. None for fewer than two
+    candidates. The order of the arguments does not matter."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
     points = [
         Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality)
@@ -120,7 +122,10 @@ def recommend(
         (point for point in points if point.speed is not None),
         key=lambda point: -(point.speed or 0.0),
     )
-    front, differences = pareto(measured), _Differences(pairs, speeds)
+    front, differences = (
+        pareto(measured),
+        _Differences([*pairs, *(pair for pair in corrected if not pair.is_shown)], speeds),
+    )
     if len(measured) > 1:
         compared, use, reason = measured, *_choose_from_front(measured, front, differences, rule)
     elif len(rated) > 1:
@@ -154,9 +159,9 @@ class _Differences:
     """The pairs of candidates, looked up from either side."""
 
     def __init__(self, pairs: Sequence[QualityPair], speeds: Sequence[SpeedRatio]) -> None:
-        self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {
-            (pair.b, pair.a): swap_sides(pair) for pair in pairs
-        }
+        self._pairs: dict[tuple[str, str], QualityPair] = {}
+        for pair in pairs:
+            self._pairs |= {(pair.a, pair.b): pair, (pair.b, pair.a): swap_sides(pair)}
         self._times_as_fast = {(of.b, of.a): of.low for of in speeds if of.low} | {
             (of.a, of.b): 1 / of.high for of in speeds if of.high
         }
@@ -170,10 +175,8 @@ class _Differences:
         return pair.is_shown and (pair.difference or 0.0) > 0
 
     def is_faster(self, faster: Point, other: Point) -> bool:
-        """True if the ratio of speeds on common prompts is told from 1, and beyond SAME_SPEED."""
-        ratio = (faster.speed or 0.0) / (other.speed or 1.0)
-        at_least = self._times_as_fast.get((faster.name, other.name), 0.0)
-        return at_least > 1 and ratio > SAME_SPEED
+        """True if the ratio of speeds on common prompts is told from SAME_SPEED."""
+        return self._times_as_fast.get((faster.name, other.name), 0.0) > SAME_SPEED
 
 
 def swap_sides(pair: QualityPair) -> QualityPair:

@@ -52,6 +52,7 @@ from memray_eval.types import Summary
 LENGTH = "length"
 MOST = 0.5  # a group has most of a difference if it has more than this share of it
 LEAST = 20  # units of a group that may stand out
+CHANCE = 0.01  # that any group stands out where none does: they are looked at beside all else
 _MOST_LENGTHS = 8
 _UNITS = ((1 << 20, "M"), (1 << 10, "k"))
 Codes = npt.NDArray[np.int64]
@@ -276,15 +277,14 @@ def deviations_by_group(
         )
 
 
-def mark_shown(groups: Sequence[GroupFigure], level: float) -> list[GroupFigure]:
+def mark_shown(groups: Sequence[GroupFigure]) -> list[GroupFigure]:
     """Marks the groups that stand out among all of these: of LEAST units, by Holm's correction."""
     tested = {
         at: group.p for at, group in enumerate(groups) if group.n >= LEAST and group.p is not None
     }
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     return [
-        group._replace(is_shown=corrected.get(at, 1.0) <= 1 - level)
-        for at, group in enumerate(groups)
+        group._replace(is_shown=corrected.get(at, 1.0) <= CHANCE) for at, group in enumerate(groups)
     ]
 
 
@@ -323,8 +323,7 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
         metric.metric: pair for metric in summary.metrics if (pair := _pair(summary, metric.metric))
     }
     n_groups = len(pairs) * sum(len(names) for _, names in run.groups.of.values())
-    level = Settings().level
-    how = Settings(level=1 - (1 - level) / max(1, n_groups))
+    how = Settings(level=1 - (1 - Settings().level) / max(1, n_groups))
     found: list[tuple[Split, list[GroupFigure]]] = []
     for metric, (of, against) in pairs.items():
         if not all(metric in run.of[name].values for name in (of, against) if name):
@@ -337,7 +336,7 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
                 else _one_by_group(run, of, metric, by, how, scale)
             )
             found.append((Split(metric, by, of, against, scale, ()), list(shown)))
-    marked = iter(mark_shown([group for _, groups in found for group in groups], level))
+    marked = iter(mark_shown([group for _, groups in found for group in groups]))
     return sort_splits(
         split._replace(groups=tuple(islice(marked, len(groups)))) for split, groups in found
     )

@@ -86,6 +86,9 @@ def _summarise_records(
     is_by_task = tasks or compares(spec.metrics) or any(metric.by_task for metric in spec.metrics)
     broken = break_down(records, spec.metrics) if is_by_task else Breakdown()
     pairs = _quality_pairs(spec, records, headline, performance)
+    differences = differences_from_best(
+        records, reduced.metrics, {metric.name: metric for metric in spec.metrics}
+    )
     sessions = summarise_sessions([records.to_table(columns=COLUMNS)]) if plan.has_sessions else ()
     summary = Summary(
         run_id=folder.run_id,
@@ -115,10 +118,10 @@ def _summarise_records(
         else None,
         headline=headline,
         performance=performance,
-        recommendation=_recommend(spec, records, performance, pairs),
-        differences=differences_from_best(
-            records, reduced.metrics, {metric.name: metric for metric in spec.metrics}
+        recommendation=_recommend(
+            spec, records, performance, pairs, [d for d in differences if d.metric == headline]
         ),
+        differences=differences,
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
         arms=summarise_arms(
             records, spec.suite, [metric.name for metric in spec.metrics], spec.errata
@@ -194,11 +197,9 @@ def _quality_pairs(
 
 
 def _recommend(
-    spec: RunSpec,
-    records: pads.Dataset,
-    performance: Sequence[Performance],
-    pairs: Sequence[QualityPair],
-) -> Recommendation | None:
+    spec: RunSpec, records: pads.Dataset, performance: Sequence[Performance],
+    pairs: Sequence[QualityPair], corrected: Sequence[QualityPair],
+) -> Recommendation | None:  # fmt: skip
     """Recommends one of the candidates that one may use: no baseline."""
     baselines = _baselines_of(spec)
     rows = [row for row in performance if row.candidate not in baselines]
@@ -207,6 +208,7 @@ def _recommend(
         rows,
         [pair for pair in pairs if not {pair.a, pair.b} & baselines],
         speed_ratios(records, timed, RULE.level),
+        corrected,
     )
 
 

@@ -70,6 +70,7 @@ def compare(
         compared += [_compare_metric(units, name, how, flips) for name in names]
         groups += _compare_groups(units, names, how, list(_splits(units, by, more)))
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
+    marked = mark_shown([group.figure for group in groups])
     return Comparison(
         baseline=base.name,
         others=tuple(side.name for side in others),
@@ -79,7 +80,10 @@ def compare(
         metrics=tuple(_correct_p_values(compared, how)),
         warnings=tuple(warnings),
         by=by,
-        groups=tuple(_mark_groups(groups, how)),
+        groups=tuple(
+            group.model_copy(update={"is_shown": figure.is_shown})
+            for group, figure in zip(groups, marked, strict=True)
+        ),
         candidates={side.name: side.candidate for side in sides},
         titles={
             side.name: title for side in sides if (title := str(side.manifest.get("name", "")))
@@ -160,12 +164,6 @@ def _compare_groups(
             values = group._asdict() | {"low": low, "high": high}
             del values["interval"]
             yield GroupDifference(metric=metric, other=units.other.name, by=by, **values)
-
-
-def _mark_groups(groups: Sequence[GroupDifference], how: Settings) -> Iterator[GroupDifference]:
-    marked = mark_shown([group.figure for group in groups], how.level)
-    for group, figure in zip(groups, marked, strict=True):
-        yield group.model_copy(update={"is_shown": figure.is_shown})
 
 
 def _splits(

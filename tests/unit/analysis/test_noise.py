@@ -62,7 +62,8 @@ def advice_on(sides: Sequence[Side], seed: int, times: float = 1.0) -> Recommend
     ]  # fmt: skip
     names = (sides[0].name, sides[1].name)
     ratio = median_ratio(*names, speeds[1] / speeds[0])
-    advice = recommend(rows, [pair_of(*names, a, b)], [ratio])
+    corrected = pair_of(*names, a, b, settings=Settings(level=1 - 0.05 / 2))
+    advice = recommend(rows, [pair_of(*names, a, b)], [ratio], [corrected])
     assert advice is not None
     return advice
 
