@@ -97,9 +97,8 @@ def recommend(
     corrected: Sequence[QualityPair] = (),
     rule: TradeoffRule = RULE,
 ) -> Recommendation | None:
-    """Recommends a candidate by their rows over all tasks and their differences on common prompts;
-    one that is not shown in `corrected`, over all metrics, is not shown. None for fewer than two
-    candidates. The order of the arguments does not matter."""
+    """Recommends a candidate by their rows over all tasks and their differences on common prompts,
+    without those not shown in `corrected` (over all metrics); None for fewer than two."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
     points = [
         Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality)
