@@ -13,7 +13,7 @@ from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
 from memray_eval.analysis.recommendation import recommend
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.speed import measure_speed
+from memray_eval.analysis.speed import measure_speed, speed_ratios
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
@@ -337,7 +337,9 @@ def write_summarised(
         generation_s=12.0, evaluation_s=3.0, total_s=16.0, candidates=reduced.generation,
         metrics=reduced.metrics, tasks=broken.tasks, macro=broken.macro,
         heat_maps=broken.heat_maps, headline=first.name, performance=speed,
-        recommendation=recommend(speed, pairs),
+        recommendation=recommend(
+            speed, pairs, speed_ratios(read, [candidate.name for candidate in named])
+        ),
         differences=differences_from_best(read, reduced.metrics, by_name),
         sweeps=temperature_sweeps(named, reduced.metrics), causes=reduced.causes,
     )  # fmt: skip

@@ -245,10 +245,8 @@ def _categories(
                 clusters = np.array(
                     [numbers[answer.conversation] for answer in scored], dtype=np.intp
                 )
-            interval = mean_interval(values, clusters)
-            ends = (
-                {"low": max(0.0, interval.low), "high": min(1.0, interval.high)} if interval else {}
-            )
+            interval = mean_interval(values, clusters, scale=(0.0, 1.0))
+            ends = interval._asdict() if interval else {}
             yield CategoryFigure(
                 category=category, metric=metric, n=len(scored), mean=float(values.mean()), **ends
             )

@@ -52,10 +52,8 @@ class Intervals:
             return None
         if key in self.errors:
             error, groups = self.errors[key]
-            interval = t_interval(mean, error, groups - 1, level) if error > 0.0 else None
-        else:
-            interval = figures_interval(mean, stderr, n, level, scale)
-        return interval and Interval(max(scale[0], interval.low), min(scale[1], interval.high))
+            return t_interval(mean, error, groups - 1, level, scale) if error > 0.0 else None
+        return figures_interval(mean, stderr, n, level, scale)
 
     def of_metric(self, metric: MetricSummary) -> Interval | None:
         """The interval of the figure that stands for a metric: the one in the summary, if there."""

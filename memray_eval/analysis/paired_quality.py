@@ -17,8 +17,8 @@ from memray_eval.analysis.statistics import (
     Settings,
     clustered_error,
     difference_interval,
+    more_to_show,
     standard_error,
-    units_to_show,
 )
 from memray_eval.analysis.where import clusters_of_units, common_rows
 from memray_eval.metric import Metric
@@ -105,18 +105,17 @@ def pair_of(
         standard_error(right - left) if groups is None else clustered_error(right - left, groups)
     ) or 0.0
     units = left.size if groups is None else int(np.unique(groups).size)
-    interval = difference_interval(left, right, groups, how)
+    interval = difference_interval(left, right, groups, how, (0.0, 1.0))
     if interval is not None:
         is_shown = interval.low > 0 or interval.high < 0
     else:  # no spread: only the number of units can tell
         is_shown = abs(difference) > TIE and 2.0 ** (1 - units) < 1 - how.level
-    needed = None if is_shown else units_to_show(difference, error, units, how)
     return pair.model_copy(
         update={
             "difference": _POINTS * difference,
             "low": interval and _POINTS * interval.low,
             "high": interval and _POINTS * interval.high,
             "is_shown": is_shown,
-            "more": None if needed is None else max(1, round(left.size * (needed / units - 1))),
+            "more": None if is_shown else more_to_show(difference, error, left.size, units, how),
         }
     )

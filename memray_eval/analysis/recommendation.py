@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memray_eval.analysis.statistics import Interval, OpenShare, figures_interval
-from memray_eval.types import Frozen, Performance, QualityPair, Recommendation
+from memray_eval.types import Frozen, Performance, QualityPair, Recommendation, SpeedRatio
 
 SAME_SPEED = 1.1  # two runs of one model differ as much
 _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
@@ -45,7 +45,7 @@ class TradeoffRule(Frozen):
         return (
             f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and "
             f"the {self.level * 100:g} % interval of the difference on common prompts{several} "
-            "lies above 0; else speed wins."
+            "lies above 0; else speed wins, if that of the median ratio of speeds lies above 1.1."
         )
 
 
@@ -86,10 +86,14 @@ def quality_interval(row: Performance) -> Interval | None:
 
 
 def recommend(
-    performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: TradeoffRule = RULE
+    performance: Sequence[Performance],
+    pairs: Sequence[QualityPair] = (),
+    speeds: Sequence[SpeedRatio] = (),
+    corrected: Sequence[QualityPair] = (),
+    rule: TradeoffRule = RULE,
 ) -> Recommendation | None:
-    """Recommends a candidate by their rows over all tasks and their differences on common prompts.
-    None for fewer than two candidates. The order of the arguments does not matter."""
+    """Recommends a candidate by their rows over all tasks and their differences on common prompts,
+    without those not shown in `corrected` (over all metrics); None for fewer than two."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
     points = [
         Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality)
@@ -112,17 +116,21 @@ def recommend(
         (point for point in points if point.speed is not None),
         key=lambda point: -(point.speed or 0.0),
     )
-    front, differences = pareto(measured), _Differences(pairs)
+    front, differences = (
+        pareto(measured),
+        _Differences([*pairs, *(pair for pair in corrected if not pair.is_shown)], speeds),
+    )
     if len(measured) > 1:
         compared, use, reason = measured, *_choose_from_front(measured, front, differences, rule)
     elif len(rated) > 1:
         compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
-        (fastest, second), compared = timed[:2], timed
+        (fastest, *others), compared = timed, timed
         use, reason = fastest.name, "fastest; quality was not measured"
-        if fastest.speed == second.speed:
+        if even := [other.name for other in others if not differences.is_faster(fastest, other)]:
             use = None
-            reason = f"{fastest.name} and {second.name} are as fast; quality was not measured"
+            even_ones = f"{fastest.name} and {even[0]}"
+            reason = f"no difference shown in speed between {even_ones}; quality was not measured"
     else:
         compared, use, reason = [], None, "neither speed nor quality was measured of two candidates"
     names = {point.name for point in compared}
@@ -137,15 +145,19 @@ def recommend(
         reason=reason,
         rule=rule.in_words(len(pairs)),
         pairs=tuple(sorted(pairs, key=lambda pair: (pair.a, pair.b))),
+        speeds=tuple(sorted(speeds, key=lambda pair: (pair.a, pair.b))),
     )
 
 
 class _Differences:
     """The pairs of candidates, looked up from either side."""
 
-    def __init__(self, pairs: Sequence[QualityPair]) -> None:
-        self._pairs = {(pair.a, pair.b): pair for pair in pairs} | {
-            (pair.b, pair.a): swap_sides(pair) for pair in pairs
+    def __init__(self, pairs: Sequence[QualityPair], speeds: Sequence[SpeedRatio]) -> None:
+        self._pairs: dict[tuple[str, str], QualityPair] = {}
+        for pair in pairs:
+            self._pairs |= {(pair.a, pair.b): pair, (pair.b, pair.a): swap_sides(pair)}
+        self._times_as_fast = {(of.b, of.a): of.low for of in speeds if of.low} | {
+            (of.a, of.b): 1 / of.high for of in speeds if of.high
         }
 
     def of(self, a: str, b: str) -> QualityPair:
@@ -155,6 +167,10 @@ class _Differences:
     def is_better(self, better: Point, other: Point) -> bool:
         pair = self.of(other.name, better.name)
         return pair.is_shown and (pair.difference or 0.0) > 0
+
+    def is_faster(self, faster: Point, other: Point) -> bool:
+        """True if the ratio of speeds on common prompts is told from SAME_SPEED."""
+        return self._times_as_fast.get((faster.name, other.name), 0.0) > SAME_SPEED
 
 
 def swap_sides(pair: QualityPair) -> QualityPair:
@@ -191,8 +207,9 @@ def _choose_from_front(
     differences: _Differences,
     rule: TradeoffRule,
 ) -> tuple[str | None, str]:
-    """Chooses the candidate of the front to use, and says why. None is chosen if it is the fastest
-    by less than SAME_SPEED and no difference in quality is shown either."""
+    """Chooses the candidate of the front to use, and says why. It is called the best only if it is
+    shown to be better than every other; none is chosen if the fastest is not shown to be faster
+    (`is_faster`) than another and no difference in quality is shown either."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(
@@ -209,12 +226,15 @@ def _choose_from_front(
         gain = f"Better quality ({_format_points(points)})"
         reasons = [f"{gain}, reasonable speed tradeoff ({slowdown:.1f}x)"]
     for point in measured:
-        is_as_fast = point is not chosen and chosen.speed <= SAME_SPEED * point.speed
+        if point is chosen or chosen is not fastest or differences.is_faster(chosen, point):
+            continue
         pair = differences.of(chosen.name, point.name)
-        if chosen is fastest and is_as_fast and not pair.is_shown:
+        if not pair.is_shown:
+            is_near = chosen.speed <= SAME_SPEED * point.speed
+            speed = f"under {SAME_SPEED:g}x" if is_near else "it may be chance"
             return None, (
                 f"no difference shown between {chosen.name} and {point.name}: in quality "
-                f"{why_not_shown(pair)}; in speed under {SAME_SPEED:g}x"
+                f"{why_not_shown(pair)}; in speed {speed}"
             )
     best = front[-1]
     if best.quality > chosen.quality:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from memray_eval.analysis.marks import mark
 from memray_eval.analysis.score_table import ScoreTable, score_columns, shares
 from memray_eval.analysis.statistics import Clusters, Rows
 from memray_eval.metric import Pooled, linearise_ratio
@@ -60,6 +61,13 @@ class Scores:
             return self.values[metric][rows]
         part, whole = self.shares[metric]
         return linearise_ratio(part[rows], whole[rows])
+
+    def mark_of(self, metric: str, rows: Rows) -> str:
+        """The mark of a metric's figure over these units, all scored."""
+        kinds = self.kinds[metric][rows] if metric in self.kinds else np.zeros(rows.size)
+        return mark(
+            rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED))
+        )
 
     def mean_by_sample(self) -> Scores:
         """The same with a unit a sample: the mean of its answers' values, with the mark of any."""

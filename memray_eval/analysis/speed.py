@@ -4,10 +4,12 @@ row per unit. A unit written twice counts once."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from memray_eval.analysis.score_table import (
@@ -18,10 +20,12 @@ from memray_eval.analysis.score_table import (
     is_fallback,
     read_score_tables,
 )
-from memray_eval.analysis.scores import count_epochs
+from memray_eval.analysis.scores import count_epochs, first_of_each, unit_keys
+from memray_eval.analysis.statistics import median_interval
 from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.ports import FloatArray
 from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
-from memray_eval.types import Performance, is_estimate
+from memray_eval.types import Performance, SpeedRatio, is_estimate
 
 _TEXTS = ("unit_id", "candidate", "task", "prompt_type")
 _FIGURES = ("output_tokens", "ttft_s", "duration_s")
@@ -79,6 +83,42 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
         )
     apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
     return tuple(Performance(**row | apart) for row in performance)
+
+
+def speed_ratios(
+    records: pads.Dataset, candidates: Sequence[str], level: float = 0.95
+) -> tuple[SpeedRatio, ...]:
+    """Compares the speeds of every pair of candidates on the prompts that both answered. `level`
+    holds for all intervals together (Bonferroni), of medians by order statistics."""
+    pairs = list(combinations(candidates, 2))
+    level = 1 - (1 - level) / max(1, len(pairs))
+    speeds = {name: _speeds(records, name) for name in candidates} if pairs else {}
+    ratios = []
+    for a, b in pairs:
+        (keys_a, of_a), (keys_b, of_b) = speeds[a], speeds[b]
+        at = pc.index_in(keys_b, value_set=keys_a)
+        both = of_b[at.is_valid().to_numpy(zero_copy_only=False)] / of_a[at.drop_null().to_numpy()]
+        if both.size:
+            ratios.append(median_ratio(a, b, both, level))
+    return tuple(ratios)
+
+
+def median_ratio(a: str, b: str, ratios: FloatArray, level: float = 0.95) -> SpeedRatio:
+    """The median of the ratios of two candidates' speeds, with its interval."""
+    low, high = median_interval(ratios, level) or (None, None)
+    median = float(np.median(ratios))
+    return SpeedRatio(a=a, b=b, n=ratios.size, level=level, ratio=median, low=low, high=high)
+
+
+def _speeds(records: pads.Dataset, candidate: str) -> tuple[pa.Array, FloatArray]:
+    """The keys of a candidate's units, and the output tokens per second of each answer."""
+    is_timed = pc.field("error").is_null() & (pc.field("candidate") == candidate)
+    is_timed &= (pc.field("duration_s") > 0) & (pc.field("output_tokens") > 0)
+    columns = ["sample_id", "task", "output_tokens", "duration_s"]
+    table = records.to_table(columns, filter=is_timed)
+    table = table.take(first_of_each(unit_keys(table)))
+    of = pc.divide(table["output_tokens"].cast(pa.float64()), table["duration_s"])
+    return unit_keys(table).combine_chunks(), of.to_numpy()
 
 
 def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from memray_eval.types import Frozen
 
 Clusters = npt.NDArray[np.intp]
 Rows = npt.NDArray[np.intp]
+Scale = tuple[float, float]
 FEW_CLUSTERS = 10  # with fewer, clustered standard errors come out too small
 TIE = 1e-9  # scores that differ by no more are equal: the rest is float error
 _EXACT = 1e-12  # float error of a sum in another order, relative to the sum of all magnitudes
@@ -81,8 +82,9 @@ class Paired(Frozen):
 
 
 def paired(
-    a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
-) -> Paired:
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
+    settings: Settings | None = None, scale: Scale | None = None,
+) -> Paired:  # fmt: skip
     """Compares two columns of scores unit by unit."""
     how = settings or Settings()
     n = a.size
@@ -91,7 +93,7 @@ def paired(
     differences = b - a
     error = _mean_error(differences, clusters)
     groups = n if clusters is None else int(np.unique(clusters).size)
-    interval = difference_interval(a, b, clusters, how)
+    interval = difference_interval(a, b, clusters, how, scale)
     wins, ties, losses = win_tie_loss(differences)
     return Paired(
         n=n,
@@ -129,28 +131,32 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
 
 
 def mean_interval(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
-) -> Interval | None:
-    """The mean's interval: Wilson's for independent zeros and ones; else Student's, or the
-    bootstrap's (BCa, expanded) by `settings`. None without an error above 0, except for
-    Wilson's."""
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None,
+    scale: Scale | None = None,
+) -> Interval | None:  # fmt: skip
+    """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
+    misses the truth far too often near 0 and 1; otherwise Student's within `scale`, or the
+    bootstrap's (BCa, expanded) if `settings` ask for it. None without a standard error above 0,
+    except for Wilson's."""
     how = settings or Settings()
     if values.size and clusters is None and not how.bootstrap and is_binary(values):
         return wilson_interval(int(values.sum()), values.size, how.level)
-    return _general_interval(values, clusters, how)
+    return _general_interval(values, clusters, how, scale)
 
 
 def difference_interval(
-    a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
-) -> Interval | None:
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
+    settings: Settings | None = None, scale: Scale | None = None,
+) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
-    otherwise as in `mean_interval`."""
+    otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
     how = settings or Settings()
     if a.size and clusters is None and not how.bootstrap and is_binary(a) and is_binary(b):
         return tango_interval(
             int(np.count_nonzero(b > a)), int(np.count_nonzero(b < a)), a.size, how.level
         )
-    return _general_interval(b - a, clusters, how)
+    span = None if scale is None else (scale[0] - scale[1], scale[1] - scale[0])
+    return _general_interval(b - a, clusters, how, span)
 
 
 def is_binary(values: FloatArray) -> bool:
@@ -159,7 +165,7 @@ def is_binary(values: FloatArray) -> bool:
 
 
 def _general_interval(
-    values: FloatArray, clusters: Clusters | None, how: Settings
+    values: FloatArray, clusters: Clusters | None, how: Settings, scale: Scale | None
 ) -> Interval | None:
     """A mean's interval, Student's or the bootstrap's."""
     error = _mean_error(values, clusters)
@@ -169,7 +175,7 @@ def _general_interval(
     if how.bootstrap:
         drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
         return bca_interval(drawn, float(values.mean()), without, expand_level(how.level, groups))
-    return t_interval(float(values.mean()), error, groups - 1, how.level)
+    return t_interval(float(values.mean()), error, groups - 1, how.level, scale)
 
 
 def figures_interval(
@@ -177,7 +183,7 @@ def figures_interval(
     stderr: float | None,
     n: int,
     level: float = 0.95,
-    scale: tuple[float, float] = (0.0, 1.0),
+    scale: Scale = (0.0, 1.0),
 ) -> Interval | None:
     """`mean_interval` of n independent values within `scale`, from their mean and standard error
     alone. All values lie at the ends of the scale if and only if their variance is (mean - low)
@@ -188,12 +194,52 @@ def figures_interval(
     share, error = (mean - low) / width, stderr / width
     if abs(error**2 * (n - 1) - share * (1 - share)) <= TIE:
         return Interval(*(low + width * end for end in wilson_interval(round(share * n), n, level)))
-    return t_interval(mean, stderr, n - 1, level) if error > TIE else None
+    return t_interval(mean, stderr, n - 1, level, scale) if error > TIE else None
 
 
-def t_interval(mean: float, stderr: float, freedom: int, level: float = 0.95) -> Interval:
+def t_interval(
+    mean: float, stderr: float, freedom: int, level: float = 0.95, scale: Scale | None = None
+) -> Interval:
+    """Student's interval of a mean, of which only the part within `scale` is kept. The mean of
+    values within a scale lies there too, so this covers it exactly as often (Mandelkern 2002)."""
     half = t_quantile((1 + level) / 2, freedom) * stderr
-    return Interval(mean - half, mean + half)
+    low, high = scale or (-math.inf, math.inf)
+    return Interval(max(low, mean - half), min(high, mean + half))
+
+
+def student_p(difference: float, stderr: float, units: int) -> float:
+    """The two-sided p-value of a difference by Student's t of `units` (or clusters) - 1. Without
+    spread it is the sign-flip test's, which is also the least that so few units can show."""
+    least = min(1.0, 2.0 ** (1 - units))
+    if stderr <= TIE or units < 2:
+        return least if abs(difference) > TIE else 1.0
+    angle = math.atan(abs(difference) / stderr / math.sqrt(units - 1))
+    return max(least, 1 - _central_share(angle, units - 1))
+
+
+def paired_p(a: FloatArray, b: FloatArray, clusters: Clusters | None = None) -> float:
+    """`student_p` of the mean of B - A."""
+    units = a.size if clusters is None else int(np.unique(clusters).size)
+    return student_p(float((b - a).mean()), _mean_error(b - a, clusters) or 0.0, units)
+
+
+def apart_p(
+    rows: Rows, of_rows: FloatArray, of_all: FloatArray, clusters: Clusters | None = None
+) -> float | None:
+    """The p-value of the hypothesis that the mean of a group (`rows`, `of_rows`) is that of all
+    units (`of_all`); None if it has all of them. Student's t of the units of the smaller side, by
+    the larger standard error (CR1) of two: by the spread in and outside the group, or by that of
+    all, so that a group whose few values happen to be equal is not told apart."""
+    n, rest = of_all.size, np.setdiff1d(np.arange(of_all.size), rows)
+    if not rest.size or not rows.size:
+        return None
+    codes = np.arange(n) if clusters is None else clusters
+    influence = of_all.mean() - of_all
+    influence[rows] += n / rows.size * (of_rows - of_rows.mean())
+    own = clustered_error(influence, codes) or 0.0
+    overall = (clustered_error(of_all, codes) or 0.0) * math.sqrt(rest.size / rows.size)
+    units = min(np.unique(codes[side]).size for side in (rows, rest))
+    return student_p(float(of_rows.mean() - of_all.mean()), max(own, overall), int(units))
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
@@ -204,6 +250,17 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
     middle = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
+
+
+def median_interval(values: FloatArray, level: float = 0.95) -> Interval | None:
+    """The median's interval between two order statistics, for values of any distribution (Hahn and
+    Meeker 1991, binomial tails by their normal approximation). None if too few values have one."""
+    n = values.size
+    at = math.floor((n - 1 - _NORMAL.inv_cdf((1 + level) / 2) * math.sqrt(n)) / 2)
+    if at < 0 or 2.0 ** (1 - n) > 1 - level:
+        return None
+    ordered = np.sort(values)
+    return Interval(float(ordered[at]), float(ordered[n - 1 - at]))
 
 
 def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
@@ -410,6 +467,15 @@ def units_to_show(
         middle = (few + many) // 2
         few, many = (few, middle) if is_enough(middle) else (middle, many)
     return many
+
+
+def more_to_show(
+    difference: float, stderr: float, n: int, units: int, settings: Settings
+) -> int | None:
+    """About how many more units like these n, which are `units` independent ones (or clusters),
+    would show this difference."""
+    needed = units_to_show(difference, stderr, units, settings)
+    return None if needed is None else max(1, round(n * (needed / units - 1)))
 
 
 def _sum_by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:

@@ -205,8 +205,7 @@ def _to_columns(values: Sequence[Value]) -> _Columns:
 def _mean(
     values: FloatArray, scale: tuple[float, float], n: int, clusters: Clusters | None = None
 ) -> SessionFigure:
-    interval = mean_interval(values, clusters) if n > 1 else None
-    low, high = np.clip(interval, *scale).tolist() if interval else (None, None)
+    low, high = (mean_interval(values, clusters, scale=scale) if n > 1 else None) or (None, None)
     return SessionFigure(value=float(values.mean()), n=n, low=low, high=high)
 
 

@@ -3,8 +3,8 @@ prompt type, language and length of the prompt.
 
 Two candidates are compared on the units of a group that both have. One candidate's group is set
 against its figure over all units. Only ids, metric names and values are decoded, and the fields
-that split. The level of the intervals holds for all groups of a run together, because the largest
-are looked for among them."""
+that split. The level of intervals and tests holds for all groups of a run together, because the
+largest are looked for among them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +39,11 @@ from memray_eval.analysis.statistics import (
     Clusters,
     Interval,
     Rows,
+    Scale,
     Settings,
+    apart_p,
     difference_interval,
+    holm,
     mean_interval,
 )
 from memray_eval.ports import FloatArray
@@ -47,6 +51,8 @@ from memray_eval.types import Summary
 
 LENGTH = "length"
 MOST = 0.5  # a group has most of a difference if it has more than this share of it
+LEAST = 20  # units of a group that may stand out
+CHANCE = 0.01  # that any group stands out where none does: they are looked at beside all else
 _MOST_LENGTHS = 8
 _UNITS = ((1 << 20, "M"), (1 << 10, "k"))
 Codes = npt.NDArray[np.int64]
@@ -54,21 +60,24 @@ Codes = npt.NDArray[np.int64]
 
 class GroupFigure(NamedTuple):
     """The difference in one group of `n` units, in the metric's own scale, with its interval.
-    `is_shown`: the interval does not hold 0."""
+    `p` is that of the hypothesis that the group is like all units (`apart_p`). `is_shown`: it has
+    LEAST units and is told from all units, corrected over all groups (Holm)."""
 
     group: str
     n: int
     difference: float
     interval: Interval | None
+    p: float | None = None
+    is_shown: bool = False
 
     @property
-    def is_shown(self) -> bool:
-        return self.interval is not None and (self.interval.low > 0 or self.interval.high < 0)
+    def rank(self) -> tuple[bool, float]:
+        return not self.is_shown, -abs(self.difference)
 
 
 class Split(NamedTuple):
     """One metric split `by` a field: of candidate `of` against another, or (`against` is "")
-    against its own figure over all units. Groups told from chance stand first, then the largest
+    against its own figure over all units. Groups that stand out come first, then the largest
     differences."""
 
     metric: str
@@ -83,10 +92,11 @@ class Split(NamedTuple):
         return self.groups[0].is_shown
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Sorts splits: those with a difference told from chance first, then by the largest."""
+    def rank(self) -> tuple[bool, bool, float]:
+        """Sorts splits: those with a group that stands out first, themes before lengths, then by
+        the largest difference."""
         width = (self.scale[1] - self.scale[0]) or 1.0
-        return not self.is_shown, -abs(self.groups[0].difference) / width
+        return not self.is_shown, self.by == LENGTH, -abs(self.groups[0].difference) / width
 
 
 @dataclass(frozen=True)
@@ -194,28 +204,36 @@ def length_label(length: float) -> str:
 
 
 def differences_by_group(
-    a: Scores, b: Scores, rows_a: Rows, rows_b: Rows, metric: str,
-    codes: Codes, names: Sequence[str], clusters: Clusters | None, settings: Settings,
+    a: Scores, b: Scores, rows_a: Rows, rows_b: Rows, metric: str, codes: Codes,
+    names: Sequence[str], clusters: Clusters | None, settings: Settings, scale: Scale | None = None,
 ) -> Iterator[GroupFigure]:  # fmt: skip
     """Yields the difference b - a of a metric's figures in each group that has units scored on both
     sides. `codes` number the groups of the units in `rows_a` and `rows_b`, which are the same."""
-    both = ~np.isnan(a.values[metric][rows_a]) & ~np.isnan(b.values[metric][rows_b])
+    both = np.flatnonzero(~np.isnan(a.values[metric][rows_a]) & ~np.isnan(b.values[metric][rows_b]))
+    whole = [side.of_figure(metric, of[both]) for side, of in ((a, rows_a), (b, rows_b))]
+    of_clusters = None if clusters is None else clusters[both]
     for code, name in enumerate(names):
-        rows = np.flatnonzero(both & (codes == code))
+        rows = np.flatnonzero(codes[both] == code)
         if not rows.size:
             continue
-        of_a, of_b = a.of_figure(metric, rows_a[rows]), b.of_figure(metric, rows_b[rows])
-        if of_a is None or of_b is None:
+        in_group = both[rows]
+        of_a, of_b = a.of_figure(metric, rows_a[in_group]), b.of_figure(metric, rows_b[in_group])
+        if of_a is None or of_b is None or whole[0] is None or whole[1] is None:
             continue
-        interval = difference_interval(
-            of_a, of_b, None if clusters is None else clusters[rows], settings
+        yield GroupFigure(
+            name,
+            rows.size,
+            float((of_b - of_a).mean()),
+            difference_interval(
+                of_a, of_b, None if clusters is None else clusters[in_group], settings, scale
+            ),
+            apart_p(rows, of_b - of_a, whole[1] - whole[0], of_clusters),
         )
-        yield GroupFigure(name, rows.size, float((of_b - of_a).mean()), interval)
 
 
 def deviations_by_group(
     scores: Scores, metric: str, codes: Codes, names: Sequence[str],
-    clusters: Clusters | None, settings: Settings, scale: tuple[float, float] = (0.0, 1.0),
+    clusters: Clusters | None, settings: Settings, scale: Scale = (0.0, 1.0),
 ) -> Iterator[GroupFigure]:  # fmt: skip
     """Yields how far a metric's figure in each group is from its figure over all units, with an
     interval that ends where the scale does.
@@ -225,6 +243,11 @@ def deviations_by_group(
     estimates recovery: Newcombe 1998 for shares, Zou and Donner 2008). w is the group's share of
     the units or, for a ratio, of its whole."""
     scored = ~np.isnan(scores.values[metric])
+    every = np.flatnonzero(scored)
+    of_all, of_clusters = (
+        scores.of_figure(metric, every),
+        None if clusters is None else clusters[every],
+    )
     weights = scores.shares[metric][1] if metric in scores.shares else scored.astype(np.float64)
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     for code, name in enumerate(names):
@@ -232,7 +255,7 @@ def deviations_by_group(
         if not group.size or not rest.size:
             continue
         sides = [scores.of_figure(metric, rows) for rows in (group, rest)]
-        if sides[0] is None or sides[1] is None:
+        if sides[0] is None or sides[1] is None or of_all is None:
             continue
         shares = [(side - low) / width for side in sides if side is not None]
         means = [float(side.mean()) for side in shares]
@@ -250,7 +273,19 @@ def deviations_by_group(
             and Interval(
                 away * max(-means[1], interval.low), away * min(1 - means[1], interval.high)
             ),
+            apart_p(np.searchsorted(every, group), sides[0], of_all, of_clusters),
         )
+
+
+def mark_shown(groups: Sequence[GroupFigure]) -> list[GroupFigure]:
+    """Marks the groups that stand out among all of these: of LEAST units, by Holm's correction."""
+    tested = {
+        at: group.p for at, group in enumerate(groups) if group.n >= LEAST and group.p is not None
+    }
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return [
+        group._replace(is_shown=corrected.get(at, 1.0) <= CHANCE) for at, group in enumerate(groups)
+    ]
 
 
 def _interval_of_difference(
@@ -289,21 +324,32 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
     }
     n_groups = len(pairs) * sum(len(names) for _, names in run.groups.of.values())
     how = Settings(level=1 - (1 - Settings().level) / max(1, n_groups))
-    splits = []
+    found: list[tuple[Split, list[GroupFigure]]] = []
     for metric, (of, against) in pairs.items():
         if not all(metric in run.of[name].values for name in (of, against) if name):
             continue
         scale = next(row.scale for row in summary.metrics if row.metric == metric)
         for by in run.groups.of:
             shown = (
-                _pair_by_group(run, against, of, metric, by, how)
+                _pair_by_group(run, against, of, metric, by, how, scale)
                 if against
                 else _one_by_group(run, of, metric, by, how, scale)
             )
-            rows = sorted(shown, key=lambda group: (not group.is_shown, -abs(group.difference)))
-            if len(rows) > 1:
-                splits.append(Split(metric, by, of, against, scale, tuple(rows)))
-    return sorted(splits, key=lambda split: split.rank)
+            found.append((Split(metric, by, of, against, scale, ()), list(shown)))
+    marked = iter(mark_shown([group for _, groups in found for group in groups]))
+    return sort_splits(
+        split._replace(groups=tuple(islice(marked, len(groups)))) for split, groups in found
+    )
+
+
+def sort_splits(splits: Iterable[Split]) -> list[Split]:
+    """Those of two groups or more, the ones that say most first, and their groups likewise."""
+    ordered = [
+        split._replace(groups=tuple(sorted(split.groups, key=lambda group: group.rank)))
+        for split in splits
+        if len(split.groups) > 1
+    ]
+    return sorted(ordered, key=lambda split: split.rank)
 
 
 def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
@@ -330,18 +376,20 @@ def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
 
 
 def _pair_by_group(
-    run: RunScores, a: str, b: str, metric: str, by: str, how: Settings
+    run: RunScores, a: str, b: str, metric: str, by: str, how: Settings, scale: Scale
 ) -> Iterator[GroupFigure]:
     of_a, of_b = run.of[a], run.of[b]
     rows_a, rows_b = common_rows(of_a, of_b)
     codes = run.groups.numbered(by, of_b.units["key"].take(rows_b))
     clusters = clusters_of_units(of_b.units["cluster"].take(rows_b))
     names = run.groups.of[by][1]
-    return differences_by_group(of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how)
+    return differences_by_group(
+        of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how, scale
+    )
 
 
 def _one_by_group(
-    run: RunScores, of: str, metric: str, by: str, how: Settings, scale: tuple[float, float]
+    run: RunScores, of: str, metric: str, by: str, how: Settings, scale: Scale
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
     codes = run.groups.numbered(by, scores.units["key"])
@@ -362,34 +410,15 @@ def clusters_of_units(named: pa.ChunkedArray) -> Clusters | None:
 
 
 def main_group(groups: Sequence[GroupFigure]) -> str | None:
-    """The group that has most of a difference between two candidates, and not simply most of the
-    units: its difference is told from chance, and from that of the other groups. None where there
-    is none."""
+    """The group that stands out with most of a difference between two candidates, and not simply
+    most of the units. None if there is none."""
     total = sum(group.n * group.difference for group in groups)
     if len(groups) < 2 or not total:
         return None
     top = max(groups, key=lambda group: group.n * group.difference / total)
     has_most = top.n * top.difference / total > MOST
     is_even = top.n > MOST * sum(group.n for group in groups)
-    rest = [group for group in groups if group is not top]
-    return top.group if has_most and not is_even and _is_apart(top, rest) else None
-
-
-def _is_apart(top: GroupFigure, rest: Sequence[GroupFigure]) -> bool:
-    """Whether a group's difference is told from 0, and is larger than that of the rest together
-    (by their intervals, as in `_interval_of_difference`)."""
-    if top.interval is None or not top.is_shown:
-        return False
-    n = sum(group.n for group in rest)
-    of_rest = sum(group.n * group.difference for group in rest) / n
-    halves = [
-        group.n / n * (group.interval.high - group.interval.low) / 2
-        for group in rest
-        if group.interval
-    ]
-    end = top.interval.low if top.difference > 0 else top.interval.high
-    reach = math.hypot(top.difference - end, *halves)
-    return math.copysign(1.0, top.difference) * (top.difference - of_rest) > reach
+    return top.group if top.is_shown and has_most and not is_even else None
 
 
 def places_of(splits: Iterable[Split]) -> dict[str, str]:

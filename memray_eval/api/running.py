@@ -18,7 +18,7 @@ from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, describe_error, without_advice
 from memray_eval.execution import runs
-from memray_eval.execution.prepare.origins import find_origin, follow_origin
+from memray_eval.execution.prepare.origins import find_origin, follow_origin, name_answers
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.extensions import call_own
@@ -101,7 +101,8 @@ def evaluate(
         candidate = {"model": model} if isinstance(model, str) else dict(model)
         candidate.setdefault("name", name_candidate(str(candidate.get("model", "model"))))
         return _run(load_config(None, keys | {"candidates": [candidate]}), confirm, quiet)
-    job = load_config(None, keys | {"candidates": [_EXISTING]})
+    own = isinstance(data, str | Path) and not callable(model)
+    job = load_config(None, keys | {"candidates": [name_answers(str(path)) if own else _EXISTING]})
     if suite is None:
         explicit = {"metrics"} if metrics else set()
         job, differences = follow_origin(job, find_origin(job.dataset), explicit | settings.keys())

@@ -13,13 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.analysis.comparing import Comparison, compare
-from memray_eval.analysis.comparing.open_runs import (
-    find_cluster_field,
-    find_split_field,
-    open_sides,
-    pick_candidates,
-)
+from memray_eval.analysis.comparing import Comparison
+from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
 from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.analysis.marks import format_figure, name_figure
 from memray_eval.errors import ConfigError, EvalError, suggest
@@ -131,9 +126,8 @@ class Run:
         """Paired differences of `other` from this run, on the units that both have, with 95 %
         intervals and p-values. A run of several candidates is named as "PATH:CANDIDATE". Raises
         ConfigError, DataError."""
-        sides = pick_candidates([self.path, other.path if isinstance(other, Run) else other])
-        field, by = find_cluster_field(sides, None), find_split_field(sides, None)
-        return compare(open_sides(sides, field, by), metrics=list(metrics), cluster=field, by=by)
+        runs = [self.path, other.path if isinstance(other, Run) else other]
+        return compare_runs(pick_candidates(runs), metrics)[0]
 
     def report(self, path: str | None = None) -> str:
         """Writes the run's page, one HTML file, and returns where."""

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import JobOptions, argument, flag, option, split_names
-
-if TYPE_CHECKING:
-    from memray_eval.analysis.comparing import Comparison
-    from memray_eval.analysis.comparing.open_runs import ComparedRun
 
 FLIPS_IN_HTML = 20  # units a metric
 
@@ -52,68 +45,29 @@ def compare(
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
     warnings about what makes them hard to compare. Exit code 1 if a --fail-if holds."""
-    from memray_eval.analysis.comparing import failures, parse_gate
-    from memray_eval.analysis.comparing.open_runs import pick_candidates
+    from memray_eval.analysis.adjusted.differences import adjust_comparison
+    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
+    from memray_eval.analysis.comparing import failures, open_runs, parse_gate
     from memray_eval.report.comparison_console import render
 
     gates = [parse_gate(text) for text in fail_if or ()]
-    opened = pick_candidates(runs)
+    opened = open_runs.pick_candidates(runs)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     names = list(dict.fromkeys(split_names(metrics)))
-    comparison = _measure(opened, names, cluster, by, bootstrap, listed, calibration or ())
+    comparison, sides = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
+    if calibration:
+        labels = read_calibrations(calibration)
+        comparison = adjust_comparison(comparison, sides, opened, labels)
     failed_gates = tuple(failures(comparison, gates))
     comparison = comparison.model_copy(update={"failed_gates": failed_gates})
-    show(
-        comparison.model_dump_json(indent=2) if as_json else render(comparison, flips or 0),
-        end="\n" if as_json else "",
-    )
+    text = render(comparison, flips or 0, is_split=by is not None)
+    show(comparison.model_dump_json(indent=2) if as_json else text, end="\n" if as_json else "")
     if html is not None:
-        _write_html(comparison, opened, html)
+        from memray_eval.report.html.comparison import write_comparison
+
+        write_comparison(comparison, open_runs.read_changed_texts(comparison, opened), html)
+        say(html)
     for failed in failed_gates:
         say(f"failed: {failed}")
     if failed_gates:
         raise typer.Exit(1)
-
-
-def _measure(
-    opened: Sequence[ComparedRun],
-    metrics: Sequence[str],
-    cluster: str | None,
-    by: str | None,
-    bootstrap: bool,
-    flips: int,
-    calibration: Sequence[str],
-) -> Comparison:
-    """The differences on common units, by the files' labels too, with the verdicts on pairs."""
-    from memray_eval.analysis.adjusted.differences import adjust_comparison
-    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
-    from memray_eval.analysis.comparing import compare, open_runs
-    from memray_eval.analysis.pairs.report import find_report
-    from memray_eval.analysis.statistics import Settings
-    from memray_eval.metrics import all_metrics
-
-    field = open_runs.find_cluster_field(opened, cluster)
-    split = open_runs.find_split_field(opened, by)
-    sides = open_runs.open_sides(opened, field, split)
-    more = open_runs.read_more_groups(opened) if by is None else None
-    comparison = compare(
-        sides, metrics=metrics, cluster=field, by=split, more=more, flips=flips,
-        settings=Settings(bootstrap=bootstrap),
-    )  # fmt: skip
-    if calibration:
-        scales = {name: metric.scale for name, metric in all_metrics().items()}
-        labels = read_calibrations(calibration)
-        comparison = adjust_comparison(comparison, sides, opened, labels, scales)
-    pairs = find_report([(run.folder, run.candidate) for run in opened])
-    return comparison.model_copy(update={"pairs": pairs})
-
-
-def _write_html(comparison: Comparison, opened: Sequence[ComparedRun], path: str) -> None:
-    """Writes the HTML page, with the texts of the units that it lists."""
-    from memray_eval.analysis.comparing.open_runs import read_changed_texts
-    from memray_eval.metrics import all_metrics
-    from memray_eval.report.html.comparison import write_comparison
-
-    scales = {name: metric.scale for name, metric in all_metrics().items()}
-    write_comparison(comparison, scales, read_changed_texts(comparison, opened), path)
-    say(path)

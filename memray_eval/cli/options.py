@@ -182,6 +182,9 @@ class JobOptions(Options):
         OUTPUT,
         show_default=False,
     )
+    name: str | None = option(
+        "Title of the run, in lists and on its page.", OUTPUT, show_default=False
+    )
     as_json: bool = flag("Print JSON on stdout instead of text.", OUTPUT, "--json")
     full: bool = flag("Print every figure of every metric, and all tables.", OUTPUT, "--full")
 
@@ -208,6 +211,7 @@ class JobOptions(Options):
             "budget.usd": self.budget_usd,
             "stop_at": self.stop_at,
             "out": self.out,
+            "name": self.name,
         }
         if self.model is not None:
             keys["candidates.0.model"] = self.model

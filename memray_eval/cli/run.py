@@ -26,7 +26,6 @@ from memray_eval.cli.options import (
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, may_pass_again
 from memray_eval.report.exports import export_evaluation, export_responses
-from memray_eval.types import EXISTING
 
 if TYPE_CHECKING:
     from memray_eval.datasets.scan import Scan
@@ -40,8 +39,8 @@ _JUDGING = "metrics include judge no_cache budget_usd stop_at calibration yes"
 
 @app.command("run", rich_help_panel=RUN)
 @takes(
-    f"config limit epochs dataset encoding mapped model {_JUDGING} detach out run_id skip_invalid "
-    f"{_AFFECT} settings as_json full"
+    f"config limit epochs dataset encoding mapped model {_JUDGING} detach out run_id name "
+    f"skip_invalid {_AFFECT} settings as_json full"
 )
 def run_command(options: JobOptions, config: Path = CONFIG) -> None:
     """Run a job: read samples, generate, judge, embed, write records, and print the summary."""
@@ -53,7 +52,8 @@ def run_command(options: JobOptions, config: Path = CONFIG) -> None:
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    f"config limit epochs dataset encoding mapped model out skip_invalid {_AFFECT} settings as_json"
+    f"config limit epochs dataset encoding mapped model out name skip_invalid {_AFFECT} settings "
+    "as_json"
 )
 def generate(
     options: JobOptions,
@@ -79,8 +79,8 @@ def generate(
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    f"responses config dataset encoding suite mapped limit {_JUDGING} out skip_invalid settings "
-    "as_json full"
+    f"responses config dataset encoding suite mapped limit {_JUDGING} out name skip_invalid "
+    "settings as_json full"
 )
 def evaluate(
     options: JobOptions,
@@ -99,14 +99,14 @@ def evaluate(
     Responses of a run are judged by its suite, metrics and rubrics, those of a file by the suite
     that its rows name. If the job of --config says otherwise, you are asked before anything is
     paid for; --yes, --suite and --metrics decide without asking."""
+    from memray_eval.execution.prepare.origins import name_answers
     from memray_eval.results.lookup import find_run
 
     responses = find_run(responses)
-    existing = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
     answered = {
         "dataset": responses,
         "samples": dataset,
-        "candidates": existing,
+        "candidates": [name_answers(responses)],
         "epochs": 1,
     }
     job = options.load_job(config, answered)

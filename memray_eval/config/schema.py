@@ -170,6 +170,8 @@ class RunConfig(Frozen):
     a sink without further keys."""
     pairs: PairsConfig | None = None
     """What a pairwise run compares; `memray-eval pairwise` writes it."""
+    name: Annotated[str, Field(max_length=200)] = ""
+    """The run's title, in lists and on its page."""
     out: str = DEFAULT_OUT
     """The folder or cloud URL for run folders."""
 

@@ -199,26 +199,31 @@ def _text(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def candidate_name(fields: Mapping[str, Any]) -> str:
+def candidate_name(fields: Mapping[str, Any], otherwise: str = EXISTING) -> str:
     """The name of the candidate that answered, as the row gives it."""
     return next(
-        (str(fields[name]) for name in ("candidate", *MODEL_FIELDS) if fields.get(name)), EXISTING
+        (str(fields[name]) for name in ("candidate", *MODEL_FIELDS) if fields.get(name)), otherwise
     )
 
 
 def parse_answer(
-    raw: Any, suite: str, checks_spelling: bool = True, is_renamed: bool = False
+    raw: Any,
+    suite: str,
+    checks_spelling: bool = True,
+    is_renamed: bool = False,
+    otherwise: str = EXISTING,
 ) -> Record:
     """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
     Record without scores.
 
-    `model` (or `model_name`) and `candidate` name who answered, `epoch` numbers the answers to a
+    `model` (or `model_name`) and `candidate` name who answered (`otherwise`, if the row does not
+    say), `epoch` numbers the answers to a
     sample; `rename_aliases` says what else the fields may be called, and has been called already if
     the row `is_renamed`, which is changed then. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)
-    candidate = _pop_candidate(fields)
+    candidate = _pop_candidate(fields, otherwise)
     response = _pop_response(fields)
     if "sample_id" in fields:
         fields["id"] = fields.pop("sample_id")
@@ -249,7 +254,7 @@ def parse_answer(
     return Record.trusted({**parts, "scores": (), "epoch": epoch}, {*parts, "epoch"})
 
 
-def _pop_candidate(fields: dict[str, Any]) -> Candidate:
+def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
     """Takes the candidate out of a row: a run's own where the row has its configuration, else one
     made from the names that it gives."""
     config, name = fields.get("candidate_config"), fields.pop("candidate", None)
@@ -272,7 +277,7 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
             )
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
             raise invalid(text, "candidate_config", sample_id) from None
-    label = next((str(value) for value in (name, model) if value), EXISTING)
+    label = next((str(value) for value in (name, model) if value), otherwise)
     return _existing_candidate(label, str(model or label))
 
 

@@ -21,7 +21,7 @@ from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error, reason_of
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.types import Record, Sample
+from memray_eval.types import EXISTING, Record, Sample
 
 Adapt: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 CONTEXT_FILE = "context_file"
@@ -44,9 +44,9 @@ class SampleReader:
 
     `adapt` maps a record of a benchmark's published format to a sample's fields. `tasks` are those
     wanted (empty: all), `known_tasks` all that the suite names. With `has_responses`, an entry is a
-    response to judge. With `by_context`, entries that share a context are read together. `columns`
-    says what the columns of one's own data are, `encoding` how its text is written, and `files` how
-    the benchmark's questions stand in its published files."""
+    response to judge, of `candidate` if it names no other. With `by_context`, entries that share a
+    context are read together. `columns` says what the columns of one's own data are, `encoding` how
+    its text is written, and `files` how the benchmark's questions stand in its published files."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -57,6 +57,7 @@ class SampleReader:
     columns: ColumnMap | None = None
     encoding: str = ""
     files: PublishedFiles | None = None
+    candidate: str = EXISTING
 
     def record(self, entry: Entry) -> Record | None:
         """Parses an entry into a record; None if its task is not wanted. Raises InvalidSample with
@@ -66,7 +67,7 @@ class SampleReader:
         if self._is_open(fields):
             text = "the conversation ends with the user: a sample to answer, and no response"
             raise invalid(text, "response", str(fields.get("id") or ""))
-        record = parse_answer(fields, self.suite, self.columns is None, is_renamed)
+        record = parse_answer(fields, self.suite, self.columns is None, is_renamed, self.candidate)
         return record if self._is_wanted(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:
@@ -92,7 +93,7 @@ class SampleReader:
         )
         if self.tasks and task not in self.tasks:
             return None
-        who = candidate_name(fields) if self.has_responses else ""
+        who = candidate_name(fields, self.candidate) if self.has_responses else ""
         return Outline(task, scenario or prompt_type, first_id or second_id, who)
 
     def _is_open(self, fields: Any) -> bool:

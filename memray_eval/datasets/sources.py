@@ -228,6 +228,12 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
         yield entry("", invalid(reason))
 
 
+def file_stem(path: str) -> str:
+    """A file's or folder's name, without the endings of its format."""
+    name = path.rstrip("/").rpartition("/")[2].removesuffix(".gz").removesuffix(".zst")
+    return name.rpartition(".")[0] if _suffix(name) in _SUFFIXES else name
+
+
 def _suffix(name: str) -> str:
     """The suffix that tells a file's format, without that of its compression."""
     name = name.removesuffix(".gz").removesuffix(".zst")

@@ -64,6 +64,7 @@ def build_manifest(
     }
     manifest: dict[str, Any] = {
         "run_id": run_id,
+        **({"name": spec.name} if spec.name else {}),
         "status": status,
         "error": error,
         "started": plan.before.get("started", _utc(plan.started)),
@@ -77,6 +78,7 @@ def build_manifest(
         "dataset": {
             "path": spec.read.dataset,
             "fingerprint": plan.scan.fingerprint,
+            "context_chars": plan.scan.context_chars,
             "n_samples": plan.scan.n_samples,
             "n_invalid": plan.scan.n_invalid,
             **({"n_asked": plan.scan.n_asked} if plan.has_sessions else {}),

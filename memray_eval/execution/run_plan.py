@@ -153,6 +153,7 @@ class RunSpec:
     suite: Suite
     suite_source: SuiteSource
     read: ReadSpec
+    name: str = ""
     candidates: tuple[Candidate, ...]
     epochs: int = 1
     metrics: tuple[Metric, ...]

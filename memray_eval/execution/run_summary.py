@@ -24,7 +24,7 @@ from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
-from memray_eval.analysis.speed import measure_speed
+from memray_eval.analysis.speed import measure_speed, speed_ratios
 from memray_eval.analysis.turns import (
     SESSION_COLUMNS,
     count_unplaced,
@@ -52,6 +52,7 @@ from memray_eval.types import (
     MetricSummary,
     Performance,
     QualityPair,
+    Recommendation,
     ServedModel,
     SessionSummary,
     Summary,
@@ -87,8 +88,11 @@ def _summarise_records(
     differing = disagreements(records) if compares(spec.metrics) else None
     has_arms = spec.suite.has_arms and spec.metrics
     spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
+    by_name = dict(zip(names, spec.metrics, strict=True))
+    differences = differences_from_best(records, reduced.metrics, by_name)
     summary = Summary(
         run_id=folder.run_id,
+        name=spec.name,
         suite=spec.suite.name,
         n_samples=plan.scan.n_samples,
         n_invalid=plan.scan.n_invalid,
@@ -107,10 +111,10 @@ def _summarise_records(
         n_disagreements=None if differing is None else folder.write_disagreements(differing),
         headline=headline,
         performance=performance,
-        recommendation=recommend(*_without_baselines(spec, performance, pairs)),
-        differences=differences_from_best(
-            records, reduced.metrics, dict(zip(names, spec.metrics, strict=True))
+        recommendation=_recommend(
+            spec, records, performance, pairs, [d for d in differences if d.metric == headline]
         ),
+        differences=differences,
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
         arms=summarise_arms(records, spec.suite, names, spec.errata) if has_arms else (),
         turns=summarise_turns(records, spec.metrics),
@@ -191,14 +195,19 @@ def _quality_pairs(
     return paired_qualities(records, metric, rated, RULE.level) if metric is not None else ()
 
 
-def _without_baselines(
-    spec: RunSpec, performance: Sequence[Performance], pairs: Sequence[QualityPair]
-) -> tuple[list[Performance], list[QualityPair]]:
-    """The rows and pairs of candidates that one may use."""
+def _recommend(
+    spec: RunSpec, records: pads.Dataset, performance: Sequence[Performance],
+    pairs: Sequence[QualityPair], corrected: Sequence[QualityPair],
+) -> Recommendation | None:  # fmt: skip
+    """Recommends one of the candidates that one may use: no baseline."""
     baselines = _baselines_of(spec)
-    return (
-        [row for row in performance if row.candidate not in baselines],
+    rows = [row for row in performance if row.candidate not in baselines]
+    timed = sorted(row.candidate for row in rows if row.task is None and row.tokens_per_s)
+    return recommend(
+        rows,
         [pair for pair in pairs if not {pair.a, pair.b} & baselines],
+        speed_ratios(records, timed, RULE.level),
+        corrected,
     )
 
 

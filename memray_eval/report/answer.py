@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from memray_eval.analysis.marks import digits_of, format_figure, name_figure
-from memray_eval.analysis.recommendation import swap_sides
+from memray_eval.analysis.recommendation import round_up, swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import NAMES, decide, means_of
 from memray_eval.report.sections import bounded, ends, metric_ends
@@ -23,7 +23,7 @@ NAMED = 3  # differences that the sentence names
 
 
 def title(summary: Summary) -> str:
-    """The candidates and the suite."""
+    """The run's own title, the candidates and the suite."""
     names = [
         "Given answers"
         if candidate.candidate == candidate.model == EXISTING
@@ -32,7 +32,8 @@ def title(summary: Summary) -> str:
     ]
     shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
     whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
-    return f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
+    of = f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
+    return f"{summary.name}: {of}" if summary.name else of
 
 
 def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
@@ -108,9 +109,17 @@ def _describe_candidates(
     elif not shown:
         of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
         if len(names) == 2:
-            yield f"No difference is shown between {' and '.join(names)}{of}."
+            yield f"No difference is shown between {' and '.join(names)}{of}"
         else:
-            yield f"No candidate is shown to differ from the best{of}."
+            yield f"No candidate is shown to differ from the best{of}"
+        if needed := [
+            (pair.more, pair.difference, pair.metric) for pair in differences if pair.more
+        ]:
+            more, points, metric = min(needed)
+            gap = abs(points or 0.0) / 100 * (scales[metric][1] - scales[metric][0])
+            one = f"one of {gap:z.{digits_of(scales[metric])}f} in {metric}"
+            yield f"; about {round_up(more):,} more samples would show {one}"
+        yield "."
     elif len(names) == 2:
         by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
         first, second = sorted(names, key=lambda name: -len(by_winner[name]))

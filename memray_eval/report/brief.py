@@ -48,7 +48,8 @@ def render_brief(summary: Summary, path: str) -> str:
 def _parts(summary: Summary, path: str) -> Iterator[Content]:
     stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
     models = name_models(summary) or "nobody"
-    yield from wrap_text(f"{summary.suite}: {summary.n_units:,} answers of {models}{stopped}")
+    title = f"{summary.name}: {summary.suite}" if summary.name else summary.suite
+    yield from wrap_text(f"{title}: {summary.n_units:,} answers of {models}{stopped}")
     yield from wrap_text(answer(summary))
     yield ""
     yield from _tables(summary)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import wrap
 
-from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
-from memray_eval.analysis.marks import NOTHING, name_figure
-from memray_eval.analysis.statistics import Interval
-from memray_eval.report.comparison_verdict import is_found, verdict
+from memray_eval.analysis.comparing.models import (
+    CommonUnits,
+    Comparison,
+    MetricComparison,
+)
+from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
+from memray_eval.analysis.where import LEAST, LENGTH
+from memray_eval.report.comparison_verdict import verdict
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
 from memray_eval.report.sections import (
     Cell,
@@ -17,40 +21,46 @@ from memray_eval.report.sections import (
     Section,
     Table,
     append_column,
+    count_span,
     ends,
     figure,
+    fit_tables,
     lines_of,
 )
 
 GROUPS_SHOWN = 10
+BEST = "*"
 ADJUSTED_TITLE = (
     "adjusted to people's labels (Rogan-Gladen takes it that the judge errs on both sides alike)"
 )
 
 
-def render(comparison: Comparison, n_flips: int | None = None) -> str:
+def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = False) -> str:
     """Renders what each comparison says and warnings first, then two tables per candidate, where
-    they differ, and the first `n_flips` units that changed (None: all that the comparison
-    lists)."""
-    return "\n".join(lines_of(_parts(comparison, n_flips))) + "\n"
+    they differ (`is_split`: all groups of the field `by`), and the first `n_flips` units that
+    changed (None: all that the comparison lists)."""
+    return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
 
 
-def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Content]:
-    yield f"A: {comparison.baseline}"
-    yield from (f"{common.letter}: {common.other}" for common in comparison.common)
-    yield ""
+def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Iterator[Content]:
     for common in comparison.common:
         yield from wrap(
             verdict(comparison, common), 80, break_on_hyphens=False, break_long_words=False
         )
+    yield ""
+    yield f"A: {comparison.with_title(comparison.baseline)}"
+    for common in comparison.common:
+        yield f"{common.letter}: {comparison.with_title(common.other)}"
+    if matrix := matrix_section(comparison):
+        yield from ("", *matrix.lines())
     yield from (f"warning: {warning}" for warning in comparison.warnings)
     for common in comparison.common:
-        rows = [metric for metric in comparison.metrics if metric.other == common.other]
+        rows = comparison.rows_of(common.other)
         yield from ("", f"{common.letter} against A: {common.n} common units", "")
         yield from lines_of(figures_section(comparison, common).parts)
         if adjusted := adjusted_section(comparison, common):
             yield from ("", adjusted.title, *adjusted.lines())
-        yield from _group_lines(comparison, rows)
+        yield from _group_lines(comparison, common, is_split)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
@@ -60,7 +70,7 @@ def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Content]:
 
 def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
     """Two tables of all figures of a side: the differences, and how sure they are."""
-    rows = [metric for metric in comparison.metrics if metric.other == common.other]
+    rows = comparison.rows_of(common.other)
     other, marks = common.letter, ["", *(row.mark for row in rows)]
     level = f"{comparison.settings.level:.0%} of {other}-A"
     differences: list[Row] = [("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")]
@@ -70,11 +80,13 @@ def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
     ]  # fmt: skip
     for row in rows:
         name, paired = name_figure(row), row.paired
+        low_a, high_a = row.interval_a or (None, None)
+        low_b, high_b = row.interval_b or (None, None)
         differences.append((
             name,
             str(paired.n),
-            Cell(figure(paired.mean_a), hint=_describe_ends(row.interval_a)),
-            Cell(figure(paired.mean_b), hint=_describe_ends(row.interval_b)),
+            Cell(figure(paired.mean_a), hint=ends(low_a, high_a, "z.4f")),
+            Cell(figure(paired.mean_b), hint=ends(low_b, high_b, "z.4f")),
             figure(paired.difference, "+z.4f"),
             ends(paired.low, paired.high) or NOTHING,
             figure(paired.p_value),
@@ -93,10 +105,6 @@ def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
         ))  # fmt: skip
     tables = [Table(append_column(rows, marks)) for rows in (differences, certainty)]
     return Section(common.other, [tables[0], "", tables[1]])
-
-
-def _describe_ends(interval: Interval | None) -> str:
-    return "" if interval is None else ends(interval.low, interval.high, "z.4f")
 
 
 def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | None:
@@ -127,36 +135,57 @@ def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | N
     return Section(ADJUSTED_TITLE, [*([Table(rows)] if len(rows) > 1 else []), *refused])
 
 
-def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Content]:
-    """The differences in each group, the largest first; of metrics that differ beyond chance, or of
-    the first if none does."""
-    listed = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
-    for row in listed:
-        groups = [
-            group
-            for group in comparison.groups
-            if (group.metric, group.other, group.by) == (row.metric, row.other, comparison.by)
-        ]
-        if len(groups) < 2:
-            continue
-        largest = sorted(groups, key=lambda group: -abs(group.difference))
-        cells = [
-            (
-                group.group or f"(no {comparison.by})",
-                str(group.n),
-                figure(group.difference, "+z.4f"),
-                ends(group.low, group.high) or NOTHING,
-                "*" if group.is_shown else "",
-            )
-            for group in largest[:GROUPS_SHOWN]
-        ]
-        yield from (
-            "",
-            f"{name_figure(row)} by {comparison.by} (* beyond chance, over all groups):",
+def matrix_section(comparison: Comparison) -> Section | None:
+    """The figures of all sides, a row a side and a column a metric; None of two sides."""
+    if not comparison.matrix:
+        return None
+    columns = {
+        row.metric: [append_mark(name_figure(row), row.mark and "est.")]
+        for row in comparison.rows_of(comparison.others[0])
+    }
+    for row in comparison.matrix:
+        text = f"{row.value:z.3f}{BEST if row.is_best else ' '}"
+        columns[row.metric].append(Cell(text, hint=ends(row.low, row.high)))
+    sides = map(comparison.shown_as, (comparison.baseline, *comparison.others))
+    n = count_span([row.n for row in comparison.matrix], ",")
+    legend = (
+        f"{BEST} the best, or not shown to be below it (paired t-tests, Holm over metrics and "
+        f"pairs of candidates); on the {n} units that all have scored."
+    )
+    measured = [column for column in columns.values() if len(column) > 1]
+    return Section("all candidates", [*fit_tables(("", *sides), measured), *wrap(legend, 80)])
+
+
+def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) -> Iterator[Content]:
+    """The groups that stand out, themes before lengths, the largest difference first; all groups of
+    `comparison.by` if it `is_split` by it."""
+    groups = [group for group in comparison.groups if group.other == common.other]
+    n_tested = sum(group.n >= LEAST for group in groups)
+    overall = {row.metric: row.paired.difference for row in comparison.rows_of(common.other)}
+    listed = sorted(
+        (group for group in groups if group.is_shown or is_split),
+        key=lambda group: (group.by == LENGTH, group.figure.rank),
+    )
+    where = f"where {common.letter}-A is not as over all units"
+    if n_tested and not any(group.is_shown for group in groups):
+        yield from ("", f"{where}: in none of the {n_tested:,} groups of {LEAST} units or more")
+    if not listed:
+        return
+    head = (f"{where} (*)", "n", f"{common.letter}-A", "interval", "over all", "")
+    cells = [
+        (
+            f"{group.metric}, {group.by} {group.group or '(none)'}",
+            str(group.n),
+            figure(group.difference, "+z.4f"),
+            ends(group.low, group.high) or NOTHING,
+            figure(overall[group.metric], "+z.4f"),
+            "*" * group.is_shown,
         )
-        yield Table(cells)
-        if (rest := len(largest) - GROUPS_SHOWN) > 0:
-            yield f"and {rest} smaller differences"
+        for group in listed[: None if is_split else GROUPS_SHOWN]
+    ]
+    yield from ("", Table([head, *cells]))
+    if (rest := len(listed) - len(cells)) > 0:
+        yield f"and {rest} more"
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
@@ -185,10 +214,10 @@ def _legend(comparison: Comparison) -> Iterator[str]:
         f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is "
         "lower."
     )
-    if comparison.groups:
+    if any(group.n >= LEAST for group in comparison.groups):
         yield (
-            f"by group: intervals of {how.level:.0%} over all {len(comparison.groups):,} groups of "
-            "metrics and fields together (Bonferroni)."
+            f"where: groups of {LEAST} units or more that are told from all units (t-test, Holm "
+            f"over all groups, 1%); intervals of {how.level:.0%} over all (Bonferroni)."
         )
     yield (
         "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A "

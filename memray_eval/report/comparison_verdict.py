@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
 from memray_eval.analysis.marks import digits_of, name_figure
+from memray_eval.analysis.recommendation import round_up
 from memray_eval.analysis.where import main_group, places_in_words
 from memray_eval.report.sections import ends
 
@@ -21,7 +22,7 @@ def is_found(row: MetricComparison, level: float) -> bool:
 
 def verdict(comparison: Comparison, common: CommonUnits) -> str:
     """The sentence on one side of a comparison."""
-    rows = [row for row in comparison.metrics if row.other == common.other]
+    rows = comparison.rows_of(common.other)
     scored = [row for row in rows if row.paired.difference is not None]
     a, b = (comparison.shown_as(name) for name in (comparison.baseline, common.other))
     if not scored:
@@ -31,7 +32,7 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
     worse = [row for row in shown if (row.paired.difference or 0.0) < 0]
     if not shown:
         which = f"any of {len(scored)} metrics" if len(scored) > 1 else scored[0].metric
-        return f"{b} is not told from {a} on {which}{_how_small(scored)}."
+        return f"No difference is shown between {a} and {b} on {which}{_how_many_more(scored)}."
     parts = [
         f"{b} is better than {a} on {len(better) or 'none'} of {len(scored)}{_details(better)}",
         f"worse on {len(worse) or 'none'}{_details(worse)}",
@@ -62,13 +63,16 @@ def _difference(row: MetricComparison) -> str:
     return f"{difference} {between}".rstrip() + (", est." if row.mark else "")
 
 
-def _how_small(rows: Sequence[MetricComparison]) -> str:
-    """The difference that would have shown, if none did."""
-    measured = [row for row in rows if row.paired.detectable is not None]
-    if len(measured) != 1:
+def _how_many_more(rows: Sequence[MetricComparison]) -> str:
+    """The number of further samples that would show a difference, of the metric that needs the
+    fewest."""
+    most = max(row.paired.n for row in rows)
+    needed = [(row.more, row) for row in rows if row.more and row.paired.n * 2 >= most]
+    if not needed:
         return ""
-    (row,) = measured
-    return f" (of this many, a difference of {row.paired.detectable:.2g} would mostly show)"
+    more, row = min(needed, key=lambda pair: pair[0])
+    difference = f"{row.paired.difference:+z.2g} in {name_figure(row)}"
+    return f"; about {round_up(more):,} more samples would show one of {difference}"
 
 
 def _where(comparison: Comparison, row: MetricComparison) -> str:

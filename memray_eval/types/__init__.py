@@ -91,6 +91,7 @@ from memray_eval.types.summaries import Recommendation as Recommendation
 from memray_eval.types.summaries import ServedModel as ServedModel
 from memray_eval.types.summaries import SessionFigure as SessionFigure
 from memray_eval.types.summaries import SessionSummary as SessionSummary
+from memray_eval.types.summaries import SpeedRatio as SpeedRatio
 from memray_eval.types.summaries import Summary as Summary
 from memray_eval.types.summaries import SummaryLine as SummaryLine
 from memray_eval.types.summaries import SummarySection as SummarySection

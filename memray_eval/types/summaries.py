@@ -360,11 +360,24 @@ class QualityPair(Frozen):
     more: int | None = None
 
 
+class SpeedRatio(Frozen):
+    """How many times as fast `b` answers as `a`: the median over `n` common prompts of the ratio of
+    output tokens per second, with its interval at `level`."""
+
+    a: str
+    b: str
+    n: int
+    level: float
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+
 class Recommendation(Frozen):
-    """A recommendation by speed and quality, and the `rule` in words. Several are `fastest` or
-    `best` only if equal; `as_good` are not shown to differ from the best. `pareto`: no other is as
-    fast and as good, and better in one. `use` is None if nothing speaks for one; `left_out` lack a
-    figure."""
+    """A recommendation by speed and quality, and the `rule` in words. `pairs` and `speeds` are the
+    differences on common prompts. Several are `fastest` or `best` only if equal; `as_good` are not
+    shown to differ from the best. `pareto`: no other is as fast and as good, and better in one.
+    `use` is None if nothing speaks for one; `left_out` lack a figure."""
 
     fastest: tuple[str, ...] = ()
     best: tuple[str, ...] = ()
@@ -375,6 +388,7 @@ class Recommendation(Frozen):
     reason: str
     rule: str
     pairs: tuple[QualityPair, ...] = ()
+    speeds: tuple[SpeedRatio, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 class Sweep(Frozen):
@@ -612,14 +626,15 @@ class Summary(Frozen):
     `tasks`, `heat_maps`, `arms`, `sweeps`, `twins` and `epochs` exist if the samples or candidates
     give rise to them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
     units are the most frequent first; `replaced` are those of judges in whose place a rule scored.
-    `headline` is the metric of quality. `differences` are, for each metric, the other candidates
-    (b) against the best (a), at one level for all together. `intervals` says how those of the
-    figures were measured. `cost_usd` is that of judge calls in all sessions without
+    `name` is its title, `headline` the metric of quality. `differences` are, for each metric, the
+    other candidates (b) against the best (a), at one level for all together. `intervals` says how
+    those of the figures were measured. `cost_usd` is that of judge calls in all sessions without
     `unpriced_calls` and the last seconds of `killed_sessions`; None if no model judged or no price
     is known. `unknown_marks` counts answers that begin with an unknown mark of thinking. `decided`:
     it ended early by `stop_at`."""
 
     run_id: str
+    name: str = Field(default="", exclude_if=operator.not_)
     suite: str
     n_samples: int
     n_invalid: int

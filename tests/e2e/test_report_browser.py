@@ -199,7 +199,7 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         await tab.choose("candidate", "small-t0.5")
         assert await tab.evaluate(COUNT) == "99 of 300 units"
         await tab.choose("candidate", "all")
-        await tab.choose("sort", "memory utilization, lowest first")
+        await tab.choose("sort", "memory_utilization, lowest first")
         figures = [
             float(item)
             for item in await tab.evaluate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from memray_eval.storage.paths import readable
 _MOVES_BOTH = (
     "labels of other answers move both sides alike on this scale; label answers of both runs"
 )
-Scales = Mapping[str, tuple[float, float]]
 
 
 def adjust_comparison(
@@ -43,7 +42,6 @@ def adjust_comparison(
     sides: Sequence[Side],
     opened: Sequence[ComparedRun],
     calibrations: Calibrations,
-    scales: Scales,
 ) -> Comparison:
     """The comparison with an adjusted difference, or why there is none, for each metric that the
     calibrations are of. Raises ConfigError where they are of none that was compared."""
@@ -56,11 +54,9 @@ def adjust_comparison(
         difference
         for common, side, of_side in zip(comparison.common, sides[1:], judged[1:], strict=True)
         for units in [align_units(sides[0], side, common.letter, comparison.cluster)]
-        for row in comparison.metrics
-        if row.other == side.name and row.metric in scales
-        for difference in [
-            _adjust(row.metric, units, judged[0], of_side, calibrations, scales[row.metric])
-        ]
+        for row in comparison.rows_of(side.name)
+        if (scale := comparison.scales.get(row.metric)) is not None
+        for difference in [_adjust(row.metric, units, judged[0], of_side, calibrations, scale)]
         if difference is not None
     ]
     return comparison.model_copy(update={"adjusted": tuple(adjusted)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from memray_eval.analysis.pairs.models import PairwiseReport
 from memray_eval.analysis.scores import CLUSTER_COLUMNS, Scores, number_clusters
-from memray_eval.analysis.statistics import Clusters, Interval, Paired, Settings
+from memray_eval.analysis.statistics import Clusters, Interval, Paired, Scale, Settings
 from memray_eval.analysis.where import GroupFigure, common_rows
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.types import Frozen
@@ -32,6 +32,8 @@ class Side:
     manifest: Mapping[str, Any]
     scores: Scores
     matching: str = ""
+    is_like_baseline: bool = False  # its samples are the baseline's, whatever the manifests say
+    scales: Mapping[str, Scale] = field(default_factory=dict)  # by metric
 
 
 class Flip(Frozen):
@@ -53,7 +55,9 @@ class MetricComparison(Frozen):
     The p-values are corrected over all metrics and candidates: `p_holm` bounds the chance of any
     false finding, `p_fdr` the share of false ones (Benjamini-Hochberg). `flips_up` and `flips_down`
     exist for metrics of zeros and ones. `flips` lists the units that changed, the largest changes
-    first. `mark_a` and `mark_b` say how many of the paired values are estimates or fallbacks."""
+    first. `mark_a` and `mark_b` say how many of the paired values are estimates or fallbacks.
+    `more`: about so many further units would show a difference that is not (over all rows), None
+    if no number would."""
 
     metric: str
     other: str
@@ -71,6 +75,7 @@ class MetricComparison(Frozen):
     letter: str = "B"
     mark_a: str = ""
     mark_b: str = ""
+    more: int | None = None
 
     @property
     def mark(self) -> str:
@@ -84,7 +89,7 @@ class MetricComparison(Frozen):
 class GroupDifference(Frozen):
     """One metric of `other` against A on the `n` common units of a group of the field `by`, such as
     a task, by the metric's figure. The interval's level holds for all groups of all metrics and
-    fields together; `is_shown`: it does not hold 0."""
+    fields together; `p` and `is_shown` are those of GroupFigure, over the whole comparison."""
 
     metric: str
     other: str
@@ -94,12 +99,29 @@ class GroupDifference(Frozen):
     difference: float
     low: float | None = None
     high: float | None = None
+    p: float | None = None
     is_shown: bool = False
 
     @property
     def figure(self) -> GroupFigure:
         ends = None if self.low is None or self.high is None else Interval(self.low, self.high)
-        return GroupFigure(self.group, self.n, self.difference, ends)
+        return GroupFigure(self.group, self.n, self.difference, ends, self.p, self.is_shown)
+
+
+class Standing(Frozen):
+    """A metric's figure of one `side` over the `n` units that all sides scored, with its interval.
+    `p_holm` is that of its difference from the `best`, over all metrics and pairs of sides;
+    `is_best`: it is not shown to be below the best. `best` is "" for the best itself."""
+
+    metric: str
+    side: str
+    n: int
+    value: float
+    low: float | None = None
+    high: float | None = None
+    best: str = ""
+    p_holm: float | None = None
+    is_best: bool = True
 
 
 class AdjustedDifference(Frozen):
@@ -136,8 +158,9 @@ class CommonUnits(Frozen):
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
     `by` the one that `groups` are split by, and `failed_gates` the findings of `failures`.
-    `candidates` are by the sides' names. `adjusted` exist if calibrations were given, `pairs` if
-    there is a pairwise run over the same candidates."""
+    `candidates`, and `titles` of runs that have one, are by the sides' names, `scales` by metric.
+    `adjusted` exist if calibrations were given, `pairs` if there is a pairwise run over the same
+    candidates, `matrix` of three sides or more."""
 
     baseline: str
     others: tuple[str, ...]
@@ -150,8 +173,19 @@ class Comparison(Frozen):
     by: str | None = None
     groups: tuple[GroupDifference, ...] = ()
     candidates: dict[str, str] = Field(default_factory=dict)
+    titles: dict[str, str] = Field(default_factory=dict)
+    scales: dict[str, Scale] = Field(default_factory=dict)
     adjusted: tuple[AdjustedDifference, ...] = ()
     pairs: PairwiseReport | None = None
+    matrix: tuple[Standing, ...] = ()
+
+    def rows_of(self, other: str) -> list[MetricComparison]:
+        """The rows of one side."""
+        return [row for row in self.metrics if row.other == other]
+
+    def with_title(self, side: str) -> str:
+        """A side's name with the title of its run."""
+        return f"{side} ({self.titles[side]})" if side in self.titles else side
 
     def shown_as(self, side: str) -> str:
         """What a sentence calls a side: its candidate, where that tells all sides apart."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memray_eval.analysis.comparing.models import Comparison, Side
+from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.comparing.warnings import reads_other_samples
+from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import (
     MOST_GROUPS,
     SPLIT_COLUMNS,
@@ -25,14 +28,18 @@ from memray_eval.analysis.scores import (
     read_texts,
     unit_keys,
 )
-from memray_eval.analysis.where import Groups, common_rows, read_groups
+from memray_eval.analysis.statistics import Settings
+from memray_eval.analysis.where import common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.metrics import all_metrics
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT
 from memray_eval.storage.paths import readable
 
 # What a unit asks; a long context is not in the records
 _ASKED = ("task", "query", "memory", "history")
+_SAMPLE = (*SAMPLE_TEXT, *SAMPLE_JSON, *SAMPLE_LISTS)
 
 
 class ComparedRun(NamedTuple):
@@ -45,7 +52,35 @@ class ComparedRun(NamedTuple):
     def side(self, cluster: str | None, by: str | None = None) -> Side:
         with readable(self.folder.path):
             scores = read_scores(self.folder.records(), self.candidate, cluster, by)
-        return Side(self.name, self.candidate, self.folder.read_manifest(), scores)
+        scales = {name: metric.scale for name, metric in all_metrics().items()}
+        with suppress(DataError):  # a run without a summary has only our metrics' scales
+            scales |= {row.metric: row.scale for row in self.folder.read_summary().metrics}
+        manifest = self.folder.read_manifest()
+        return Side(self.name, self.candidate, manifest, scores, scales=scales)
+
+
+def compare_runs(
+    opened: Sequence[ComparedRun],
+    metrics: Sequence[str] = (),
+    cluster: str | None = None,
+    by: str | None = None,
+    bootstrap: bool = False,
+    flips: int = 0,
+) -> tuple[Comparison, list[Side]]:
+    """Compares runs, clustered and split by the fields named, else by those that the baseline's
+    samples have; with the verdicts on their pairs."""
+    field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
+    sides = open_sides(opened, field, split)
+    more = None
+    if by is None:
+        with readable(opened[0].folder.path):
+            more = read_groups(opened[0].folder.records())
+    comparison = compare(
+        sides, metrics=metrics, cluster=field, by=split, more=more, flips=flips,
+        settings=Settings(bootstrap=bootstrap),
+    )  # fmt: skip
+    pairs = find_report([(run.folder, run.candidate) for run in opened])
+    return comparison.model_copy(update={"pairs": pairs}), sides
 
 
 def open_sides(
@@ -97,13 +132,6 @@ def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | Non
             "the samples' metadata"
         )
     return by
-
-
-def read_more_groups(opened: Sequence[ComparedRun]) -> Groups:
-    """The groups of all fields that split the baseline's units."""
-    baseline = opened[0].folder
-    with readable(baseline.path):
-        return read_groups(baseline.records())
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
@@ -203,7 +231,9 @@ def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFold
     if not is_same.any():
         return replace(other, matching="no two units ask the same: they are compared by their ids")
     if is_same.all():
-        return other
+        return replace(
+            other, is_like_baseline=_reads_same_samples(base, base_run, other, other_run)
+        )
     keep = np.ones(other.scores.units.num_rows, np.bool_)
     keep[rows_b[~is_same]] = False
     matching = f"{(~is_same).sum():,} units ask something else under the same id and are left out"
@@ -211,15 +241,33 @@ def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFold
     return _with_keys(other, pc.if_else(keep, keys, None), matching)
 
 
-def _questions(side: Side, run: RunFolder) -> pa.Array:
+def _reads_same_samples(base: Side, base_run: RunFolder, other: Side, other_run: RunFolder) -> bool:
+    """True if the units that both sides have are the same samples, of contexts of one length: other
+    rows of one dataset, or other answers to it."""
+    lengths = [(side.manifest.get("dataset") or {}).get("context_chars") for side in (base, other)]
+    if None in lengths or lengths[0] != lengths[1]:
+        return False
+    rows = common_rows(base.scores, other.scores)
+    sides = zip((base, other), (base_run, other_run), rows, strict=True)
+    first, second = (_questions(side, run, _SAMPLE).take(of) for side, run, of in sides)
+    return bool(first.equals(second))
+
+
+def _questions(side: Side, run: RunFolder, columns: Sequence[str] = _ASKED) -> pa.Array:
     """What each unit of a side asks, in the order of its scores, as one text."""
     with readable(run.path):
         table = run.records().to_table(
-            columns=["sample_id", "candidate", *_ASKED],
+            columns=list(dict.fromkeys(("sample_id", "task", "candidate", *columns))),
             filter=pc.field("candidate") == side.candidate,
         )
     questions = pc.binary_join_element_wise(
-        *(pc.fill_null(table[name], "") for name in _ASKED), "\x1f"
+        *(
+            pc.fill_null(
+                pc.binary_join(table[name], "\x1e") if name in SAMPLE_LISTS else table[name], ""
+            )
+            for name in columns
+        ),
+        "\x1f",
     )
     keys = unit_keys(table)
     kept = first_of_each(keys)

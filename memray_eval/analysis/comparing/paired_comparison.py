@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from string import ascii_uppercase
 
 import numpy as np
@@ -16,9 +17,9 @@ from memray_eval.analysis.comparing.models import (
     Side,
     align_units,
 )
+from memray_eval.analysis.comparing.standings import stand
 from memray_eval.analysis.comparing.warnings import find_warnings
-from memray_eval.analysis.marks import mark
-from memray_eval.analysis.scores import ESTIMATED, REPLACED, Scores
+from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import (
     TIE,
     Rows,
@@ -27,10 +28,11 @@ from memray_eval.analysis.statistics import (
     holm,
     is_binary,
     mean_interval,
+    more_to_show,
     paired,
     win_tie_loss,
 )
-from memray_eval.analysis.where import Codes, Groups, differences_by_group
+from memray_eval.analysis.where import Codes, Groups, differences_by_group, mark_shown
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.ports import FloatArray
 
@@ -66,24 +68,30 @@ def compare(
     groups: list[GroupDifference] = []
     for units, names in zip(pairs, chosen, strict=True):
         compared += [_compare_metric(units, name, how, flips) for name in names]
-        splits = list(_splits(units, by, more))
-        n_groups = len(names) * sum(len(of_field) for _, _, of_field in splits)
-        of_groups = how.model_copy(update={"level": 1 - (1 - how.level) / max(1, n_groups)})
-        for field, codes, of_field in splits:
-            for name in names:
-                groups += _compare_groups(units, name, of_groups, field, codes, of_field)
+        groups += _compare_groups(units, names, how, list(_splits(units, by, more)))
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
+    marked = mark_shown([group.figure for group in groups])
     return Comparison(
         baseline=base.name,
         others=tuple(side.name for side in others),
         cluster=cluster,
         settings=how,
         common=tuple(units.common for units in pairs),
-        metrics=tuple(_correct_p_values(compared)),
+        metrics=tuple(_correct_p_values(compared, how)),
         warnings=tuple(warnings),
         by=by,
-        groups=tuple(groups),
+        groups=tuple(
+            group.model_copy(update={"is_shown": figure.is_shown})
+            for group, figure in zip(groups, marked, strict=True)
+        ),
         candidates={side.name: side.candidate for side in sides},
+        titles={
+            side.name: title for side in sides if (title := str(side.manifest.get("name", "")))
+        },
+        scales={
+            row.metric: base.scales[row.metric] for row in compared if row.metric in base.scales
+        },
+        matrix=tuple(stand(sides, metrics, cluster, how) if len(sides) > 2 else ()),
     )
 
 
@@ -107,21 +115,22 @@ def _compare_metric(
     of_b = units.other.scores.of_figure(name, units.rows_b[both])
     if of_a is None or of_b is None:
         of_a, of_b, clusters = a[:0], b[:0], None
+    scale = units.base.scales.get(name)
     wins, ties, losses = win_tie_loss((b - a)[both])
     comparison = MetricComparison(
         metric=name,
         other=units.other.name,
         average="micro" if name in units.base.scores.shares else "mean",
-        paired=paired(of_a, of_b, clusters, settings).model_copy(
+        paired=paired(of_a, of_b, clusters, settings, scale).model_copy(
             update={"wins": wins, "ties": ties, "losses": losses}
         ),
-        interval_a=mean_interval(of_a, clusters, settings),
-        interval_b=mean_interval(of_b, clusters, settings),
+        interval_a=mean_interval(of_a, clusters, settings, scale),
+        interval_b=mean_interval(of_b, clusters, settings, scale),
         only_a=int(np.count_nonzero(has_a & ~has_b)),
         only_b=int(np.count_nonzero(has_b & ~has_a)),
         letter=units.common.letter,
-        mark_a=_mark(units.base.scores, name, units.rows_a[both]),
-        mark_b=_mark(units.other.scores, name, units.rows_b[both]),
+        mark_a=units.base.scores.mark_of(name, units.rows_a[both]),
+        mark_b=units.other.scores.mark_of(name, units.rows_b[both]),
     )
     if not both.any():
         return comparison
@@ -135,25 +144,26 @@ def _compare_metric(
 
 
 def _compare_groups(
-    units: AlignedUnits, name: str, settings: Settings, by: str, codes: Codes, names: Sequence[str]
+    units: AlignedUnits,
+    metrics: Sequence[str],
+    settings: Settings,
+    splits: Sequence[tuple[str, Codes, tuple[str, ...]]],
 ) -> Iterator[GroupDifference]:
-    """Yields a metric's difference in each group of a field that has a score on both sides. `codes`
-    number the groups of the common units."""
+    """Yields the metrics' differences in each group of each field that has a score on both sides.
+    A split has the codes of the groups of the common units, and the groups' names."""
     a, b = units.base.scores, units.other.scores
-    for group in differences_by_group(
-        a, b, units.rows_a, units.rows_b, name, codes, names, units.clusters, settings
-    ):
-        yield GroupDifference(
-            metric=name,
-            other=units.other.name,
-            by=by,
-            group=group.group,
-            n=group.n,
-            difference=group.difference,
-            low=group.interval and group.interval.low,
-            high=group.interval and group.interval.high,
-            is_shown=group.is_shown,
-        )
+    n_groups = len(metrics) * sum(len(names) for _, _, names in splits)
+    level = 1 - (1 - settings.level) / max(1, n_groups)
+    how = settings.model_copy(update={"level": level})
+    for (by, codes, names), metric in product(splits, metrics):
+        for group in differences_by_group(
+            a, b, units.rows_a, units.rows_b, metric, codes, names, units.clusters, how,
+            units.base.scales.get(metric),
+        ):  # fmt: skip
+            low, high = group.interval or (None, None)
+            values = group._asdict() | {"low": low, "high": high}
+            del values["interval"]
+            yield GroupDifference(metric=metric, other=units.other.name, by=by, **values)
 
 
 def _splits(
@@ -173,13 +183,6 @@ def _splits(
                 yield field, groups.numbered(field, keys), of_field
 
 
-def _mark(scores: Scores, name: str, rows: Rows) -> str:
-    kinds = scores.kinds[name][rows] if name in scores.kinds else np.zeros(rows.size)
-    return mark(
-        rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED))
-    )
-
-
 def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
     of_base = units.base.scores.units.select(["sample_id", "task"]).take(units.rows_a[rows])
     of_other = units.other.scores.units["sample_id"].take(units.rows_b[rows]).to_pylist()
@@ -193,13 +196,21 @@ def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Ite
         )
 
 
-def _correct_p_values(comparisons: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
-    """Adds p-values corrected over all comparisons that have one."""
+def _correct_p_values(
+    comparisons: Sequence[MetricComparison], how: Settings
+) -> Iterator[MetricComparison]:
+    """Adds p-values corrected over all comparisons that have one, and to those that are not shown
+    about how many more units would do."""
     raw = [metric.paired.p_value for metric in comparisons if metric.paired.p_value is not None]
     corrected = iter(zip(holm(raw), benjamini_hochberg(raw), strict=True))
+    for_all = how.model_copy(update={"level": 1 - (1 - how.level) / max(1, len(raw))})
     for metric in comparisons:
-        if metric.paired.p_value is None:
+        of = metric.paired
+        if of.p_value is None:
             yield metric
-        else:
-            p_holm, p_fdr = next(corrected)
-            yield metric.model_copy(update={"p_holm": p_holm, "p_fdr": p_fdr})
+            continue
+        p_holm, p_fdr = next(corrected)
+        more = None
+        if p_holm > 1 - how.level and of.difference is not None and of.stderr is not None:
+            more = more_to_show(of.difference, of.stderr, of.n, of.n_clusters or of.n, for_all)
+        yield metric.model_copy(update={"p_holm": p_holm, "p_fdr": p_fdr, "more": more})

@@ -30,7 +30,7 @@ def find_warnings(
             f"{_join_names(other.scores.suites)}"
         )
     datasets = [side.manifest.get("dataset") or {} for side in (base, other)]
-    if reads_other_samples(*datasets):
+    if reads_other_samples(*datasets) and not other.is_like_baseline:
         yield (
             f"{names} read different datasets: "
             f"{' and '.join(str(dataset.get('path', 'unknown')) for dataset in datasets)}"

@@ -90,8 +90,8 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
     if not values.size:
         return Rate()
     is_alone = np.unique(clusters).size == values.size
-    ends = mean_interval(values, None if is_alone else clusters, how)
-    low, high = (None, None) if ends is None else (max(0.0, ends.low), min(1.0, ends.high))
+    ends = mean_interval(values, None if is_alone else clusters, how, (0.0, 1.0))
+    low, high = ends or (None, None)
     return Rate(value=float(values.mean()), low=low, high=high, n=values.size)
 
 

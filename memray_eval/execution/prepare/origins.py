@@ -15,11 +15,11 @@ from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sources import HUB, entries, prepared, read_header, whole
+from memray_eval.datasets.sources import HUB, entries, file_stem, prepared, read_header, whole
 from memray_eval.errors import suggest
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Frozen
+from memray_eval.types import EXISTING, Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
 # What a run's responses are judged by, beside its suite
@@ -47,6 +47,16 @@ def find_origin(path: str) -> Origin:
         followed = {key: getattr(config, key) for key in FOLLOWED}
         return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
     return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path))
+
+
+def name_answers(path: str) -> dict[str, str]:
+    """The candidate of responses that exist, for what does not name its own: called as the file is,
+    or as the first candidate of a run."""
+    folder = None if path.startswith(HUB) else RunFolder(path)
+    name = file_stem(path) or EXISTING
+    if folder is not None and folder.has_manifest() and folder.has_config():
+        name = read_config(folder).candidates[0].name
+    return {"name": name, "model": name, "backend": EXISTING}
 
 
 def _suite_of_rows(path: str) -> str | None:

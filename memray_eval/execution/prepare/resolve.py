@@ -72,6 +72,7 @@ def resolve(
     spec = RunSpec(
         suite=suite,
         suite_source=source,
+        name=config.name,
         read=resolve_reading(config),
         candidates=config.candidates,
         epochs=config.epochs,
@@ -190,6 +191,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         tasks=frozenset(config.tasks),
         known_tasks=suite.tasks,
         has_responses=has_responses,
+        candidate=config.candidates[0].name if has_responses else EXISTING,
         by_context=suite.has_contexts and not has_responses,
         encoding=config.encoding or "",
         files=None if has_responses else suite.files,

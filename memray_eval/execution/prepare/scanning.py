@@ -85,6 +85,7 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
         "suite": reader.suite,
         "tasks": sorted(reader.tasks),
         "has_responses": reader.has_responses,
+        "candidate": reader.candidate,
         "by_context": reader.by_context,
         "rows": [read.batch_size, read.rows_per_block, read.engines],
         "limit": [read.limit, read.limit_order],

@@ -12,13 +12,17 @@ from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip,
 from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.scores import Text
 from memray_eval.analysis.statistics import Interval
-from memray_eval.analysis.where import Split
-from memray_eval.report.comparison_console import adjusted_section, figures_section, how_measured
+from memray_eval.analysis.where import Split, sort_splits
+from memray_eval.report.comparison_console import (
+    adjusted_section,
+    figures_section,
+    how_measured,
+    matrix_section,
+)
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
-from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
 from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
@@ -26,7 +30,6 @@ from memray_eval.report.sections import Section, ends, figure
 
 # of a scale, to both sides of zero, so that a tiny difference does not look large
 _LEAST_SPAN = 0.05
-Scales = Mapping[str, tuple[float, float]]  # by metric
 Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
 
 
@@ -87,13 +90,14 @@ class ComparedSide(NamedTuple):
     without: str
 
 
-def write_comparison(comparison: Comparison, scales: Scales, texts: Texts, path: str) -> None:
-    """Writes the page to a path or cloud URL. Raises ConfigError if it cannot be written."""
-    write_page(render_comparison(comparison, scales, texts), path, "--html")
+def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
+    """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be
+    written."""
+    write_page(render_comparison(comparison, texts), path, "--html")
 
 
 def render_comparison(
-    comparison: Comparison, scales: Scales, texts: Texts, compared: Sequence[ComparedSide] = ()
+    comparison: Comparison, texts: Texts, compared: Sequence[ComparedSide] = ()
 ) -> str:
     """Renders the page. A metric without a scale appears only in the table. A page that is served
     has links for each of its sides (`compared`)."""
@@ -101,13 +105,11 @@ def render_comparison(
         "comparison.html",
         ("theme.js", "comparison.js"),
         comparison=comparison,
-        against=[
-            _compare_with_baseline(comparison, common, scales, texts)
-            for common in comparison.common
-        ],
+        against=[_compare_with_baseline(comparison, common, texts) for common in comparison.common],
         baseline=comparison.shown_as(comparison.baseline),
         names=[comparison.shown_as(name) for name in comparison.others],
         how_measured=how_measured(comparison),
+        matrix=matrix_section(comparison),
         own_style=Markup(asset("comparison.css") + (asset("served.css") if compared else "")),
         level=f"{comparison.settings.level:.0%}",
         alpha=f"{1 - comparison.settings.level:.0%}",
@@ -118,10 +120,8 @@ def render_comparison(
     )
 
 
-def _compare_with_baseline(
-    comparison: Comparison, common: CommonUnits, scales: Scales, texts: Texts
-) -> Against:
-    rows = [row for row in comparison.metrics if row.other == common.other]
+def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: Texts) -> Against:
+    rows, scales = comparison.rows_of(common.other), comparison.scales
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
     # one axis for all metrics, with zero in its middle
     ends = [abs(end) for row in drawn for end in _shares_of_scale(row, scales[row.metric])]
@@ -139,8 +139,8 @@ def _compare_with_baseline(
             for row in drawn
         ),
         axis=forest_axis(axis),
-        without_scale=tuple(label(row.metric) for row in rows if row not in drawn),
-        places=draw_places(_splits(comparison, drawn, scales)),
+        without_scale=tuple(row.metric for row in rows if row not in drawn),
+        places=draw_places(_splits(comparison, drawn)),
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
         figures=figures_section(comparison, common),
@@ -165,7 +165,7 @@ def _difference(
     is_told = is_found(row, 1 - alpha)
     difference = figure(row.paired.difference, "+z.4f")
     between = ends(row.paired.low, row.paired.high)
-    hint = f"{label(row.metric)}: {difference} {between}".rstrip()
+    hint = f"{row.metric}: {difference} {between}".rstrip()
     direction = ("higher" if middle > 0 else "lower") if is_told else "may be chance"
     return Difference(
         of=row,
@@ -177,11 +177,9 @@ def _difference(
     )
 
 
-def _splits(
-    comparison: Comparison, rows: Sequence[MetricComparison], scales: Scales
-) -> list[Split]:
+def _splits(comparison: Comparison, rows: Sequence[MetricComparison]) -> list[Split]:
     """The differences of metrics by every field that splits them, the largest first."""
-    splits = []
+    splits: list[Split] = []
     for row in rows:
         of_row = [
             group
@@ -191,17 +189,17 @@ def _splits(
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
         for by in dict.fromkeys(group.by for group in of_row):
             groups = [group.figure for group in of_row if group.by == by]
-            groups.sort(key=lambda group: (not group.is_shown, -abs(group.difference)))
-            if len(groups) > 1:
-                splits.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
-    return sorted(splits, key=lambda group: group.rank)
+            splits.append(
+                Split(row.metric, by, *sides, comparison.scales[row.metric], tuple(groups))
+            )
+    return sort_splits(splits)
 
 
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
     paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
-        metric=label(name_figure(row)) + (f" ({row.mark})" if row.mark else ""),
+        metric=name_figure(row) + (f" ({row.mark})" if row.mark else ""),
         note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
         is_found=is_found(row, comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),

@@ -81,7 +81,7 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
         rows.append(
             FigureRow(
                 metric=name,
-                name=name_figure(first).replace("_", " "),
+                name=name_figure(first),
                 title=first.title,
                 scale=f"{first.scale[0]:g} to {first.scale[1]:g}",
                 plot=scale_row(on_scale, first.scale),

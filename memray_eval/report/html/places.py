@@ -47,8 +47,8 @@ class Places(NamedTuple):
 
 
 def draw_places(splits: Sequence[Split]) -> Places | None:
-    """Draws the splits in their order; None without any. Panels with a difference told from chance
-    are shown, or the first few if none has one."""
+    """Draws the splits in their order; None without any. Groups that stand out are shown, and all
+    others are folded."""
     if not splits:
         return None
     shares = [
@@ -57,11 +57,11 @@ def draw_places(splits: Sequence[Split]) -> Places | None:
     span = min(1.0, max(_LEAST_SPAN, 1.6 * max(shares)))
     axis = Axis(-span, span, 8, 142)
     drawn = [tuple(_row(split, group, axis) for group in split.groups) for split in splits]
-    panels = [
-        Panel(split, rows[:GROUPS], rows[GROUPS:])
-        for split, rows in zip(splits, drawn, strict=True)
-    ]
-    shown = max(2, min(PANELS, sum(split.is_shown for split in splits)))
+    panels = []
+    for split, rows in zip(splits, drawn, strict=True):
+        n_shown = min(GROUPS, sum(row.is_shown for row in rows) or GROUPS)
+        panels.append(Panel(split, rows[:n_shown], rows[n_shown:]))
+    shown = min(PANELS, sum(split.is_shown for split in splits))
     return Places(_meaning(splits), forest_axis(axis), tuple(panels[:shown]), tuple(panels[shown:]))
 
 

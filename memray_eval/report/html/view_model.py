@@ -112,7 +112,7 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
         tasks = [task for task in summary.tasks if task.candidate == candidate]
         names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
         metrics = [name for name in scales if name in names]
-        rows: list[Row] = [("task", "units", *(label(names[metric]) for metric in metrics))]
+        rows: list[Row] = [("task", "units", *(names[metric] for metric in metrics))]
         for task in tasks:
             by_metric = {metric.metric: metric for metric in task.metrics}
             of_task = intervals if task.bucket is None else _PLAIN
@@ -166,7 +166,7 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, s
     ]
     mark = quality_mark(summary)
     caption = (
-        f"Quality: {label(summary.headline)}{f' ({mark})' * bool(mark)}, its scale laid over 0 to "
+        f"Quality: {summary.headline}{f' ({mark})' * bool(mark)}, its scale laid over 0 to "
         f"100, with 95% intervals, n {count_span([row.n_scored for row in rows], ',')} a candidate."
     )
     return (speed_quality(points), caption) if len(points) > 1 else None
@@ -282,7 +282,7 @@ def agreements(summary: Summary) -> Iterator[Table]:
     for metric in summary.metrics:
         if apart := metric.extras.get("disagreement"):
             of_scale = figure(apart, "z.2f"), f"{metric.scale[1]:g}"
-            juries.append((label(metric.metric), metric.candidate, *of_scale))
+            juries.append((metric.metric, metric.candidate, *of_scale))
     if len(juries) > 1:
         yield Table(juries, title="Juries")
 

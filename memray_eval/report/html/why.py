@@ -82,7 +82,7 @@ def find_reasons(
     scale = next(metric.scale for metric in summary.metrics if metric.metric == chosen.metric)
     units = read_units(records, chosen.sides, chosen.units)
     rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
-    metric, n = label(chosen.metric), len(rows)
+    metric, n = chosen.metric, len(rows)
     if len(chosen.sides) == 1:
         return Why(f"The {n} rows with the lowest {metric}, of {chosen.sides[0]}", rows)
     says = f"The {n} rows whose {metric} differs most between {' and '.join(chosen.sides)}"
@@ -190,7 +190,7 @@ def describe_answer(side: str, text: Text | None, metric: str) -> ShownAnswer:
 def _judged(score: Score) -> Judged:
     texts = tuple(explain(score.judgment)) if score.judgment else ()
     return Judged(
-        metric=label(score.metric),
+        metric=score.metric,
         value=score.status.replace("_", " ") if score.value is None else f"{score.value:.3g}",
         by=f"{score.judge or 'nobody'}{', an estimate' if score.is_estimate else ''}",
         says=(*texts, score.error) if score.error else texts,

@@ -8,28 +8,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from urllib.parse import quote, urlencode
 
-from memray_eval.analysis.comparing import compare
 from memray_eval.analysis.comparing.open_runs import (
     ComparedRun,
-    find_cluster_field,
-    find_split_field,
-    open_sides,
+    compare_runs,
     pick_candidates,
     read_changed_texts,
-    read_more_groups,
 )
-from memray_eval.analysis.pairs.models import PairwiseReport
 from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import candidates_of
-from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
-from memray_eval.metrics import all_metrics
 from memray_eval.report.html.comparison import ComparedSide, render_comparison
 from memray_eval.report.view.run_list import RunList, UnknownRun
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
 
-MOST_SIDES, LISTED_FLIPS, PAGES_KEPT = 12, 20, 8
+MOST_SIDES, LISTED_FLIPS, PAGES_KEPT = 20, 20, 8
 
 
 class ComparedRuns:
@@ -59,7 +52,7 @@ class ComparedRuns:
                 *(tuple(side.folder.list_parts()) for side in opened),
             )
             if key not in self._pages:
-                self._pages[key] = _render(sides, opened, by, pairs)
+                self._pages[key] = _render(sides, opened, by)
                 if len(self._pages) > PAGES_KEPT:
                     self._pages.popitem(last=False)
             return self._pages[key]
@@ -81,22 +74,8 @@ class ComparedRuns:
         raise UnknownRun(f"{self._runs.path} holds no run {name!r}")
 
 
-def _render(
-    sides: Sequence[str],
-    opened: Sequence[ComparedRun],
-    by: str | None,
-    pairs: PairwiseReport | None,
-) -> str:
-    field, split = find_cluster_field(opened, None), find_split_field(opened, by)
-    comparison = compare(
-        open_sides(opened, field, split),
-        metrics=[],
-        cluster=field,
-        by=split,
-        more=read_more_groups(opened) if by is None else None,
-        settings=Settings(),
-        flips=LISTED_FLIPS,
-    ).model_copy(update={"pairs": pairs})
+def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None) -> str:
+    comparison, _ = compare_runs(opened, by=by, flips=LISTED_FLIPS)
     letters = {common.other: common.letter for common in comparison.common}
     compared = [
         ComparedSide(
@@ -112,12 +91,11 @@ def _render(
         )
         for side, run in zip(sides, opened, strict=True)
     ]
-    scales = {name: metric.scale for name, metric in all_metrics().items()}
     with ExitStack() as stack:
         for run in opened:
             stack.enter_context(readable(run.folder.path))
         texts = read_changed_texts(comparison, opened)
-    return render_comparison(comparison, scales, texts, compared)
+    return render_comparison(comparison, texts, compared)
 
 
 def _address(sides: Sequence[str], by: str | None) -> str:

@@ -121,6 +121,7 @@ class _Candidate(_Read):
 
 
 class _Config(_Read):
+    name: str = ""
     suite: Any = ""
     candidates: tuple[_Candidate, ...] = ()
     epochs: int = 1
@@ -268,7 +269,7 @@ class RunReader:
         suite_class = all_suites().get(suite)
         headline = suite_class.quality_metric(computed) if suite_class else next(iter(computed), "")
         return {
-            **_names(suite, [(candidate.name, candidate.model) for candidate in config.candidates]),
+            **_names(suite, [(of.name, of.model) for of in config.candidates], config.name),
             "is_so_far": True,
             "figures": tuple(figure for metric, figure in figures if metric == headline),
             "all_figures": tuple(figure for _, figure in figures),
@@ -324,8 +325,7 @@ def _summary_fields(summary: Summary) -> dict[str, Any]:
     headline = summary.headline or next((metric.metric for metric in summary.metrics), "")
     return {
         **_names(
-            summary.suite,
-            [(candidate.candidate, candidate.model) for candidate in summary.candidates],
+            summary.suite, [(row.candidate, row.model) for row in summary.candidates], summary.name
         ),
         "figures": tuple(
             _summary_figure(metric) for metric in summary.metrics if metric.metric == headline
@@ -336,8 +336,9 @@ def _summary_fields(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _names(suite: str, named: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The fields that name a run of these candidates, each with its model."""
+def _names(suite: str, named: Sequence[tuple[str, str]], title: str) -> dict[str, Any]:
+    """The fields that name a run of these candidates, each with its model; its own `title` comes
+    first."""
     models = {model for _, model in named if model}
     # What all share is said once
     shared = f" ({models.pop()})" if len(models) == 1 and len(named) > 1 else ""
@@ -347,7 +348,9 @@ def _names(suite: str, named: Sequence[tuple[str, str]]) -> dict[str, Any]:
     shown = [name for name, _ in named] if shared else list(models_of_all)
     if len(shown) > NAMED:
         shown = [*shown[: NAMED - 1], f"{len(shown) - NAMED + 1} more"]
-    title = f"{', '.join(shown)}{shared} on {suite or 'a suite of its own'}" if shown else ""
+    if shown:
+        of = f"{', '.join(shown)}{shared} on {suite or 'a suite of its own'}"
+        title = f"{title}: {of}" if title else of
     return {"suite": suite, "models": models_of_all, "title": title}
 
 

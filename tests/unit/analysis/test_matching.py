@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ METRICS = ("empathy", "coherence")
 Change = Callable[[int, Record], Record]
 
 
-def compared(tmp_path: Path, change: Change) -> Comparison:
+def compared(
+    tmp_path: Path, change: Change, datasets: Sequence[dict[str, int]] = ({}, {})
+) -> Comparison:
     def changed() -> Iterable[Record]:
         return [change(n, record) for n, record in enumerate(chat_records("new", n=40))]
 
@@ -25,6 +27,10 @@ def compared(tmp_path: Path, change: Change) -> Comparison:
         write_summarised(tmp_path / "a", chat_records("old", n=40), METRICS),
         write_summarised(tmp_path / "b", changed(), METRICS),
     ]
+    for run, dataset in zip(runs, datasets, strict=True):
+        manifest = run.read_manifest()
+        of = {**manifest.get("dataset", {}), "fingerprint": run.run_id, **dataset}
+        run.write_manifest({**manifest, "dataset": of})
     opened = pick_candidates([run.path for run in runs])
     return compare(open_sides(opened, None), settings=Settings(resamples=200), flips=3)
 
@@ -67,6 +73,22 @@ def test_files_that_ask_the_same_under_the_same_ids_need_no_word(tmp_path: Path)
     comparison = compared(tmp_path, lambda n, record: record)
     assert comparison.common[0].n == 40
     assert matching_of(comparison) == []
+
+
+@pytest.mark.parametrize(
+    ("chars", "answers", "is_other"), [((0, 0), (), False), ((0, 9), (), True), ((0, 0), "x", True)]
+)
+def test_datasets_are_different_if_their_samples_are(
+    tmp_path: Path, chars: tuple[int, int], answers: tuple[str, ...], is_other: bool
+) -> None:
+    """Each file of answers has a fingerprint of its own, its answers being part of it."""
+
+    def change(n: int, record: Record) -> Record:
+        sample = record.sample.model_copy(update={"answers": tuple(answers)})
+        return record.model_copy(update={"sample": sample})
+
+    comparison = compared(tmp_path, change, [{"context_chars": length} for length in chars])
+    assert any("different datasets" in text for text in comparison.warnings) == is_other
 
 
 def test_a_translated_set_is_compared_by_its_ids_and_says_so(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from memray_eval.types import (
     Response,
     Sample,
     Score,
+    SpeedRatio,
     Summary,
 )
 from tests.build import build_dataset
@@ -88,10 +89,24 @@ def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPa
     return pairs
 
 
+def speeds_of(rows: Iterable[Performance], spread: float = 1.005) -> list[SpeedRatio]:
+    """Ratios of speeds that are known to 0.5 %."""
+    timed = [row for row in rows if row.task is None and row.tokens_per_s]
+    return [
+        SpeedRatio(
+            a=a.candidate, b=b.candidate, n=40, level=0.95, ratio=ratio,
+            low=ratio / spread, high=ratio * spread,
+        )
+        for a, b in combinations(timed, 2)
+        if (ratio := (b.tokens_per_s or 0.0) / (a.tokens_per_s or 1.0))
+    ]  # fmt: skip
+
+
 def of(*rows: Performance, rule: TradeoffRule = RULE) -> Recommendation:
     """The recommendation, the same in whatever order the rows come."""
     pairs = pairs_of(rows, rule.level)
-    advice = {recommend(order, pairs, rule) for order in permutations(rows)}
+    speeds = speeds_of(rows)
+    advice = {recommend(order, pairs, speeds, rule=rule) for order in permutations(rows)}
     assert len(advice) == 1
     (only,) = advice
     assert only is not None
@@ -167,7 +182,8 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
 
 
 def test_without_common_prompts_no_difference_is_shown() -> None:
-    advice = recommend([row("fast", 10.0, 10.0), row("slow", 9.0, 90.0)])
+    rows = [row("fast", 10.0, 10.0), row("slow", 9.0, 90.0)]
+    advice = recommend(rows, speeds=speeds_of(rows))
     assert advice is not None
     assert (advice.use, advice.as_good) == ("fast", ("fast",))
     assert advice.reason.endswith("no difference shown in quality to slow (no common prompts)")
@@ -215,10 +231,12 @@ def test_what_both_find_hard_is_no_noise() -> None:
         row("fast", 10.0, 45.0, stderr=4.9, n_scored=20),
         row("slow", 9.0, 50.0, stderr=4.9, n_scored=20),
     ]
-    assert recommend(rows, [pair]) == recommend(rows, [swap_sides(pair)]).model_copy(
-        update={"pairs": (pair,)}
-    )  # type: ignore[union-attr]
-    assert recommend(rows, [pair]).use == "slow"  # type: ignore[union-attr]
+    speeds = speeds_of(rows)
+    advice, swapped = (recommend(rows, [side], speeds) for side in (pair, swap_sides(pair)))
+    assert advice is not None
+    assert swapped is not None
+    assert advice == swapped.model_copy(update={"pairs": (pair,)})
+    assert advice.use == "slow"
 
 
 def test_prompts_of_one_document_count_as_one() -> None:
@@ -279,10 +297,8 @@ def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> No
     # 0.25, 0.5, 0 of the scale
     assert (ab.a, ab.b, ab.n, ab.difference) == ("a", "b", 3, pytest.approx(25.0))
     assert ab.level == pytest.approx(1 - 0.05 / 3)
-    assert (ab.low, ab.high) == (
-        pytest.approx(25 - 110.40, abs=0.05),
-        pytest.approx(25 + 110.40, abs=0.05),
-    )
+    # Student's reaches 25 + 110.40, beyond the largest difference there can be
+    assert (ab.low, ab.high) == (pytest.approx(25 - 110.40, abs=0.05), 100.0)
     assert [(pair.n, pair.difference, pair.more) for pair in (ac, bc)] == [(0, None, None)] * 2
     assert paired_qualities(records, FIVE, ["a"]) == ()
 
@@ -372,7 +388,7 @@ def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
     assert advice.rule == (
         "from the fastest on, a slower candidate is taken where it is 50 points better at up to "
         "1.1x slower, and the 80 % interval of the difference on common prompts lies above 0; else "
-        "speed wins."
+        "speed wins, if that of the median ratio of speeds lies above 1.1."
     )
     assert (
         "the 95 % interval of the difference on common prompts (98.33 % each, for 3 pairs) lies"
@@ -392,9 +408,9 @@ def test_it_always_says_something_and_uses_only_what_is_on_the_front(
 ) -> None:
     rows = [row(f"c{number}", *values) for number, values in enumerate(figures)]
     pairs = pairs_of(rows)
-    advice = recommend(rows, pairs)
+    advice = recommend(rows, pairs, speeds_of(rows))
     assert advice is not None
-    assert advice == recommend(rows[::-1], pairs[::-1])
+    assert advice == recommend(rows[::-1], pairs[::-1], speeds_of(rows))
     assert advice.reason
     if (
         advice.use is not None
@@ -420,7 +436,7 @@ def summary(*performance: Performance) -> Summary:
         generation_s=None,
         evaluation_s=None, total_s=1.0, metrics=(), headline="instruction_quality",
         performance=performance,
-        recommendation=recommend(performance, pairs_of(performance)),
+        recommendation=recommend(performance, pairs_of(performance), speeds_of(performance)),
         candidates=tuple(
             GenerationSummary(
                 candidate=name, model=name, n=3, n_failed=0, prompt_tokens=1, output_tokens=1,

@@ -32,16 +32,16 @@ def read(path: Path) -> tuple[list[Record], list[Problem]]:
 @pytest.mark.parametrize(
     ("row", "text", "name"),
     [
-        (ROW, "Rest, Jason.", "given"),
+        (ROW, "Rest, Jason.", "mine"),
         ({"id": "a", "prompt": "q", "output": "o", "model": "gemma3:4b"}, "o", "gemma3:4b"),
         ({"id": "a", "question": "q", "answer": "o", "candidate": "c", "model": "m"}, "o", "c"),
-        ({"id": "a", "query": "q", "response": "", "error": "timed out"}, "", "given"),
+        ({"id": "a", "query": "q", "response": "", "error": "timed out"}, "", "mine"),
     ],
 )
 def test_a_row_is_a_record_whatever_its_fields_are_called(
     row: dict[str, Any], text: str, name: str
 ) -> None:
-    record = parse_answer(row, "memory")
+    record = parse_answer(row, "memory", otherwise="mine")
     assert record.response is not None
     assert (record.response.text, record.candidate.name) == (text, name)
     assert record.candidate.backend == "given"

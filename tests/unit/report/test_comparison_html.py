@@ -51,6 +51,7 @@ TEXTS = {
 def comparison(*metrics: MetricComparison, **more: object) -> Comparison:
     plain = Comparison(
         baseline="run-a", others=("run-b",), cluster=None, settings=Settings(), metrics=metrics,
+        scales=SCALES,
         common=(CommonUnits(other="run-b", letter="B", n=100, only_a=0, only_b=0),),
     )  # fmt: skip
     return plain.model_copy(update=more)
@@ -62,7 +63,7 @@ def page() -> Page:
         "warnings": (f"B is not finished {ATTACK}",),
         "failed_gates": ("empathy < 1: run-b differs by +0.4000",),
     }
-    return Page(render_comparison(comparison(EMPATHY, RECALL, UNSCORED, **warned), SCALES, TEXTS))
+    return Page(render_comparison(comparison(EMPATHY, RECALL, UNSCORED, **warned), TEXTS))
 
 
 def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
@@ -74,7 +75,7 @@ def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
             )
         }
     )
-    html = render_comparison(comparison(EMPATHY, like_it), SCALES, {})
+    html = render_comparison(comparison(EMPATHY, like_it), {})
     assert len(dots := re.findall(r'class="dot[^"]*" cx="([\d.]+)"', html)) == 2
     assert dots[0] == dots[1]
     assert 160 < float(dots[0]) < 308
@@ -114,8 +115,8 @@ def test_no_text_becomes_markup_and_the_policy_lets_no_other_script_run(page: Pa
 
 
 def test_nothing_scored_is_a_page_without_a_plot(tmp_path: Path) -> None:
-    page = Page(render_comparison(comparison(UNSCORED), SCALES, {}))
+    page = Page(render_comparison(comparison(UNSCORED), {}))
     assert not [attrs for _, attrs in page.tags if attrs.get("class") in ("differences", "changes")]
     assert "safety" in page.text
     with pytest.raises(ConfigError, match="name another place with --html"):
-        write_comparison(comparison(UNSCORED), SCALES, {}, f"{tmp_path}/none/page.html")
+        write_comparison(comparison(UNSCORED), {}, f"{tmp_path}/none/page.html")

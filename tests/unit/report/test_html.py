@@ -298,7 +298,8 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
     folder = run("one", 1)
     intervals = measure_intervals(folder.records(), folder.read_summary())
     assert intervals.cluster is None
-    assert intervals.of(of_task, 3.0, 0.5, 6, (1, 5)) == figures_interval(3.0, 0.5, 6)
+    plain = figures_interval(3.0, 0.5, 6, scale=(1, 5))
+    assert intervals.of(of_task, 3.0, 0.5, 6, (1, 5)) == plain
     cut = intervals.of(of_task, 4.6, 0.5, 6, (1, 5))
     assert cut is not None
     assert cut.high == 5.0  # an interval ends at its scale's end

@@ -271,3 +271,16 @@ def test_the_page(folder: RunFolder) -> None:
         assert cell["data-n"] in (f"{wanted.n}", f"{wanted.n}/{N}")
         ends = bounds(metric.metric, figure.low, figure.high) if wanted.value is not None else ", "
         assert f"{cell['data-low']}, {cell['data-high']}" == ends
+
+
+def test_a_metric_has_one_name_everywhere(folder: RunFolder, tmp_path: Path) -> None:
+    summary, page = folder.read_summary(), Page(render_html(folder))
+    write_csv(str(tmp_path / "run.csv"), folder.records())
+    with (tmp_path / "run.csv").open(newline="") as lines:
+        of_csv = {row["metric"] for row in csv.DictReader(lines)}
+    of_python = set(me.Run(folder).table()["metric"].to_pylist())
+    shown = re.findall(r'<span title="[^"]*">([^<]+)</span> <small>', render_html(folder))
+    console = re.findall(r"^(\w+(?: \(micro\))?)(?: est\.)?  ", render_brief(summary, "run"), re.M)
+    assert of_csv == of_python == DIGITS.keys()
+    assert {*shown} == {*console} - {"metric"} == {*NAMES.values()}
+    assert all(name in page.text for name in NAMES.values())

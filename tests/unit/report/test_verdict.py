@@ -72,7 +72,7 @@ def test_a_planted_effect_is_told_with_its_task(tmp_path: Path) -> None:
 def test_what_does_not_differ_is_not_told_as_different(tmp_path: Path) -> None:
     comparison = compared(tmp_path, noise)
     sentence = verdict(comparison, comparison.common[0])
-    assert sentence == "new is not told from old on any of 2 metrics."
+    assert sentence == "No difference is shown between old and new on any of 2 metrics."
     assert comparison.by == "task"
 
 

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import linearise_ratio
+from memray_eval.report.brief import render_brief
+from memray_eval.report.html.page import render_html
 from memray_eval.report.view import RunList, viewing
 from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.export import export_rows, file_name
@@ -78,6 +80,10 @@ def test_a_finished_run_s_row_has_the_figures_of_its_summary(tmp_path: Path) -> 
     row, summary = row_of(tmp_path / "run"), folder.read_summary()
     assert (row.status, row.suite, row.n_units, row.n_failed) == ("finished", "memory", 30, 3)
     assert row.title == "small-t0, small-t0.5, small-t1 (small-model) on memory"
+    folder.write_summary(summary.model_copy(update={"name": "With <b> memory"}), "")
+    assert row_of(tmp_path / "run").title == f"With <b> memory: {row.title}"
+    assert "<h1>With &lt;b&gt; memory: small" in render_html(folder)
+    assert render_brief(folder.read_summary(), "run").startswith("With <b> memory: memory: ")
     assert (row.cost_usd, row.took_s, row.is_so_far) == (1.5, 60.0, False)
     headline = [metric for metric in summary.metrics if metric.metric == summary.headline]
     assert [metric.candidate for metric in row.figures] == [metric.candidate for metric in headline]

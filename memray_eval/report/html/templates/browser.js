@@ -19,9 +19,9 @@ function fill() {
   options(at("candidate"), [["", "all"], ...INDEX.candidates.map((name, number) => [number, name])]);
   options(at("task"), [["", "all"], ...INDEX.tasks.map((name, number) => [number, words(name) || "no task"])]);
   at("task").disabled = INDEX.tasks.length < 2;
-  options(at("metric"), [["", "any"], ...INDEX.metrics.map((metric, number) => [number, words(metric.name)])]);
+  options(at("metric"), [["", "any"], ...INDEX.metrics.map((metric, number) => [number, metric.name])]);
   options(at("status"), [["", "any"], ...INDEX.statuses.map((name, number) => [number, words(name)])]);
-  const sorts = INDEX.metrics.flatMap((metric, number) => [[`m${number}+`, `${words(metric.name)}, lowest first`], [`m${number}-`, `${words(metric.name)}, highest first`]]);
+  const sorts = INDEX.metrics.flatMap((metric, number) => [[`m${number}+`, `${metric.name}, lowest first`], [`m${number}-`, `${metric.name}, highest first`]]);
   options(at("sort"), [["", "order of the run"], ...sorts, ["duration-", "slowest first"], ["tokens-", "longest first"], ["tokens+", "shortest first"]]);
 }
 
@@ -125,7 +125,7 @@ function notice(text) {
 
 function item(row, offset) {
   const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), INDEX.tasks[row[ROW.task]] ? make("span", { text: words(INDEX.tasks[row[ROW.task]]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, badge(row));
-  const scored = row[ROW.scores].filter((one) => one.length > 2).map((one) => `${words(INDEX.metrics[one[0]].name)} ${shown(one[2])}`);
+  const scored = row[ROW.scores].filter((one) => one.length > 2).map((one) => `${INDEX.metrics[one[0]].name} ${shown(one[2])}`);
   const scores = scored.length ? make("p", { class: "scores", text: scored.join(" · ") }) : null;
   const node = make("li", { role: "option", id: `row-${offset}` }, head, make("p", { class: "ask", text: row[ROW.ask], dir: "auto" }), make("p", { class: "said", text: row[ROW.said] || "(empty)", dir: "auto" }), scores);
   node.addEventListener("click", () => { state.row = offset; open(); });

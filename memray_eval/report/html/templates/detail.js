@@ -70,7 +70,7 @@ function turnMarks(row) {
     if (state === "not_applicable") continue;
     const isLow = value !== undefined && value < (low + high) / 2;
     const told = value === undefined ? words(state) : `${shown(value)}${estimate ? " estimate" : ""}`;
-    box.append(make("span", { class: value === undefined ? `status-${state}` : isLow ? "bad" : "", text: `${words(name)} ${told}` }));
+    box.append(make("span", { class: value === undefined ? `status-${state}` : isLow ? "bad" : "", text: `${name} ${told}` }));
   }
   return box;
 }
@@ -93,7 +93,7 @@ function memory(record, forbidden, scores) {
 
 function answer(record, scores, forbidden) {
   if (record.error) return titled("Answer", make("p", { class: "text status-error", text: record.error }));
-  const marks = scores.flatMap((score) => quotes(score.told, forbidden).map((mark) => ({ ...mark, metric: words(score.name) })));
+  const marks = scores.flatMap((score) => quotes(score.told, forbidden).map((mark) => ({ ...mark, metric: score.name })));
   const box = make("div", { class: "text answer", dir: "auto", tabindex: "0", "aria-label": "Answer" });
   const kinds = new Set();
   for (const piece of pieces(record.response || "", marks)) {
@@ -115,7 +115,7 @@ function judgment(score, record) {
     ? make("span", { class: `value status-${status}`, text: words(status) })
     : make("span", { class: "value", text: shown(score.v) }, make("small", { text: ` of ${shown(scale)}${score.estimate ? ", estimate" : ""}` }));
   const by = [score.judge, score.served ? `answered by ${score.served}` : "", score.cached ? "cached" : "", score.usd ? `$${score.usd.toFixed(4)}` : "", score.unpriced ? (score.usd ? "and calls of unknown price" : "cost unknown") : "", score.latency ? `${score.latency} s` : ""].filter(Boolean).join(", ");
-  const left = make("div", {}, make("b", { text: words(score.name) }), value, by ? make("small", { class: "by", text: by }) : null);
+  const left = make("div", {}, make("b", { text: score.name }), value, by ? make("small", { class: "by", text: by }) : null);
   const right = make("div");
   if (score.error) right.append(make("p", { class: status === "error" ? "status-error" : "named", text: score.error }));
   right.append(...told(score.told));

@@ -24,7 +24,7 @@ function showFigures(figures) {
   at("live-figures").hidden = !figures.length;
   const rows = figures.map((one) => {
     const rest = [one.between ? ` [${one.between}]` : "", ` n\u00a0${counted(one.n)}`, one.mark ? `, ${one.mark}` : ""].join("");
-    return make("tr", {}, make("th", { scope: "row", text: words(one.metric) }), make("td", { text: one.candidate }), make("td", {}, make("b", { text: one.figure }), rest));
+    return make("tr", {}, make("th", { scope: "row", text: one.metric }), make("td", { text: one.candidate }), make("td", {}, make("b", { text: one.figure }), rest));
   });
   body.replaceChildren(...rows);
 }

@@ -19,6 +19,7 @@ from memray_eval.execution.prepare.origins import (
     count_other_suites,
     find_origin,
     follow_origin,
+    name_answers,
 )
 from memray_eval.execution.prepare.stored_config import write_config
 from memray_eval.results.run_folder import RunFolder
@@ -38,6 +39,27 @@ DEFAULTS = Origin(what="run r", suite="companion", is_run=True)
 ROWS = Origin(what="rows.jsonl", suite="longbench")
 ODD = Origin(what="rows.jsonl", suite="longbnech")
 SILENT = Origin(what="rows.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a/answers.csv", "answers"),
+        ("run-2/gpt.v2.jsonl.gz", "gpt.v2"),
+        ("folder/of-parts/", "of-parts"),
+        ("hf://owner/name", "name"),
+    ],
+)
+def test_a_file_names_the_candidate_of_its_answers(path: str, name: str) -> None:
+    assert name_answers(path) == {"name": name, "model": name, "backend": "given"}
+
+
+def test_answers_of_a_run_are_named_as_its_candidate(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    folder.write_manifest({"status": "finished"})
+    write_config(folder, job(candidates=[{"name": "small", "model": "m"}]))
+    assert name_answers(folder.path)["name"] == "small"
 
 
 def job(**keys: Any) -> RunConfig:

@@ -1,0 +1,177 @@
+"""Equal candidates are told apart no more often than the level says, and planted effects are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from memray_eval.analysis.comparing import Comparison, Side, compare
+from memray_eval.analysis.paired_quality import pair_of
+from memray_eval.analysis.recommendation import recommend
+from memray_eval.analysis.scores import Scores
+from memray_eval.analysis.speed import median_ratio
+from memray_eval.analysis.statistics import Settings, apart_p, mean_interval, t_interval
+from memray_eval.analysis.where import LENGTH, Groups
+from memray_eval.report.comparison_console import render
+from memray_eval.report.comparison_verdict import verdict
+from memray_eval.types import Performance, Recommendation
+
+N, SEEDS = 120, 100
+SCALES = {"empathy": (1.0, 5.0), "right": (0.0, 1.0)}
+TASKS = ("billing", "refunds", "travel", "weather")
+QUICK = Settings(resamples=1000)
+KEYS = [str(number) for number in range(N)]
+GROUPS = Groups(
+    pa.array(KEYS),
+    {
+        "task": (np.arange(N) % 4, TASKS),
+        "language": (np.arange(N) // 100, ("en", "de")),
+        LENGTH: (np.arange(N) // 30, ("up to 1k", "up to 2k", "up to 4k", "up to 8k")),
+    },
+)
+
+
+def side(name: str, seed: int, gain: float = 0.0, task: str = "") -> Side:
+    """Answers of chance to the same prompts; `gain` is added in `task`, or everywhere."""
+    chance, hard = np.random.default_rng([seed, *name.encode()]), np.random.default_rng(seed)
+    at = np.array([not task or TASKS[number % 4] == task for number in range(N)])
+    empathy = hard.normal(3.2, 0.6, N) + chance.normal(0, 0.6, N) + gain * at
+    right = chance.random(N) < np.clip(hard.uniform(0.4, 1, N) + gain * at, 0, 1)
+    units = pa.table(
+        {"key": KEYS, "sample_id": KEYS, "task": KEYS, "cluster": pa.nulls(N, pa.string())}
+    )
+    values = {"empathy": np.clip(empathy, 1, 5), "right": right.astype(np.float64)}
+    return Side(name, name, {"status": "finished"}, Scores(units, values, ()), scales=SCALES)
+
+
+def advice_on(sides: Sequence[Side], seed: int, times: float = 1.0) -> Recommendation:
+    """The advice on two candidates of these scores whose speeds differ by chance, or `times`."""
+    a, b = ((one.scores.values["empathy"] - 1) / 4 for one in sides)
+    chance = np.random.default_rng(seed)
+    speeds = [chance.lognormal(3, 0.4, N), times * chance.lognormal(3, 0.4, N)]
+    rows = [
+        Performance(
+            candidate=one.name, task=None, n=N, n_scored=N, quality=100 * float(values.mean()),
+            quality_stderr=1.0, tokens_per_s=float(1 / np.mean(1 / speed)), output_tokens=N,
+            duration_s_total=1.0, duration_s_mean=1.0, ttft_s_mean=None, ttft_s_p95=None,
+        )
+        for one, values, speed in zip(sides, (a, b), speeds, strict=True)
+    ]  # fmt: skip
+    names = (sides[0].name, sides[1].name)
+    ratio = median_ratio(*names, speeds[1] / speeds[0])
+    corrected = pair_of(*names, a, b, settings=Settings(level=1 - 0.05 / 2))
+    advice = recommend(rows, [pair_of(*names, a, b)], [ratio], [corrected])
+    assert advice is not None
+    return advice
+
+
+def compared(*sides: Side) -> Comparison:
+    return compare(sides, more=GROUPS, settings=QUICK)
+
+
+def test_of_equal_candidates_none_is_better_used_or_placed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = {"better": 0, "group": 0, "use": 0}
+    n_named = 0
+    for seed in range(SEEDS):
+        sides = [side("old", seed), side("new", seed)]
+        comparison = compared(*sides)
+        found = {
+            "better": not verdict(comparison, comparison.common[0]).startswith("No difference"),
+            "group": any(group.is_shown for group in comparison.groups),
+            "use": advice_on(sides, seed).use is not None,
+        }
+        named = {what: count + found[what] for what, count in named.items()}
+        n_named += any(found.values())
+    with capsys.disabled():
+        print(f"\n{n_named} of {SEEDS} seeds name a difference: {named}")
+    assert n_named <= 5
+
+
+def test_a_planted_effect_is_better_in_its_task_and_used() -> None:
+    sides = [side("old", 1), side("new", 1, 1.5, "billing")]
+    comparison = compared(*sides)
+    sentence = verdict(comparison, comparison.common[0])
+    assert sentence.startswith("new is better than old on 1 of 2 (empathy +0.2")
+    assert "empathy mostly in task billing" in sentence or "most of it in task billing" in sentence
+    shown = [group for group in comparison.groups if group.is_shown]
+    assert (shown[0].metric, shown[0].by, shown[0].group) == ("empathy", "task", "billing")
+    assert "empathy, task billing" in render(comparison)
+    assert advice_on(sides, 1).use == "new"
+
+
+@pytest.mark.parametrize(("times", "use"), [(1.5, "new"), (0.6, "old"), (1.0, None)])
+def test_the_fastest_is_used_if_the_ratio_of_speeds_is_told_from_1(
+    times: float, use: str | None
+) -> None:
+    advice = advice_on([side("old", 5), side("new", 5)], 5, times)
+    assert advice.use == use
+    assert advice.speeds[0].ratio == pytest.approx(times, rel=0.25)
+    assert ("no difference shown" in advice.reason) == (
+        use is None or "in quality" in advice.reason
+    )
+
+
+def test_the_matrix_marks_the_best_and_what_is_not_shown_to_be_below_it() -> None:
+    sides = [side("low", 2, -1.0), side("even", 2), side("best", 2, 0.02), side("poor", 2, -0.9)]
+    comparison = compared(*sides)
+    rows = {(row.side, row.metric): row for row in comparison.matrix}
+    assert len(rows) == 8
+    marks = {name: rows[name, "empathy"].is_best for name in ("low", "even", "best", "poor")}
+    assert marks == {"low": False, "even": True, "best": True, "poor": False}
+    best = max((row for row in comparison.matrix if row.metric == "empathy"), key=lambda r: r.value)
+    assert (best.best, best.p_holm) == ("", None)
+    (line,) = [line for line in render(comparison).splitlines() if line.startswith("even  ")]
+    assert f"{rows['even', 'empathy'].value:.3f}*" in line
+    assert compared(*sides[:2]).matrix == ()
+
+
+def test_of_twenty_equal_candidates_few_are_marked_as_below_the_best() -> None:
+    n_below = 0
+    for seed in range(10):
+        sides = [side(f"c{number}", 100 + seed) for number in range(20)]
+        matrix = compare(sides, settings=Settings(resamples=100)).matrix
+        n_below += any(not row.is_best for row in matrix)
+    assert n_below <= 1
+
+
+@pytest.mark.parametrize(
+    ("of_group", "others", "is_apart"),
+    [
+        ([0.0] * 20, [0.0] * 162 + [1.0] * 18, False),  # a tenth: 20 zeros are no wonder
+        ([1.0] * 2 + [0.0] * 18, [0.0] * 178 + [1.0] * 2, False),
+        ([1.0] * 12 + [0.0] * 8, [0.0] * 178 + [1.0] * 2, True),
+        ([1.0] * 20, [1.0] * 180, False),
+    ],
+)
+def test_a_group_without_spread_or_of_rare_events_is_not_told_apart(
+    of_group: list[float], others: list[float], is_apart: bool
+) -> None:
+    values = np.array(of_group + others)
+    p = apart_p(np.arange(20), values[:20], values)
+    assert p is not None
+    assert (p < 0.01) == is_apart
+
+
+def test_clusters_across_groups_count_once() -> None:
+    values = np.random.default_rng(4).normal(0, 1, 20).repeat(10)
+    clusters = np.arange(20).repeat(10)
+    rows = np.arange(100)
+    alone, together = (
+        apart_p(rows, values[:100], values),
+        apart_p(rows, values[:100], values, clusters),
+    )
+    assert alone is not None
+    assert together is not None
+    assert alone < together
+
+
+def test_an_interval_ends_where_the_scale_does() -> None:
+    values = np.array([4.9, 5.0, 5.0, 4.2])
+    low, high = mean_interval(values, scale=(1.0, 5.0)) or (0.0, 0.0)
+    assert (low, high) == (mean_interval(values)[0], 5.0)  # type: ignore[index]
+    assert t_interval(0.0, 9.0, 1, scale=(-4.0, 4.0)) == (-4.0, 4.0)
