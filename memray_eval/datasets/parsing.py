@@ -204,7 +204,7 @@ def parse_sample(
 def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
     """Finds forbidden keys that are absent from memory, unless the sample is answered, and
     expectations that cannot be read or met."""
-    absent = sorted(set(sample.forbidden_keys) - set(sample.memory))
+    absent = sorted({key for key in sample.forbidden_keys if key not in sample.memory})
     if absent and not is_answered:
         message = (
             f"forbidden but absent from memory: {absent}; add them to memory, or move them to "

@@ -63,7 +63,9 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 def _of_profile(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     attributes, narrative = raw.get("member_attributes"), raw.get("member_narrative")
     if not isinstance(attributes, Mapping) or not isinstance(narrative, str):
-        raise ValueError("a MindEval profile has member_attributes (an object) and member_narrative")
+        raise ValueError(
+            "a MindEval profile has member_attributes (an object) and member_narrative"
+        )
     known = {_KNOWN[key]: value for key, value in attributes.items() if key in _KNOWN}
     traits = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in attributes.items())
     user = {
