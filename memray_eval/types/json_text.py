@@ -21,7 +21,7 @@ from memray_eval.types.scores import Record
 
 # As `dumps`; of a sample, a turn or a response it writes the fields
 _encode = json.JSONEncoder(
-    ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=vars
+    ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"), default=vars
 ).encode
 
 _FEW = 100  # memory entries up to which one pass over a sample is faster
