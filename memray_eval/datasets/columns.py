@@ -103,6 +103,10 @@ class ColumnMap:
         return fields
 
     @cached_property
+    def _used(self) -> frozenset[str]:
+        return frozenset(source["from"] for source in self.sources.values())
+
+    @cached_property
     def _plain_chat(self) -> str:
         """The column of conversations, where no other column has to be looked at."""
         is_strict = self.form is not None and self.form.is_strict and not self.has_cells
@@ -124,9 +128,7 @@ class ColumnMap:
 
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
-        used = {source["from"] for source in self.sources.values()}
-        metadata: dict[str, Any] = {}
-        fields: dict[str, Any] = {}
+        used, metadata, fields = self._used, dict[str, Any](), dict[str, Any]()
         for name, value in row.items():
             if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value

@@ -371,18 +371,18 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
     """Puts the conversations among a row's fields (a query, history or response that is no text)
     into our form: the query is the user's last turn, the history what came before, the response
     what came after. `of_texts` says which texts may be one, too. Raises InvalidSample."""
-    query, history, response = (fields.get(name) for name in ("query", "history", "response"))
+    query, history, response = fields.get("query"), fields.get("history"), fields.get("response")
     if type(query) is list and not history and split_plain(query, fields):
         return
     of_response: OfTexts = of_texts if of_texts in ("json", "chats") else ""
-    is_foreign = {
-        "query": _is_foreign(query, of_texts),
-        "history": is_foreign_history(history),
-        "response": _is_foreign(response, of_response),
-    }
-    own = [(name, _read_field(fields[name], name)) for name in is_foreign if is_foreign[name]]
-    if not own:
+    foreign = ["query"] if _is_foreign(query, of_texts) else []
+    if history and is_foreign_history(history):
+        foreign.append("history")
+    if response is not None and _is_foreign(response, of_response):
+        foreign.append("response")
+    if not foreign:  # as most are
         return
+    own = [(name, _read_field(fields[name], name)) for name in foreign]
     _keep_rest(fields, own)
     said = dict(own)
     if "history" not in said and not isinstance(history, list | tuple | None):

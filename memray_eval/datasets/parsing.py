@@ -42,6 +42,8 @@ _DEFAULTS: dict[str, Any] = {
     name: "" if field.is_required() else field.get_default(call_default_factory=True)
     for name, field in Sample.model_fields.items()
 }
+_NAMES = _DEFAULTS.keys() - {"turns", "user"}  # which are fields whatever they hold
+_STR = {str}
 
 
 Escaped = Annotated[str, BeforeValidator(escape_controls)]
@@ -94,13 +96,13 @@ def parse_json(data: bytes) -> Any:
     column), repeats a key in one object, holds a number that is too large, or nests deeper than
     MAX_NESTING. NaN is null."""
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         byte = f"byte {error.start}: 0x{data[error.start]:02x}"
         raise invalid(f"not UTF-8 ({byte}); save it so, or say which --encoding") from None
     check_nesting(data)
     try:
-        return _DECODER.decode(text)
+        return _decode(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise invalid(f"broken JSON at {where}: {error.msg}") from None
@@ -172,7 +174,7 @@ def parse_sample(
     fields: dict[str, Any] = {"suite": suite}
     own: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in _DEFAULTS and (key not in ("turns", "user") or _is_field(key, value)):
+        if key in _NAMES or (key in _DEFAULTS and _is_field(key, value)):
             if value is not None and key != "suite":
                 fields[key] = value
         elif key not in _DEFAULTS and checks_spelling and (hint := _nearest(str(key), value)):
@@ -204,7 +206,7 @@ def parse_sample(
 def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
     """Finds forbidden keys that are absent from memory, unless the sample is answered, and
     expectations that cannot be read or met."""
-    absent = sorted(set(sample.forbidden_keys) - set(sample.memory))
+    absent = sorted({key for key in sample.forbidden_keys if key not in sample.memory})
     if absent and not is_answered:
         message = (
             f"forbidden but absent from memory: {absent}; add them to memory, or move them to "
@@ -225,16 +227,15 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
     compared, as those of most rows are; None where pydantic has to look at them."""
     values = _DEFAULTS.copy()
     values["memory"], values["traits"], values["emotion"], values["metadata"] = {}, {}, {}, {}
-    metadata = fields.get("metadata")
-    if isinstance(metadata, dict) and EXPECTS in metadata:
-        return None
     for name, value in fields.items():
         kind = type(value)
         if kind is str and name in _TEXTS:
             values[name] = value
-        elif kind is list and name in _PLAIN_LISTS and all(type(item) is str for item in value):
+        elif kind is list and name in _PLAIN_LISTS and _STR.issuperset(map(type, value)):
             values[name] = tuple(value)
-        elif kind is dict and name == "metadata" and all(type(key) is str for key in value):
+        elif kind is dict and name == "metadata" and _STR.issuperset(map(type, value)):
+            if EXPECTS in value:
+                return None
             values[name] = value.copy()
         elif kind is list and name == "history" and (turns := _plain_turns(value)) is not None:
             values[name] = turns
@@ -378,3 +379,12 @@ _DECODER = json.JSONDecoder(
     parse_constant=_read_constant,
     parse_float=_parse_finite_float,
 )
+
+
+def _decode(text: str) -> Any:
+    """As `decode` of the decoder, without its search for blanks around an object of a line."""
+    if text.startswith("{"):
+        value, end = _DECODER.raw_decode(text)
+        if text[end:] in ("", "\n"):
+            return value
+    return _DECODER.decode(text)

@@ -60,11 +60,10 @@ class Scan:
         """How often a candidate is asked: for each sample once, for a session each turn."""
         return self.n_samples + self.n_later_turns
 
-    def count_session(self, sample: Sample) -> None:
-        if sample.is_session:
-            self.n_sessions += 1
-            self.n_later_turns += sample.n_turns - 1
-            self.n_simulated += sample.user is not None
+    def count_session(self, session: Sample) -> None:
+        self.n_sessions += 1
+        self.n_later_turns += session.n_turns - 1
+        self.n_simulated += session.user is not None
 
 
 class FirstPlaces:
@@ -253,7 +252,8 @@ def scan_source(
                 on_taken(to_order_entry(source, entry, outcome))
             result.n_samples += 1
             sample = outcome.sample if isinstance(outcome, Record) else outcome
-            result.count_session(sample)
+            if sample.is_session:
+                result.count_session(sample)
             context = sample.context
             result.context_chars += len(context or "")
             if suites := _named_suites(entry, reading):
@@ -491,7 +491,8 @@ def _check(
         )
         # A session's turns are samples of their own
         who += f"\x1f{again}" if again > 1 else ""
-        for name in dict.fromkeys((sample.id, *turn_ids(sample))):
+        turns = turn_ids(sample) if sample.is_session else ()
+        for name in (sample.id, *turns):
             key = hashlib.blake2b(f"{who}\n{name}".encode(), digest_size=8).digest()
             place = entry.place or entry.path
             first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place)

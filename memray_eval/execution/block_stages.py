@@ -361,7 +361,7 @@ class JudgeRecords(AskingStage):
             done.rows = len(judged) + broken.num_rows
             done.failed = _n_failed(judged, self._metrics) + broken.num_rows
         await self._reporter.report()
-        yield pa.concat_tables([self._context.to_table(judged, "judge"), broken])
+        yield pa.concat_tables([self._context.to_scored_rows(table, judged, "judge"), broken])
 
     def _build_judges(self) -> Mapping[str, Sequence[Judge]]:
         if self._services is None:
@@ -437,7 +437,7 @@ class EmbedRecords:
             done.rows = len(records) + broken.num_rows
             done.failed = _n_failed(records, self._metrics) + broken.num_rows
         self._context.note_failures(records)
-        yield pa.concat_tables([self._context.to_table(records, "embed"), broken])
+        yield pa.concat_tables([self._context.to_scored_rows(table, records, "embed"), broken])
 
     async def _embedded(self, records: list[Record]) -> list[Record]:
         """The scored records. An unforeseen error costs its record, not the block."""

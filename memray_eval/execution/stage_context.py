@@ -92,15 +92,26 @@ class StageContext:
         rows: pa.Table,
         records: Sequence[Record],
         outcomes: Sequence[Sequence[ComputedScore | Score]],
+        stage: str = "judge",
     ) -> pa.Table:
         """The rows of these records with the scores that each was given."""
         try:
             column = to_score_lists(outcomes)
         except Exception:  # one of them holds what Arrow cannot
             scored = map(add_scores, records, outcomes)
-            return self.to_table(list(scored), "judge")
+            return self.to_table(list(scored), stage)
         index = RECORD_SCHEMA.get_field_index("scores")
         return rows.set_column(index, RECORD_SCHEMA.field(index), column)
+
+    def to_scored_rows(self, rows: pa.Table, records: Sequence[Record], stage: str) -> pa.Table:
+        """The records as rows: those they were read from, some of which may be left out, with
+        their scores, as scoring changes nothing else."""
+        units = [record.unit_id for record in records]
+        if len(units) != rows.num_rows:
+            rows = rows.filter(pc.is_in(rows.column("unit_id"), pa.array(units, pa.string())))
+        if rows.column("unit_id").to_pylist() != units:  # an id that several rows have
+            return self.to_table(records, stage)
+        return self.add_score_column(rows, records, [record.scores for record in records], stage)
 
     def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
         return from_table_apart(table, partial(self.record_stage_failure, stage))

@@ -143,7 +143,7 @@ def set_responses(rows: pa.Table, responses: Sequence[Response | None]) -> pa.Ta
     for column, kind in RESPONSE_COLUMNS.values():
         column_values = pa.array(values[column], kind)
         chosen = pc.if_else(is_given, column_values, rows.column(column))
-        rows = rows.set_column(rows.schema.get_field_index(column), (column, kind), chosen)
+        rows = rows.set_column(rows.schema.get_field_index(column), pa.field(column, kind), chosen)
     return rows
 
 
@@ -218,7 +218,7 @@ def _to_score_columns(scores: Sequence[ComputedScore]) -> pa.StructArray:
 
 def from_table(table: pa.Table) -> Iterator[Record]:
     """Converts a table with RECORD_SCHEMA back to records."""
-    return (from_row(row) for row in table.to_pylist(maps_as_pydicts="strict"))
+    return map(from_row, table.to_pylist())
 
 
 # called with the id of a sample whose record is broken, and with what it raised
@@ -268,7 +268,7 @@ def from_table_apart(table: pa.Table, on_broken: OnBroken) -> tuple[list[Record]
     """Converts a table with RECORD_SCHEMA to records. Rows that no longer read as records come back
     as a table of their own, each with an error."""
     records, broken = [], []
-    for row in table.to_pylist(maps_as_pydicts="strict"):
+    for row in table.to_pylist():
         try:
             records.append(from_row(row))
         except Exception as error:

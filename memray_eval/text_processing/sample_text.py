@@ -12,6 +12,8 @@ _SEED = "memory 1"  # another one would be another order, and other prompts
 
 def value_text(value: MemoryValue) -> str:
     """A memory value as a reader would write it: a list with commas, a truth value as yes or no."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, tuple):
         return ", ".join(value_text(item) for item in value)
     if isinstance(value, bool):

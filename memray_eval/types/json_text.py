@@ -7,21 +7,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json
 
 from memray_eval.types.base import dumps
 from memray_eval.types.responses import Candidate
-from memray_eval.types.samples import Sample
+from memray_eval.types.samples import MemoryValue, Sample
 from memray_eval.types.scores import Record
 
 # As `dumps`; of a sample, a turn or a response it writes the fields
 _encode = json.JSONEncoder(
-    ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=vars
+    ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"), default=vars
 ).encode
 
+_FEW = 100  # memory entries up to which one pass over a sample is faster
+_SAME_AS_JSON = frozenset({str, bool, int})  # which pydantic writes as `_encode` does
 
 _encode_changed = json.JSONEncoder(
     ensure_ascii=False,
@@ -37,7 +41,19 @@ def sample_to_json(sample: Sample) -> str:
     fields = dict(_fields(sample))
     if not sample.is_session:
         del fields["turns"], fields["user"]
-    return _encode(fields)
+    if len(sample.memory) <= _FEW:
+        return _encode(fields)
+    before = _encode({name: value for name, value in fields.items() if name < "memory"})
+    after = _encode({name: value for name, value in fields.items() if name > "memory"})
+    return f'{before[:-1]},"memory":{_memory_to_json(sample.memory)},{after[1:]}'
+
+
+def _memory_to_json(memory: Mapping[str, MemoryValue]) -> str:
+    """As `_encode`; a large memory without lists and fractions in a third of the time."""
+    if len(memory) > _FEW and _SAME_AS_JSON.issuperset(map(type, memory.values())):
+        with suppress(PydanticSerializationError):  # a lone surrogate
+            return to_json({key: memory[key] for key in sorted(memory)}).decode()
+    return _encode(memory)
 
 
 def record_to_json(record: Record) -> str:
@@ -85,6 +101,8 @@ def field_to_json(sample: Sample, name: str) -> str:
     """A field of a sample that is a list or an object."""
     if not getattr(sample, name):  # as most are
         return "[]" if name == "history" else "{}"
+    if name == "memory":
+        return _memory_to_json(sample.memory)
     return _encode(_fields(sample)[name])
 
 

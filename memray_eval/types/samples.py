@@ -128,26 +128,22 @@ class Sample(Frozen):
 def key_conflicts(sample: Sample) -> dict[str, str]:
     """Finds contradictions between a sample's own fields: field name -> what is wrong."""
     conflicts: dict[str, str] = {}
-    required, forbidden, neutral = (
-        set(sample.required_keys),
-        set(sample.forbidden_keys),
-        set(sample.neutral_keys),
-    )
-    for field, keys in (
-        ("required_keys", sample.required_keys),
-        ("forbidden_keys", sample.forbidden_keys),
+    required, forbidden = set(sample.required_keys), set(sample.forbidden_keys)
+    for field, keys, distinct in (
+        ("required_keys", sample.required_keys, required),
+        ("forbidden_keys", sample.forbidden_keys, forbidden),
     ):
-        if len(keys) != len(set(keys)):
+        if len(keys) != len(distinct):
             conflicts[field] = (
                 f"lists a key twice: {sorted({key for key in keys if keys.count(key) > 1})}"
             )
     if both := sorted(required & forbidden):
         conflicts["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
-    if both := sorted(neutral & (required | forbidden)):
+    if both := sorted({key for key in sample.neutral_keys if key in required or key in forbidden}):
         conflicts["neutral_keys"] = (
             f"neutral and also required or forbidden: {both}; keep each in one list"
         )
-    if absent := sorted(required - set(sample.memory)):
+    if absent := sorted(key for key in required if key not in sample.memory):
         conflicts["required_keys"] = (
             f"required but absent from memory: {absent}; add them to memory or drop them here"
         )

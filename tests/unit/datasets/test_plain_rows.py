@@ -16,8 +16,8 @@ from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Record, Response, Sample, Turn, dumps
-from memray_eval.types.json_text import record_to_json, sample_to_json
-from tests.build import build_record, build_score
+from memray_eval.types.json_text import field_to_json, record_to_json, sample_to_json
+from tests.build import build_record, build_sample, build_score
 from tests.unit.datasets.builders import read, write_rows
 
 text = st.text(max_size=8) | st.sampled_from(["\ud800", "\x00", "ä", "</think>", '"\\'])
@@ -55,6 +55,23 @@ def test_a_name_that_utf_8_cannot_hold_is_refused(name: str) -> None:
         Sample.model_validate(raw)
     with pytest.raises(InvalidSample):
         parse_sample(raw, "qa")
+
+
+@pytest.mark.parametrize(
+    "odd", ["\ud800", '\x1f\x7f\u2028\\"/é', True, -(2**70), 1e-7, ("a", 1.5), 0]
+)
+@pytest.mark.parametrize("n_entries", [2, 300])
+def test_a_large_memory_is_written_as_a_small_one(odd: Any, n_entries: int) -> None:
+    memory = {
+        f"{text}{number}": text for number in range(n_entries) for text in ("\U0001f600", "a")
+    }
+    sample = build_sample(
+        memory={**memory, "odd": odd, "\ue000\n": "x"}, metadata={"b": 1, "a": None}
+    )
+    assert field_to_json(sample, "memory") == dumps(sample.memory)
+    told = {**vars(sample), "history": [vars(turn) for turn in sample.history]}
+    del told["turns"], told["user"]
+    assert sample_to_json(sample) == dumps(told)
 
 
 names = st.text(max_size=4)

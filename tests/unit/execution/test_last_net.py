@@ -121,6 +121,18 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(
     assert [words[1] for words in context.counter.of("record_failure")] == ["s1"]
 
 
+@pytest.mark.parametrize("left_out", [(), ("s1",), ("s0", "s1", "s2")])
+def test_scores_join_the_rows_that_were_read(
+    context: StageContext, record: Record, left_out: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored = asyncio.run(block(judging(context), to_table(numbered(record, 3))))
+    kept = [unit for unit in scored if unit.sample.id not in left_out]
+    rows, expected = to_table(numbered(record, 3)), to_table(kept)
+    monkeypatch.setattr(StageContext, "to_table", None)  # no record is written as a row again
+    assert context.to_scored_rows(rows, kept, "judge") == expected
+    assert context.add_answers(rows, [None] * 3) == rows
+
+
 @pytest.mark.parametrize("text", ["half a pair: \ud83d"])
 def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
     context: StageContext, record: Record, text: str

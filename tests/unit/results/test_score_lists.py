@@ -11,11 +11,12 @@ from memray_eval.results.schema import (
     RECORD_SCHEMA,
     as_stored,
     from_table,
+    set_responses,
     to_score_lists,
     to_table,
 )
-from memray_eval.types import ComputedScore, Record, Score
-from tests.unit.results.test_schema import names, numbers, records, scores, text
+from memray_eval.types import ComputedScore, Record, Response, Score
+from tests.unit.results.test_schema import names, numbers, records, responses, scores, text
 
 computed = st.builds(
     ComputedScore,
@@ -42,6 +43,16 @@ def test_short_scores_are_the_columns_of_whole_ones(
 @given(st.lists(records, max_size=4))
 def test_records_are_as_they_will_read_back(held: list[Record]) -> None:
     assert list(map(as_stored, held)) == list(from_table(to_table(held)))
+
+
+@given(st.lists(st.tuples(records, responses), max_size=4))
+def test_responses_become_columns_of_the_rows(held: list[tuple[Record, Response | None]]) -> None:
+    answered = [
+        record if response is None else record.model_copy(update={"response": response})
+        for record, response in held
+    ]
+    rows = set_responses(to_table(record for record, _ in held), [answer for _, answer in held])
+    assert rows == to_table(answered)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}") | text, max_size=6))
