@@ -106,7 +106,7 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
         value = _read_printed(value, column, is_cell)
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
         value = value["text"]
-    if is_missing(value) or (is_cell and value in ("NaN", "nan")):
+    if is_missing(value) or (is_cell and value in _NO_GOLD):
         return []
     if isinstance(value, _SCALARS):
         return [_text(value)]
@@ -175,6 +175,8 @@ def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str
 
 
 _SCALARS = (str, int, float)
+# In a table's cell, as pandas reads it
+_NO_GOLD = ("", *"NaN nan NA N/A n/a #N/A #NA <NA> NULL null None".split())
 _MOST_PRINTED = 100_000  # characters
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _csv import Reader as CellReader
 
 DELIMITERS = ",;\t|"
-_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?[\r\n]*', re.IGNORECASE)
+_SEPARATOR = re.compile(r'"?sep=(\\t|[^"\r\n])"?[\r\n]*', re.IGNORECASE)
 _MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 
@@ -121,8 +121,8 @@ def _strict_dialect(path: str) -> _Dialect:
 def _read_header(lines: _Lines, dialect: _Dialect | None) -> _Header:
     """Reads the first row. Without a dialect the delimiter is the one that it has most often."""
     first, n_before = next(lines, ""), 0
-    if dialect is None and (told := _SEPARATOR.fullmatch(first)):  # as Excel writes and reads
-        dialect, first, n_before = _Dialect(told[1]), next(lines, ""), 1
+    if dialect is None and (named := _SEPARATOR.fullmatch(first)):  # as Excel writes and reads
+        dialect, first, n_before = _Dialect(named[1].replace("\\t", "\t")), next(lines, ""), 1
     elif dialect is None:
         unquoted = "".join(first.split('"')[::2])
         dialect = _Dialect(max(DELIMITERS, key=unquoted.count))

@@ -16,7 +16,7 @@ _QUERIES = (*QUERY_FIELDS, "message", "user_input", "user_message", "input", "in
 
 
 @dataclass(frozen=True)
-class Form:
+class ExportForm:
     """A form of rows; forms.yaml says what its fields mean."""
 
     name: str
@@ -62,15 +62,13 @@ class Form:
         rest = {name: row[name] for name in row if name not in used and name not in fields}
         if not self.is_export:
             return fields | rest
-        if "id" in fields and row.get("epoch") not in (None, 0, 1):
-            fields["id"] = f"{fields['id']}-{row['epoch']}"  # another answer to the same sample
         own = rest.pop("metadata", None)
         kept = {name: value for name, value in rest.items() if value is not None}
         fields["metadata"] = kept | (own if isinstance(own, dict) else {})
         return fields
 
 
-def _read_form(raw: Mapping[str, Any]) -> Form:
+def _read_form(raw: Mapping[str, Any]) -> ExportForm:
     def paths(text: str) -> Paths:
         return tuple(
             f"{before}{name}"
@@ -79,7 +77,7 @@ def _read_form(raw: Mapping[str, Any]) -> Form:
             for name in (TABLE[names].split() if names else [""])
         )
 
-    return Form(
+    return ExportForm(
         name=raw["name"],
         marks=tuple(map(paths, raw["marks"].split())),
         fields={name: paths(text) for name, text in raw["fields"].items()},
@@ -89,10 +87,10 @@ def _read_form(raw: Mapping[str, Any]) -> Form:
     )
 
 
-def _form_of_column(column: str) -> Form:
+def _form_of_column(column: str) -> ExportForm:
     """The form of rows with a column of conversations."""
     is_sure = column in ("messages", "conversations", "contents")
-    return Form(
+    return ExportForm(
         name=f"conversations in {column!r}",
         marks=((column,),),
         fields={"query": (column,)},
@@ -107,7 +105,7 @@ _COLUMNS = (*TURNS_KEYS, "chatbot", "chat_history", "transcript", "text", "histo
 FORMS = (*map(_read_form, TABLE["forms"]), *map(_form_of_column, _COLUMNS))
 
 
-def form_of(rows: Sequence[Mapping[str, Any]]) -> Form | None:
+def form_of(rows: Sequence[Mapping[str, Any]]) -> ExportForm | None:
     """The first of FORMS that at least half of the rows have, if there are rows."""
     if not rows:
         return None

@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, cast
 
 import ijson
 
-from memray_eval.datasets.json_layouts import GuardedJson, rows_of
+from memray_eval.datasets.conversations import is_conversation
+from memray_eval.datasets.json_layouts import GuardedJson, has_rows, rows_of
 from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
-from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import reason_of
 from memray_eval.storage.encodings import open_text
 from memray_eval.storage.paths import DamagedFile, locate
@@ -171,18 +172,28 @@ def read_json(shard: Shard) -> Iterator[Entry]:
         )
 
 
-def is_lines(shard: Shard) -> bool:
-    """Whether a .json file holds an object a line."""
+def kind_of_json(shard: Shard) -> Kind:
+    """Whether a .json or .jsonl file holds a value a line, or one document; other kinds as they
+    are."""
+    if shard.kind not in ("json", "jsonl"):
+        return shard.kind
     with open_text(*locate(shard.path), encoding=shard.encoding) as file:
         try:
             _skip_mark(file)
             while (first := file.readline(MAX_LINE_BYTES)).isspace():
                 pass
-            parse_json(first)
             rest = file.read(4096).strip()
-        except (InvalidSample, OSError):
-            return False
-    return first.lstrip()[:1] == b"{" and rest[:1] == b"{"
+            value = parse_json(first)
+        except InvalidSample:  # a document over several lines, or a line that is broken
+            is_open = first.strip() in (b"[", b"{") or first.lstrip()[:1] == b"["
+            return "json" if is_open else shard.kind
+        except OSError:
+            return shard.kind
+    if rest:
+        is_lines = isinstance(value, dict) and rest[:1] == b"{"
+        return "jsonl" if is_lines else shard.kind
+    is_list = isinstance(value, list) and not is_conversation(value)
+    return "json" if is_list or has_rows(value) else shard.kind
 
 
 def _open_after_mark(shard: Shard) -> BinaryIO:

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 import ijson
 
 from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
-from memray_eval.datasets.conversations import TURNS_KEYS, find_messages, is_conversation
+from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
+from memray_eval.datasets.dotted import look_up
 from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
 from memray_eval.storage.paths import DamagedFile
 from memray_eval.types import Sample
@@ -72,6 +73,12 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
             yield from _rows_of_item(item)
 
 
+def has_rows(value: Any) -> bool:
+    """Whether an object has its rows under a key, and nothing that a row has."""
+    is_row = not isinstance(value, Mapping) or value.keys() & _FIELDS
+    return not is_row and any(isinstance(look_up(value, key), list) for key in LIST_KEYS)
+
+
 def _take_one(items: Iterator[Any]) -> Iterator[Any]:
     for item in items:
         yield item
@@ -79,7 +86,7 @@ def _take_one(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def _is_turn(item: Any) -> bool:
-    return isinstance(item, Mapping) and find_messages([item]) is not None
+    return isinstance(item, Mapping) and role_of(item) is not None
 
 
 def _find_list(file: BinaryIO) -> str | None:
@@ -157,8 +164,9 @@ def _rows_of_object(whole: Any) -> Iterator[Any]:
 def _rows_of_objects(whole: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
     """The rows of a data frame: by column and the row's number, or by the row's name."""
     numbers = list(dict.fromkeys(number for column in whole.values() for number in column))
-    if whole.keys() & _FIELDS or all(number.isdigit() for number in numbers):
-        for number in numbers:
+    are_numbers = all(number.isdigit() for number in numbers)
+    if whole.keys() & _FIELDS or are_numbers:
+        for number in sorted(numbers, key=int) if are_numbers else numbers:
             yield {name: column[number] for name, column in whole.items() if number in column}
     else:
         for name, row in whole.items():

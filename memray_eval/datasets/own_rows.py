@@ -78,8 +78,8 @@ def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
     return _each(rows, "the data")
 
 
-def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
-    """Writes rows to a JSONL file below `out` that is named by what is in it, and returns its path.
+def write_rows(rows: Iterable[Mapping[str, Any]], out: str, name: str = "") -> str:
+    """Writes rows to a JSONL file below `out`, named `name` and by what is in it; returns its path.
     Raises DataError where there is no row, for one that is no mapping of fields, and for what JSON
     cannot hold."""
     digest = hashlib.blake2b(digest_size=6)
@@ -101,7 +101,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
         if number == 0:
             raise DataError("the data hold no rows")
         kept.seek(0)
-        path = f"{out.rstrip('/')}/{FOLDER}/{digest.hexdigest()}.jsonl"
+        path = f"{out.rstrip('/')}/{FOLDER}/{name}{digest.hexdigest()}.jsonl"
         filesystem, inner = locate(path)
         if not is_object_store(filesystem):
             filesystem.create_dir(inner.rpartition("/")[0], recursive=True)

@@ -66,6 +66,9 @@ class SampleReader:
         if self._is_open(fields):
             text = "the conversation ends with the user: a sample to answer, and no response"
             raise invalid(text, "response", str(fields.get("id") or ""))
+        if isinstance(fields, dict) and isinstance(fields.get("response"), list):
+            text = "is a list; give each answer a row, with a number in `epoch`"
+            raise invalid(text, "response", str(fields.get("id") or ""))
         record = parse_answer(fields, self.suite, self.columns is None, is_renamed)
         return record if self._is_wanted(record.sample) else None
 

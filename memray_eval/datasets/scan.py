@@ -20,7 +20,7 @@ from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.datasets.sources import entries, prepared, read_questions, sources_of
+from memray_eval.datasets.sources import prepared, read_entries, sources_of
 from memray_eval.datasets.spreading import Spread
 from memray_eval.ports import PublishedFiles
 from memray_eval.types import Record, Sample, turn_ids
@@ -234,7 +234,7 @@ def scan_source(
         if by_context
         else RowSharder(source, rows_per_shard, most_rows)
     )
-    for entry in _read(source, reading.files):
+    for entry in read_entries(source, reading.files):
         if result.n_samples == limit:
             break
         if files := context_file_of(entry):
@@ -365,7 +365,7 @@ def _take_spread(
     )
     for number, source in enumerate(sources):
         source = sources[number] = prepared(source, reading.encoding)
-        for entry in _read(source, reading.files):
+        for entry in read_entries(source, reading.files):
             if spread.is_settled():
                 return spread.taken()
             try:
@@ -422,12 +422,6 @@ def _named_suites(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
     return (named,) if isinstance(named, str) and named else ()
 
 
-def _read(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
-    if shard.published and files is not None:
-        return read_questions(shard, files)
-    return entries(shard)
-
-
 BrokenEntryHandler: TypeAlias = Callable[[Entry, Exception], None]
 
 
@@ -454,7 +448,7 @@ def _read_each(
     make: Callable[[Entry], T | None],
     on_broken: BrokenEntryHandler | None,
 ) -> Iterator[T]:
-    for entry in _read(shard, files):
+    for entry in read_entries(shard, files):
         if isinstance(entry.raw, InvalidSample):
             continue
         try:

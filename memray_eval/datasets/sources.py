@@ -15,7 +15,7 @@ from memray_eval.datasets.columnar_files import read_arrow, read_parquet
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
-    is_lines,
+    kind_of_json,
     read_document,
     read_folder,
     read_header,
@@ -30,7 +30,7 @@ from memray_eval.ports import PublishedFiles
 from memray_eval.storage.encodings import find_encoding
 from memray_eval.storage.paths import locate
 
-__all__ = ["Entry", "Shard", "entries", "read_header", "read_questions", "sources_of", "whole"]
+__all__ = ["Entry", "Shard", "entries", "read_entries", "read_header", "sources_of", "whole"]
 
 HUB = "hf://"
 _WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]  # of a dataset of the hub
@@ -157,7 +157,7 @@ def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[s
 
 def prepared(source: Shard, encoding: str = "") -> Shard:
     """A whole source with what its name does not say: how its text is written (as its byte order
-    mark says, else in `encoding`), and whether a .json file holds lines."""
+    mark says, else in `encoding`), and whether a JSON file holds lines or one document."""
     if source.kind in ("parquet", "arrow", "eval", "folder"):
         return source.model_copy(update={"encoding": encoding})
     try:
@@ -165,9 +165,10 @@ def prepared(source: Shard, encoding: str = "") -> Shard:
     except OSError:  # which its reader says
         return source
     source = source.model_copy(update={"encoding": found})
-    if source.kind == "json" and not source.published and is_lines(source):
-        return source.model_copy(update={"kind": "jsonl", "header": {}})
-    return source
+    kind = source.kind if source.published else kind_of_json(source)
+    if kind == source.kind:
+        return source
+    return source.model_copy(update={"kind": kind, "header": {}})
 
 
 def entries(shard: Shard) -> Iterator[Entry]:
@@ -187,8 +188,12 @@ def entries(shard: Shard) -> Iterator[Entry]:
     return (entry for entry in read(shard) if entry.position not in skip)
 
 
-def read_questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
-    """The questions of a published file, in its order, but those in `skip`."""
+def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
+    """As `entries`; of a published file its questions."""
+    return entries(shard) if not shard.published or files is None else _questions(shard, files)
+
+
+def _questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
     wanted, skip, position = frozenset(shard.take), frozenset(shard.skip), 0
     items = Shard(kind=shard.kind, path=shard.path)
     for item in entries(items):
