@@ -3,17 +3,21 @@ to evaluate with the labels beside them. report/CALIBRATION.md says how columns 
 
 from __future__ import annotations
 
+import importlib.resources
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from pydantic import Field
 
+from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.csv_files import read_csv
+from memray_eval.datasets.dotted import MISSING, find_at
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
@@ -25,22 +29,15 @@ STAR = "*"
 # Beside human, human2, ...
 FIELDS = tuple("response query answers context memory history task cluster skip weight".split())
 TRUTH = {"true": 1.0, "false": 0.0}
-_KINDS: dict[str, Kind] = {
-    ".json": "document",
-    ".jsonl": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-}
+_KINDS: Mapping[str, Kind]
+_KINDS = {".json": "document", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "csv"}
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 
 class Labelling(Frozen):
-    """Which columns hold what, and how to read labels.
-
-    `columns` maps FIELDS to column names; nested ones are dotted (scores.overall), and a `*` stands
-    for any system (answer_*, judge_*). `people` are the label columns. `words` maps labels that are
-    words to numbers; `separator` splits several right answers. `scale` is that of the labels (None:
-    the metric's)."""
+    """Which columns hold what: FIELDS by column names (nested ones dotted, `*` for any system), the
+    label columns of `people`, numbers of labels that are `words`, the `separator` of several right
+    answers, and the labels' `scale` (None: the metric's)."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
@@ -61,48 +58,12 @@ class LabelledResponse(Frozen):
     weight: float = 1.0
 
 
-_TOPICAL = {
-    "response": "system_output",
-    "query": "source",
-    "memory": "context",
-    "cluster": "source",
-}
-_BEGIN = {"response": "response", "query": "message", "memory": "knowledge", "cluster": "message"}
-_EVOUNA = {
-    "response": "answer_*",
-    "query": "question",
-    "answers": "golden_answer",
-    "cluster": "question",
-    "skip": "improper",
-}
-
+_FILE = importlib.resources.files("memray_eval.datasets") / "presets.yaml"
 # Preset -> metric -> its labelling; the first metric is the default.
-PRESETS: Mapping[str, Mapping[str, Labelling]] = MappingProxyType(
-    {
-        "evouna": {
-            "semantic_correctness": Labelling(
-                columns=_EVOUNA, people=("judge_*",), separator="/", scale=(0, 1)
-            ),
-        },
-        "topical_chat": {
-            "coherence": Labelling(columns=_TOPICAL, people=("scores.coherence",), scale=(1, 3)),
-            "groundedness": Labelling(
-                columns=_TOPICAL, people=("scores.groundedness",), scale=(0, 1)
-            ),
-            "conversational_quality": Labelling(
-                columns=_TOPICAL, people=("scores.overall",), scale=(1, 5)
-            ),
-        },
-        "begin": {
-            "groundedness": Labelling(
-                columns=_BEGIN,
-                people=("begin_label",),
-                words={"fully attributable": 1.0, "not fully attributable": 0.0},
-                scale=(0, 1),
-            ),
-        },
-    }
-)
+PRESETS: Mapping[str, Mapping[str, Labelling]] = {
+    name: {metric: Labelling.model_validate(labelling) for metric, labelling in by_metric.items()}
+    for name, by_metric in yaml.safe_load(_FILE.read_text("utf-8")).items()
+}
 
 
 def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
@@ -132,11 +93,8 @@ def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
         elif field in FIELDS:
             columns[field] = column
         else:
-            hint = f"; did you mean {close!r}?" if (close := nearest(field, FIELDS)) else ""
-            raise ConfigError(
-                f"--map {pair}: no field {field!r}{hint} There are: human, human2, ..., "
-                f"{', '.join(FIELDS)}"
-            )
+            known = f"human, human2, ..., {', '.join(FIELDS)}"
+            raise ConfigError(f"--map {pair}: no field {field!r}{_hint(field, FIELDS, known)}")
     return onto.model_copy(
         update={"columns": columns, "people": tuple(people.values()) or onto.people}
     )
@@ -195,6 +153,11 @@ def read_labelled(
     return labelled
 
 
+def _hint(name: str, names: Sequence[str], known: str) -> str:
+    close = nearest(name, names)
+    return f"{f'; did you mean {close!r}?' if close else ''} There are: {known}"
+
+
 def _check_columns(
     path: Path, labelling: Labelling, names: Sequence[str], systems: Sequence[str]
 ) -> None:
@@ -202,10 +165,8 @@ def _check_columns(
     for column in (*labelling.columns.values(), *labelling.people):
         for name in (column.replace(STAR, system) for system in systems):
             if name not in names:
-                hint = f"; did you mean {close!r}?" if (close := nearest(name, names)) else ""
-                raise ConfigError(
-                    f"{path} has no column {name!r}{hint} There are: {', '.join(names)}"
-                )
+                hint = _hint(name, names, ", ".join(names))
+                raise ConfigError(f"{path} has no column {name!r}{hint}")
 
 
 def _parse_row(
@@ -238,10 +199,6 @@ def _parse_row(
         memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
     people = [name.replace(STAR, system) for name in labelling.people]
-    labels = (
-        _parse_label(path, named, name, _column_value(row, name), labelling.words, scale)
-        for name in people
-    )
     cluster = cells.get("cluster")
     weight = _parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
     if weight is None or not 0 < weight < math.inf:
@@ -249,10 +206,11 @@ def _parse_row(
             f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
             "1 / the chance with which the response was drawn to be labelled"
         )
+    where = f"{path}, {named}"
     return LabelledResponse(
         id=named,
         fields=fields,
-        people=tuple(labels),
+        people=tuple(_parse_label(where, row, name, labelling.words, scale) for name in people),
         cluster=query if cluster is None else _to_text(cluster),
         weight=weight,
     )
@@ -269,31 +227,26 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
 
 
 def _parse_label(
-    path: Path,
-    named: str,
+    where: str,
+    row: Mapping[str, Any],
     column: str,
-    cell: Any,
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
     """The label in a column as a number; None if it is empty. Raises DataError for what is not a
     number on `scale`."""
-    if (
-        cell is None
-        or (isinstance(cell, str) and not cell.strip())
-        or (isinstance(cell, float) and math.isnan(cell))
-    ):
+    cell = _column_value(row, column)
+    if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
-    number = _parse_number(cell, words)
+    number, (low, high) = _parse_number(cell, words), scale
     if number is None:
         raise DataError(
-            f"{path}, {named}: {column!r} holds {cell!r}, not a number; give words one with "
+            f"{where}: {column!r} holds {cell!r}, not a number; give words one with "
             "--label WORD=NUMBER"
         )
-    low, high = scale
     if not low <= number <= high:
         raise DataError(
-            f"{path}, {named}: {column!r} holds {cell!r}, outside {low:g} to {high:g}; set "
+            f"{where}: {column!r} holds {cell!r}, outside {low:g} to {high:g}; set "
             "--human-scale LOW,HIGH"
         )
     return number
@@ -338,27 +291,20 @@ def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
     Raises ConfigError if no column fits."""
     response = labelling.columns["response"]
     if STAR not in response:
-        if starred := [
-            name for name in (*labelling.columns.values(), *labelling.people) if STAR in name
-        ]:
-            raise ConfigError(
-                f"column {starred[0]!r} has a {STAR}, and the response's, {response!r}, has none "
-                "to go with it"
-            )
+        columns = (*labelling.columns.values(), *labelling.people)
+        if starred := next((name for name in columns if STAR in name), None):
+            why = f"has a {STAR}, and the response's, {response!r}, has none to go with it"
+            raise ConfigError(f"column {starred!r} {why}")
         return [""]
-    before, _, after = response.partition(STAR)
-    fitting = [
-        name
-        for name in names
-        if name.startswith(before) and name.endswith(after) and len(name) > len(before + after)
-    ]
+    pattern = re.compile(re.escape(response).replace(re.escape(STAR), "(.+)", 1))
+    fitting = [match[1] for name in names if (match := pattern.fullmatch(name))]
     if not fitting:
         raise ConfigError(f"no column fits {response!r}; there are: {', '.join(names)}")
-    return [name[len(before) : len(name) - len(after)] for name in fitting]
+    return fitting
 
 
 def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """The names of a row's columns. Nested ones are dotted and follow the object's own name."""
+    """The names of a row's columns; nested ones are dotted and follow the object's own."""
     for name, value in row.items():
         yield name
         if isinstance(value, dict):
@@ -367,12 +313,8 @@ def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _column_value(row: Mapping[str, Any], column: str) -> Any:
     """The value of a column; None if this row lacks it."""
-    if column in row:
-        return row[column]
-    before, _, inner = column.partition(".")
-    return (
-        _column_value(row[before], inner) if inner and isinstance(row.get(before), dict) else None
-    )
+    value = find_at(row, column)
+    return None if value is MISSING else value
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -285,15 +285,9 @@ def _join(
 
 def _add(total: Scan, part: Scan) -> None:
     """Adds what was found in one source."""
-    total.n_samples += part.n_samples
-    total.n_invalid += part.n_invalid
-    total.shards += part.shards
-    total.context_chars += part.context_chars
-    total.suites.update(part.suites)
-    total.context_files |= part.context_files
-    total.n_sessions += part.n_sessions
-    total.n_later_turns += part.n_later_turns
-    total.n_simulated += part.n_simulated
+    for name, value in vars(part).items():
+        known = getattr(total, name)
+        setattr(total, name, known | value if isinstance(value, set) else known + value)
 
 
 class _TakenEntry(NamedTuple):
