@@ -3,8 +3,6 @@ responses_*.json, of JSONL or Parquet."""
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -12,7 +10,14 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, invalid, parse_sample
+from memray_eval.datasets.parsing import (
+    Fault,
+    InvalidSample,
+    id_text,
+    invalid,
+    parse_printed,
+    parse_sample,
+)
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
 from memray_eval.types import (
@@ -102,7 +107,7 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     list (`is_cell`)."""
     if type(value) is list and all(type(answer) is str for answer in value):
         return value  # as most rows have it
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+    if isinstance(value, str):
         value = _read_printed(value, column, is_cell)
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
         value = value["text"]
@@ -119,15 +124,10 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
 def _read_printed(text: str, column: str, is_cell: bool) -> Any:
     """What a text holds that begins with [ or {: a list of texts or SQuAD's answers; else the
     text."""
-    if len(text) > _MOST_PRINTED:
-        return text
     try:
-        parsed, is_json = json.loads(text), True
-    except (ValueError, RecursionError):
-        try:
-            parsed, is_json = ast.literal_eval(text.strip()), False
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return text
+        parsed, is_json = parse_printed(text)
+    except ValueError:
+        return text
     if isinstance(parsed, dict):
         return parsed if {*parsed} == {"text", "answer_start"} else text
     is_list = isinstance(parsed, list) and parsed and all(isinstance(item, str) for item in parsed)
@@ -177,7 +177,6 @@ def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str
 _SCALARS = (str, int, float)
 # In a table's cell, as pandas reads it
 _NO_GOLD = ("", *"NaN nan NA N/A n/a #N/A #NA <NA> NULL null None".split())
-_MOST_PRINTED = 100_000  # characters
 
 
 def _rename_alias(

@@ -3,9 +3,7 @@ Gemini's contents, ShareGPT's and LangChain's turns, Gradio's pairs, transcripts
 
 from __future__ import annotations
 
-import ast
 import importlib.resources
-import json
 import mimetypes
 import re
 from collections import defaultdict
@@ -18,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import yaml
 
 from memray_eval.datasets.dotted import Answers, look_up
-from memray_eval.datasets.parsing import InvalidSample, invalid
+from memray_eval.datasets.parsing import InvalidSample, invalid, is_plain_turn, parse_printed
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
 _FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"
@@ -52,7 +50,6 @@ _CALL_PARTS, _RESULT_PARTS = words_of("call_parts"), words_of("result_parts")
 _REPLIES = words_of("reply")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _NO_ANSWER = "ends with a call of a tool, and no answer"
-_MOST_PRINTED = 1_000_000  # characters of a text that is looked at as JSON
 Turns: TypeAlias = list[dict[str, str]]
 # Which texts may be conversations: none; a query in JSON; a response in JSON, too; both also as
 # transcripts; each query is one
@@ -216,23 +213,9 @@ def find_messages(raw: Any) -> Sequence[Any] | None:
     return raw if all(map(_is_turn, raw)) else None
 
 
-def parse_printed(text: str) -> Any:
-    """What a text holds that begins as a list or an object, in JSON or as Python prints it. Raises
-    ValueError if it is neither."""
-    if text.lstrip()[:1] not in ("[", "{") or len(text) > _MOST_PRINTED:
-        raise ValueError("no list and no object")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        try:
-            return ast.literal_eval(text.strip())
-        except (SyntaxError, MemoryError, RecursionError) as error:
-            raise ValueError(str(error)) from None
-
-
 def _messages_of_text(text: str) -> Sequence[Any] | None:
     try:
-        return find_messages(parse_printed(text))
+        return find_messages(parse_printed(text)[0])
     except ValueError:
         return read_transcript(text)
 
@@ -465,13 +448,7 @@ def is_foreign_history(history: Any) -> bool:
     own check."""
     if not history or not isinstance(history, list | tuple | str):
         return False
-    return isinstance(history, str) or any(
-        type(turn) is not dict
-        or turn.keys() != {"role", "content"}
-        or turn["role"] not in ("user", "assistant")
-        or type(turn["content"]) is not str
-        for turn in history
-    )
+    return isinstance(history, str) or not all(map(is_plain_turn, history))
 
 
 def _read_field(value: Any, name: str) -> Conversation:

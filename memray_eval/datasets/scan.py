@@ -237,15 +237,13 @@ def scan_source(
     for entry in read_entries(source, reading.files):
         if result.n_samples == limit:
             break
-        if files := context_file_of(entry):
-            result.context_files.update(files)
+        result.context_files.update(context_file_of(entry))
         outcome = _check(entry, reading, done.seen)
         if isinstance(outcome, list):
             result.n_invalid += 1
             for problem in outcome:
                 report(problem)
-            sharder.add(entry, False, None)
-        elif outcome is None:
+        if outcome is None or isinstance(outcome, list):
             sharder.add(entry, False, None)
         else:
             done.digests += _digest(outcome)
@@ -254,11 +252,9 @@ def scan_source(
             result.n_samples += 1
             sample = outcome.sample if isinstance(outcome, Record) else outcome
             result.count_session(sample)
-            context = sample.context
-            result.context_chars += len(context or "")
-            if suites := _named_suites(entry, reading):
-                result.suites.update(suites)
-            sharder.add(entry, True, context)
+            result.context_chars += len(sample.context or "")
+            result.suites.update(_named_suites(entry, reading))
+            sharder.add(entry, True, sample.context)
     result.shards.extend(sharder.finish())
     return done
 
@@ -327,20 +323,16 @@ def _scan_spread(
         for sample in group:
             sharder.add(sample.entry, True, None if is_one else sample.context)
         result.shards.extend(sharder.finish())
-    if on_taken is not None:
-        for sample in taken:
+    for sample in taken:
+        if on_taken is not None:
             on_taken(sample.ordered)
-    result.n_samples, result.context_chars = (
-        len(taken),
-        sum(sample.context_chars for sample in taken),
-    )
-    for session in filter(None, (sample.session for sample in taken)):
-        result.count_session(session)
-    result.suites.update(suite for sample in taken for suite in sample.suites)
-    result.context_files = context_files
-    result.fingerprint = hashlib.blake2b(
-        b"".join(sample.digest for sample in taken), digest_size=16
-    ).hexdigest()
+        if sample.session is not None:
+            result.count_session(sample.session)
+        result.context_chars += sample.context_chars
+        result.suites.update(sample.suites)
+    result.n_samples, result.context_files = len(taken), context_files
+    digests = b"".join(sample.digest for sample in taken)
+    result.fingerprint = hashlib.blake2b(digests, digest_size=16).hexdigest()
     return result
 
 
@@ -389,19 +381,14 @@ def _to_taken(
 ) -> _TakenEntry:
     """What the scan keeps of an entry: no texts, which may be long."""
     sample = outcome.sample if isinstance(outcome, Record) else outcome
-    context = sample.context
-    shared = (
-        hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest()
-        if context and reading.by_context
-        else None
-    )
-    bare = entry._replace(raw=None)
+    context = sample.context or ""
+    digest = hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest()
     return _TakenEntry(
         number,
-        bare,
+        entry._replace(raw=None),
         _digest(outcome),
-        shared,
-        len(context or ""),
+        digest if context and reading.by_context else None,
+        len(context),
         _named_suites(entry, reading),
         ordered,
         sample.model_copy(update={"context": None}) if sample.is_session else None,
@@ -410,9 +397,8 @@ def _to_taken(
 
 def _named_suites(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
     """The suite that a response names, if any."""
-    named = (
-        entry.raw.get("suite") if reading.has_responses and isinstance(entry.raw, dict) else None
-    )
+    is_row = reading.has_responses and isinstance(entry.raw, dict)
+    named = entry.raw.get("suite") if is_row else None
     return (named,) if isinstance(named, str) and named else ()
 
 
@@ -422,17 +408,15 @@ BrokenEntryHandler: TypeAlias = Callable[[Entry, Exception], None]
 def read_samples(
     shard: Shard, reading: SampleReader, on_broken: BrokenEntryHandler | None = None
 ) -> Iterator[Sample]:
-    """Reads the samples of a shard that `scan` made, which has no invalid entries any more. If an
-    entry raises all the same, `on_broken` is called and the entry left out; without `on_broken` the
-    error propagates."""
+    """The samples of a shard that `scan` made. An entry that raises all the same goes to
+    `on_broken`; without it the error propagates."""
     return _read_each(shard, reading.files, reading.sample, on_broken)
 
 
 def read_records(
     shard: Shard, reading: SampleReader, on_broken: BrokenEntryHandler | None = None
 ) -> Iterator[Record]:
-    """Reads the responses of a shard that `scan` made as records to judge; `on_broken` as in
-    `read_samples`."""
+    """The responses of a shard as records to judge; `on_broken` as in `read_samples`."""
     return _read_each(shard, reading.files, reading.record, on_broken)
 
 
@@ -493,13 +477,5 @@ def _check(
 
 
 def _to_problems(entry: Entry, error: InvalidSample) -> list[Problem]:
-    return [
-        Problem(
-            path=entry.path,
-            place=entry.place,
-            sample_id=error.sample_id,
-            field=fault.field,
-            message=fault.message,
-        )
-        for fault in error.faults
-    ]
+    place = {"path": entry.path, "place": entry.place, "sample_id": error.sample_id}
+    return [Problem(**place, field=fault.field, message=fault.message) for fault in error.faults]
