@@ -30,7 +30,7 @@ from memray_eval.datasets.conversations import (
 )
 from memray_eval.datasets.dotted import look_up
 from memray_eval.datasets.exports import ExportForm, form_of
-from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, id_text, invalid, parse_json
+from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, parse_json
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.printable import escape_controls
@@ -149,8 +149,7 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
         except InvalidSample as error:
             if name == "history":  # which may be as Python prints it
                 return value
-            faults = [Fault(field=column, message=fault.message) for fault in error.faults]
-            raise InvalidSample(faults) from None
+            raise error.renamed(column) from None
     if name == "memory":
         return {column: value}
     return [value] if name in LISTS else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 import ijson
@@ -65,7 +65,7 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
             yield from _rows_of_object(parse_json(file.read()))
             return
         items = ijson.items(GuardedJson(file), prefix, use_float=True)
-        first = list(_take_one(items))
+        first = list(islice(items, 1))
         if prefix == "item" and first and _is_turn(first[0]):
             yield {"messages": [*first, *items]}
             return
@@ -77,12 +77,6 @@ def has_rows(value: Any) -> bool:
     """Whether an object has its rows under a key, and nothing that a row has."""
     is_row = not isinstance(value, Mapping) or value.keys() & _FIELDS
     return not is_row and any(isinstance(look_up(value, key), list) for key in LIST_KEYS)
-
-
-def _take_one(items: Iterator[Any]) -> Iterator[Any]:
-    for item in items:
-        yield item
-        return
 
 
 def _is_turn(item: Any) -> bool:

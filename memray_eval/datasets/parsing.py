@@ -85,6 +85,10 @@ class InvalidSample(Exception):
         self.faults = faults
         self.sample_id = sample_id
 
+    def renamed(self, field: str) -> InvalidSample:
+        """The same faults, of this field."""
+        return InvalidSample([Fault(field=field, message=fault.message) for fault in self.faults])
+
 
 def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample:
     """An InvalidSample with one fault."""

@@ -52,8 +52,7 @@ class RowSharder:
         if not is_good:
             self.skip.append(entry.position)
         wanted = max(self.rows_per_shard, min(self.most_rows, self.n_rows // MANY_SHARDS))
-        # Some can only be read from their start: one shard, whose rows are spread after the
-        # reading.
+        # What can only be read from its start is one shard, whose rows are spread after the reading
         if not self.source.is_read_from_start and (self.rows >= wanted or self.size >= SHARD_BYTES):
             self._end_shard()
 
@@ -63,17 +62,16 @@ class RowSharder:
 
     def _end_shard(self) -> None:
         if self.start is not None and self.rows:
-            names = self.source.names[self.start : self.end]
-            stretch = {
+            cut = {
                 "start": self.start,
                 "stop": self.end,
-                "names": names,
+                "names": self.source.names[self.start : self.end],
                 "skip": tuple(self.skip),
                 "first_number": self.first_number,
+                "rows": self.rows,
+                "size": self.size,
             }
-            self.done.append(
-                self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size})
-            )
+            self.done.append(self.source.model_copy(update=cut))
         self._start_shard()
 
 
@@ -100,9 +98,8 @@ class ContextSharder:
         if is_good:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            self.groups.setdefault(digest, []).append(
-                EntryPlace(entry.position, entry.size, entry.number)
-            )
+            place = EntryPlace(entry.position, entry.size, entry.number)
+            self.groups.setdefault(digest, []).append(place)
 
     def finish(self) -> list[Shard]:
         shards: list[list[EntryPlace]] = [[]]
@@ -156,22 +153,13 @@ def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
     large dataset, many for a small one. Shards by context stay as they are."""
     out: list[Shard] = []
     for shard in shards:
-        last = out[-1] if out else None
-        joins = (
-            last is not None
-            and last.path == shard.path
-            and not shard.take
-            and last.rows + shard.rows <= rows
-        )
-        if last is not None and joins and last.size + shard.size <= SHARD_BYTES:
-            joined = {
-                "stop": shard.stop,
-                "names": last.names + shard.names,
-                "skip": last.skip + shard.skip,
-            }
-            out[-1] = last.model_copy(
-                update={**joined, "rows": last.rows + shard.rows, "size": last.size + shard.size}
-            )
-        else:
+        last = out[-1] if out else shard
+        n_rows, size = last.rows + shard.rows, last.size + shard.size
+        is_next = bool(out) and last.path == shard.path and not shard.take
+        if not is_next or n_rows > rows or size > SHARD_BYTES:
             out.append(shard)
+            continue
+        names, skip = last.names + shard.names, last.skip + shard.skip
+        joined = {"stop": shard.stop, "names": names, "skip": skip, "rows": n_rows, "size": size}
+        out[-1] = last.model_copy(update=joined)
     return out

@@ -4,7 +4,7 @@ entries, whole or shard by shard."""
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from memray_eval.datasets.columnar_files import read_arrow, read_parquet
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
+    first_line,
     kind_of_json,
     read_document,
     read_folder,
@@ -46,15 +47,21 @@ _SUFFIXES: dict[str, Kind] = {
     ".eval": "eval",
     ".txt": "text",
 }
-# Of a Hugging Face dataset
+_READERS: dict[Kind, Callable[[Shard], Iterator[Entry]]] = {
+    "folder": read_folder,
+    "json": read_json,
+    "jsonl": read_jsonl,
+    "csv": read_csv,
+    "document": read_document,
+    "parquet": read_parquet,
+    "arrow": read_arrow,
+    "eval": read_eval,
+    "text": read_text,
+}
+# Of a Hugging Face dataset, and of a run folder
 _DESCRIPTIONS = (
-    "dataset_info.json",
-    "dataset_infos.json",
-    "dataset_dict.json",
-    "state.json",
-    "log.jsonl",  # of a run folder, as the two below
-    "log.1.jsonl",
-    "log.2.jsonl",
+    *"dataset_info.json dataset_infos.json dataset_dict.json state.json".split(),
+    *"log.jsonl log.1.jsonl log.2.jsonl".split(),
 )
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
@@ -75,16 +82,13 @@ def whole(path: str) -> list[Shard]:
             f"{path} is neither a file nor a folder (a FIFO, socket or device); copy what it holds "
             "to a file"
         )
-    children = sorted(
-        filesystem.get_file_info(fs.FileSelector(inner)), key=lambda child: str(child.path)
-    )
-    children = [child for child in children if not child.base_name.startswith((".", "_"))]
-    if {"records", "manifest.json"} <= {child.base_name for child in children}:
+    found = filesystem.get_file_info(fs.FileSelector(inner))
+    kinds = {child.base_name: child.type for child in found}
+    names = sorted(name for name in kinds if not name.startswith((".", "_")))
+    if {"records", "manifest.json"} <= {*names}:
         return whole(f"{path.rstrip('/')}/records")  # a run folder
-    folders = tuple(child.base_name for child in children if child.type == fs.FileType.Directory)
-    files = _pick_data_files(
-        child.base_name for child in children if child.type == fs.FileType.File
-    )
+    folders = tuple(name for name in names if kinds[name] == fs.FileType.Directory)
+    files = _pick_data_files(name for name in names if kinds[name] == fs.FileType.File)
     if files and not (folders and all(_suffix(name) == ".json" for name in files)):
         return _file_shards(path, files)
     if folders and (below := _find_files_below(filesystem, inner, folders)):
@@ -117,11 +121,8 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
 def _pick_data_files(names: Iterable[str]) -> list[str]:
     """The files of a folder that hold samples. JSON files count only if there is nothing else but
     texts, and texts only if there is nothing else."""
-    files = [
-        name
-        for name in names
-        if _suffix(name) in _SUFFIXES and name.rpartition("/")[2] not in _DESCRIPTIONS
-    ]
+    known = (name for name in names if _suffix(name) in _SUFFIXES)
+    files = [name for name in known if name.rpartition("/")[2] not in _DESCRIPTIONS]
     files = [name for name in files if _suffix(name) != ".txt"] or files
     return [name for name in files if _suffix(name) != ".json"] or files
 
@@ -129,28 +130,17 @@ def _pick_data_files(names: Iterable[str]) -> list[str]:
 def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[str]) -> list[str]:
     """The data files in a folder's subfolders (a split or a task each); none if the subfolders are
     samples themselves."""
-    looked_at = folders[:_LOOKED_AT]
-    samples = filesystem.get_file_info(
-        [f"{inner.rstrip('/')}/{name}/{SAMPLE_FILE}" for name in looked_at]
-    )
-    if any(info.type == fs.FileType.File for info in samples):
+    folder = inner.rstrip("/")
+    samples = [f"{folder}/{name}/{SAMPLE_FILE}" for name in folders[:_LOOKED_AT]]
+    if any(info.type == fs.FileType.File for info in filesystem.get_file_info(samples)):
         return []
     below: list[str] = []
-    for name in folders:
-        infos = filesystem.get_file_info(
-            fs.FileSelector(f"{inner.rstrip('/')}/{name}", recursive=True)
-        )
-        paths = (
-            str(info.path).removeprefix(f"{inner.rstrip('/')}/")
-            for info in infos
-            if info.type == fs.FileType.File
-        )
-        below += sorted(
-            _pick_data_files(
-                path for path in paths if not any(part.startswith(".") for part in path.split("/"))
-            )
-        )
-        if not below and name == looked_at[-1]:
+    for number, name in enumerate(folders, 1):
+        infos = filesystem.get_file_info(fs.FileSelector(f"{folder}/{name}", recursive=True))
+        files = (str(info.path) for info in infos if info.type == fs.FileType.File)
+        paths = (path.removeprefix(f"{folder}/") for path in files)
+        below += sorted(_pick_data_files(path for path in paths if "/." not in f"/{path}"))
+        if not below and number == len(samples):
             return []
     return below
 
@@ -174,18 +164,7 @@ def prepared(source: Shard, encoding: str = "") -> Shard:
 def entries(shard: Shard) -> Iterator[Entry]:
     """Reads the entries of a shard in order: unreadable ones too, but not those in `skip`."""
     skip = frozenset(shard.skip)
-    read = {
-        "folder": read_folder,
-        "json": read_json,
-        "jsonl": read_jsonl,
-        "csv": read_csv,
-        "document": read_document,
-        "parquet": read_parquet,
-        "arrow": read_arrow,
-        "eval": read_eval,
-        "text": read_text,
-    }[shard.kind]
-    return (entry for entry in read(shard) if entry.position not in skip)
+    return (entry for entry in _READERS[shard.kind](shard) if entry.position not in skip)
 
 
 def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
@@ -194,16 +173,13 @@ def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
 
 
 def _questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
-    wanted, skip, position = frozenset(shard.take), frozenset(shard.skip), 0
-    items = Shard(kind=shard.kind, path=shard.path)
-    for item in entries(items):
+    position, is_wanted, skip = 0, shard.picker(), frozenset(shard.skip)
+    for item in entries(Shard(kind=shard.kind, path=shard.path)):
         for entry in _questions_of(item, files, position):
             position += 1
-            at = entry.position
-            in_stretch = at >= shard.start and (shard.stop is None or at < shard.stop)
-            if (at in wanted if wanted else in_stretch) and at not in skip:
+            if is_wanted(entry.position) and entry.position not in skip:
                 yield entry
-        end = shard.take[-1] + 1 if wanted else shard.stop
+        end = shard.take[-1] + 1 if shard.take else shard.stop
         if end is not None and position >= end:
             return
 
@@ -213,10 +189,8 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
     position = first
 
     def entry(place: str, raw: Any) -> Entry:
-        where = ", ".join(part for part in (item.place, place) if part)
-        return Entry(
-            position, position + 1, item.path, where, raw, item.size, position + 1, item.label
-        )
+        where, number = ", ".join(part for part in (item.place, place) if part), position + 1
+        return Entry(position, number, item.path, where, raw, item.size, number, item.label)
 
     is_own = isinstance(item.raw, Mapping) and "query" in item.raw  # a sample in our own format
     if is_own or isinstance(item.raw, InvalidSample):
@@ -241,15 +215,11 @@ def _suffix(name: str) -> str:
 
 def _file_shards(folder: str, names: Sequence[str]) -> list[Shard]:
     """The files of a folder; where they are several, each has its name for a label."""
-    shards = [_file_shard(f"{folder.rstrip('/')}/{name}") for name in names]
-    return (
-        [
-            shard.model_copy(update={"label": name.partition(".")[0]})
-            for shard, name in zip(shards, names, strict=True)
-        ]
-        if len(shards) > 1
-        else shards
-    )
+    labels = [name.partition(".")[0] if len(names) > 1 else "" for name in names]
+    return [
+        _file_shard(f"{folder.rstrip('/')}/{name}").model_copy(update={"label": label})
+        for name, label in zip(names, labels, strict=True)
+    ]
 
 
 def _file_shard(path: str) -> Shard:
@@ -273,10 +243,9 @@ def fetch_dataset(path: str) -> str:
     try:
         snapshot_download(name, repo_type="dataset", allow_patterns=_WANTED, local_dir=folder)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(
-            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as the "
-            "dataset."
+            f"{path} cannot be fetched: {first_line(error)}. Download it elsewhere and name its "
+            "folder as the dataset."
         ) from None
     for archive in folder.rglob("*.zip"):
         _unpack(archive)

@@ -43,9 +43,8 @@ class Spread(Generic[T]):
         self._scenarios: dict[str, dict[str, int]] = {}  # their numbers within a task
         self._candidates: dict[str, int] = {}
         self._counts: Counter[tuple[str, str]] = Counter()  # samples taken of a task and scenario
-        self._places: dict[
-            tuple[str, str, str], int
-        ] = {}  # of samples taken, for the other answers to them
+        # Of samples taken, for the other answers to them
+        self._places: dict[tuple[str, str, str], int] = {}
 
     @property
     def is_full(self) -> bool:
@@ -55,12 +54,10 @@ class Spread(Generic[T]):
         """The rank of the next entry of the stream. None if it is too high to be taken; then so are
         all later entries of a task or scenario that this entry is the first of."""
         task, scenario = self._stratum(outline)
-        scenarios = self._scenarios.get(task, {})
+        scenarios, key = self._scenarios.get(task, {}), (task, scenario, outline.sample_id)
         rank = Rank(
             untasked=bool(self._tasks) and not task,
-            place=self._places.get(
-                (task, scenario, outline.sample_id), self._counts[task, scenario]
-            ),
+            place=self._places.get(key, self._counts[task, scenario]),
             scenario=scenarios.get(scenario, len(scenarios)),
             task=self._numbers.get(task, len(self._numbers)),
             candidate=self._candidates.setdefault(outline.answered_by, len(self._candidates)),
