@@ -52,8 +52,7 @@ JOIN_IDS = (*COMMON_NAMES["id"], *words_of("join_ids"))  # of responses that are
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Which column a field is taken from. A column that no field is taken from keeps its name: one
-    of a sample's fields, or metadata."""
+    """Which column a field is taken from; any other column keeps its name."""
 
     sources: Mapping[str, ColumnSource] = field(default_factory=dict)
     has_cells: bool = False  # a CSV's, in which all is text
@@ -61,10 +60,8 @@ class ColumnMap:
     of_texts: OfTexts = ""  # which queries and responses may be conversations
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """A row with a sample's fields. What a table holds as text becomes what the field is: JSON
-        text an object or a list, a plain text a list of one or, in memory, a value under its
-        column's name; a conversation becomes query, history and response. Raises InvalidSample for
-        JSON text that is none, and for a conversation without a query."""
+        """A row with a sample's fields: text becomes what the field is, a conversation query,
+        history and response. Raises InvalidSample."""
         if self._plain_chat and (fields := self._read_plain(raw)) is not None:
             return fields
         if PROBLEM in raw:
@@ -165,10 +162,9 @@ def _remembered(item: Any) -> Any:
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """The columns of a dataset's first rows. `guessed` says which field was taken for which column
-    because its name is common elsewhere, `other_golds` which columns that may hold the right
-    answers, too, say something else, `fields` what is not metadata, `first` the fields of the
-    first row that can be read; with `has_several` a row has several responses."""
+    """The columns of a dataset's first rows: those guessed by their names, by field, other columns
+    of right answers that say something else, what is not metadata, the first row that can be read,
+    and whether a row has several responses."""
 
     columns: tuple[str, ...]
     map: ColumnMap | None
@@ -225,13 +221,9 @@ def find_columns(
     encoding: str = "",
     is_joined: bool = False,
 ) -> FoundColumns:
-    """How a dataset's rows become samples: by `by_job`, and where the first rows lack a field that
-    is needed, by the form that another tool wrote them in, or common names. Rows that are joined to
-    a dataset lack the query.
-
-    Raises DataError, with the columns that there are and a mapping to paste, where a column that is
-    named is not there, or nothing looks like the query (or the response, where there must be
-    one)."""
+    """How a dataset's rows become samples: by `by_job`, and for a field that the first rows lack,
+    by the form that another tool wrote them in, or common names. Rows that are joined lack the
+    query. Raises DataError with the columns and a mapping to paste, if a column is missing."""
     sources = whole(dataset)
     raws = (entry.raw for source in sources for entry in entries(prepared(source, encoding)))
     rows = [row for raw in islice(raws, LOOKED_AT) if isinstance(row := as_row(raw), Mapping)]
@@ -342,9 +334,8 @@ class _FirstRows:
     def guess(
         self, by_job: Mapping[str, ColumnSource], has_responses: bool, is_joined: bool
     ) -> dict[str, str]:
-        """Which column is which field, by COMMON_NAMES in any case. A row that has the field by its
-        own name needs no guess, and one with a query of its own is in our format: its other columns
-        are what they are called, but for the right answers, and the id by which it is joined."""
+        """Which column is which field, by COMMON_NAMES in any case. A row with a query of its own
+        is in our format: only its right answers, and the id of a join, are guessed."""
         by_name = {name.lower().replace(" ", "_"): name for name in reversed(self.columns)}
         free = {*self.columns} - {source["from"] for source in by_job.values()}
         free -= {*_FIELDS, RESPONSE}
@@ -371,18 +362,15 @@ class _FirstRows:
 
     def other_golds(self, guessed: Mapping[str, str]) -> tuple[str, ...]:
         """The columns that may hold the right answers, too, and differ from the one taken."""
-        taken = guessed.get("answers")
-        golds = [name for name in self.columns if name.lower() in COMMON_NAMES["answers"]]
-        return tuple(
-            name
-            for name in golds
-            if taken is not None
-            and name != taken
-            and any(
-                read_gold(row.get(name), "") not in ([], read_gold(row.get(taken), ""))
-                for row in self.fields
-            )
-        )
+        if (taken := guessed.get("answers")) is None:
+            return ()
+
+        def differs(name: str) -> bool:
+            golds = ((read_gold(row.get(at), "") for at in (name, taken)) for row in self.fields)
+            return any(gold not in ([], own) for gold, own in golds)
+
+        golds = (name for name in self.columns if name.lower() in COMMON_NAMES["answers"])
+        return tuple(name for name in golds if name != taken and differs(name))
 
     @property
     def _names(self) -> list[str]:

@@ -50,10 +50,10 @@ def _read_file(path: str, encoding: str) -> tuple[Any, int]:
         with open_text(*locate(path), 0, encoding) as file:
             data = file.read()
         return parse_json(data), len(data)
-    except FileNotFoundError:
-        return invalid(f"the folder has no {SAMPLE_FILE}"), 0
     except OSError as error:
-        return invalid(f"cannot be read: {reason_of(error)}"), 0
+        is_absent = isinstance(error, FileNotFoundError) and path.endswith(f"/{SAMPLE_FILE}")
+        why = f"the folder has no {SAMPLE_FILE}" if is_absent else None
+        return invalid(why or f"cannot be read: {reason_of(error)}"), 0
     except InvalidSample as error:
         return error, len(data)
 

@@ -47,9 +47,8 @@ class Labelling(Frozen):
 
 
 class LabelledResponse(Frozen):
-    """A response with people's labels: `fields` as `evaluate` takes them, and one label for each
-    column of people, None where it is empty. `weight` is 1 / the chance with which it was drawn to
-    be labelled, up to a factor."""
+    """A response with people's labels (None: empty): `fields` as `evaluate` takes them, and a
+    weight, 1 / the chance with which it was drawn to be labelled, up to a factor."""
 
     id: str
     fields: dict[str, Any]
@@ -183,14 +182,10 @@ def _parse_row(
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
     query = "" if cells["query"] is None else str(cells["query"]).strip()
-    fields: dict[str, Any] = {
-        "id": named,
-        "query": query or "(none)",
-        "response": _to_text(cells["response"]),
-    }
-    for field in ("context", "task"):
-        if cells.get(field) is not None:
-            fields[field] = _to_text(cells[field])
+    texts = {name: cells.get(name) for name in ("context", "task")}
+    fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
+    fields["response"] = _to_text(cells["response"])
+    fields |= {name: _to_text(text) for name, text in texts.items() if text is not None}
     if (answers := cells.get("answers")) is not None:
         fields["answers"] = _to_answers(answers, labelling.separator)
     if (history := cells.get("history")) is not None:
@@ -318,30 +313,28 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Reads a file by its suffix. Raises DataError if it cannot be read. Parquet's values stay as
-    they are: of a sample's columns the datasets' reader parses JSON, and leaves out nulls."""
+    """Reads a file by its suffix. Raises DataError for what cannot be read and the first row that
+    is none. Parquet's values stay as they are."""
     kind = path.suffix.lower()
-    try:
-        if kind == ".parquet":
+    if kind == ".parquet":
+        try:
             yield from pq.read_table(path).to_pylist()
-        elif kind in _KINDS:
-            yield from _read_entries(Shard(kind=_KINDS[kind], path=str(path)))
-        else:
-            raise DataError(
-                f"{path}: not a kind of file that is read; there are: {', '.join(_KINDS)}, .parquet"
-            )
-    except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None
+        return
+    if kind not in _KINDS:
+        kinds = f"{', '.join(_KINDS)}, .parquet"
+        raise DataError(f"{path}: not a kind of file that is read; there are: {kinds}")
+    shard, is_list = Shard(kind=_KINDS[kind], path=str(path)), _KINDS[kind] == "document"
+    try:
+        for entry in read_csv(shard, is_strict=True) if shard.kind == "csv" else entries(shard):
+            if isinstance(entry.raw, InvalidSample):
+                line = f", {entry.place}" if entry.place else ""
+                raise DataError(f"{path}{line}: {entry.raw}")
+            rows = entry.raw if is_list else [entry.raw]
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                wanted = "a list of objects" if is_list else "an object a line"
+                raise DataError(f"{path}: must be {wanted}")
+            yield from rows
+    except OSError as error:
         raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None
-
-
-def _read_entries(shard: Shard) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON, JSONL or table. Raises DataError for the first that is none."""
-    for entry in read_csv(shard, is_strict=True) if shard.kind == "csv" else entries(shard):
-        if isinstance(entry.raw, InvalidSample):
-            line = f", {entry.place}" if entry.place else ""
-            raise DataError(f"{shard.path}{line}: {entry.raw}")
-        rows = entry.raw if shard.kind == "document" else [entry.raw]
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            wanted = "a list of objects" if shard.kind == "document" else "an object a line"
-            raise DataError(f"{shard.path}: must be {wanted}")
-        yield from rows

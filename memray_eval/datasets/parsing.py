@@ -345,7 +345,7 @@ def _describe(problem: Any) -> str:
     return str(problem["msg"])
 
 
-_TYPE_NAMES = {str: "text", list: "a list", tuple: "a list", dict: "an object"}
+_TYPE_NAMES: Mapping[type, str] = {str: "text", list: "a list", tuple: "a list", dict: "an object"}
 
 
 def _json_type(value: Any) -> str:

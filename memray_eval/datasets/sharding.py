@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from memray_eval.datasets.shards import Entry, Shard
 
@@ -18,18 +18,9 @@ CONTEXT_SHARD_BYTES = 4 << 20
 CONTEXT_ROWS_FACTOR, SHARDS_AN_ENGINE = 8, 4
 
 
-class Sharder(Protocol):
-    """Takes a source's entries in order and cuts shards. `context` is that of a valid entry."""
-
-    def add(self, entry: Entry, is_good: bool, context: str | None) -> None: ...
-
-    def finish(self) -> list[Shard]: ...
-
-
 class RowSharder:
-    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES. Where
-    a source turns out to be long they grow, up to `most_rows`, so that there are some thousands,
-    and not one for each few rows."""
+    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES, and
+    up to `most_rows` in a long source, so that there are some thousands."""
 
     def __init__(self, source: Shard, rows_per_shard: int, most_rows: int = 0) -> None:
         self.source, self.rows_per_shard, self.most_rows = source, rows_per_shard, most_rows
@@ -84,11 +75,9 @@ class EntryPlace(NamedTuple):
 
 
 class ContextSharder:
-    """Cuts shards in which entries on one context stand side by side, in the order in which
-    contexts first appear, so that an engine computes it once. A shard ends between two contexts if
-    it can; for several `engines`, all entries on a context stay in one unless too few shards came
-    of it. A fraction stands for several, and a source of which only that part of the entries is
-    here."""
+    """Cuts shards in which entries on one context are side by side, in the order in which contexts
+    first appear, so that an engine computes it once. For several `engines` (a fraction: of part of
+    a source), all entries on a context stay in one shard unless too few came of it."""
 
     def __init__(self, source: Shard, rows_per_shard: int, engines: float = 1) -> None:
         self.source, self.rows_per_shard, self.engines = source, rows_per_shard, engines
