@@ -70,13 +70,9 @@ class _Turn(NamedTuple):
 
 @dataclass
 class Conversation:
-    """The turns of the user and the assistant, their text alone. `rest` has, for the metadata, the
-    system prompts, what calls tools or is their result as it was, what the assistant wrote before
-    it called them, its thoughts, and how many of its turns were joined to the one before. One that
-    `is_called` ends with a call, and no text after it.
-
+    """The turns of the user and the assistant, their text alone, and the `rest`, for the metadata.
     What the assistant writes between two turns of the user is one turn, without what comes before a
-    call of a tool, if there is text after it."""
+    call of a tool, if there is text after it; else it `is_called`."""
 
     turns: Turns = field(default_factory=list)
     rest: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
@@ -141,8 +137,7 @@ def _has_id(item: Any, key: str) -> bool:
 
 
 def conversation_of(raw: Any) -> Conversation:
-    """The conversation that a value is: a list of turns or pairs, an object with one, their JSON,
-    or a transcript. Raises InvalidSample that says which turn is wrong and why."""
+    """The conversation that a value is. Raises InvalidSample that says which turn is wrong."""
     messages = find_messages(raw)
     if messages is None:
         items = raw if isinstance(raw, list | tuple) else ()
@@ -165,9 +160,8 @@ def conversation_of(raw: Any) -> Conversation:
 
 
 def split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
-    """Puts system prompt, history, query and response among the fields, if the turns are as most
-    are: objects of a role and a text, a system prompt at most, then user and assistant by turns.
-    Returns False, and changes nothing, for any other."""
+    """Puts a conversation among the fields, if its turns are as most are: objects of a role and a
+    text, a system prompt at most, then user and assistant by turns; else it returns False."""
     wanted, other = "user", "assistant"
     begin = (
         1 if messages and type(messages[0]) is dict and messages[0].get("role") == "system" else 0
@@ -365,26 +359,21 @@ def _media_of(part: Mapping[str, Any], kind: str) -> str:
 def _check_order(messages: Sequence[Any]) -> None:
     """Raises InvalidSample if the turns have numbers or times, and those go back."""
     first = messages[0]
-    if not isinstance(first, Mapping) or len(first) <= 2:
-        return
-    for key in _ORDER_KEYS:
+    for key in _ORDER_KEYS if isinstance(first, Mapping) and len(first) > 2 else ():
         values: list[Any] = [turn.get(key) for turn in messages if isinstance(turn, Mapping)]
-        are_numbers = all(isinstance(value, int | float) for value in values)
-        if not are_numbers and not all(isinstance(v, str) and _DATE.match(v) for v in values):
+        are_dates = all(isinstance(value, str) and _DATE.match(value) for value in values)
+        if not are_dates and not all(isinstance(value, int | float) for value in values):
             continue
         for number, (before, after) in enumerate(pairwise(values), 2):
             if after < before:
-                raise invalid(
-                    f"turn {number}: out of order, its {key} is {after!r} after {before!r}; "
-                    "sort the turns"
-                )
+                how = f"its {key} is {after!r} after {before!r}; sort the turns"
+                raise invalid(f"turn {number}: out of order, {how}")
 
 
 def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
-    """Puts the conversations among a row's fields (a query, history or response that is no text)
-    into our form: the query is the user's last turn, the history what came before, the response
-    what came after; several responses are a list of texts. `of_texts` says which texts may be
-    conversations, too. Raises InvalidSample."""
+    """Puts the conversations among a row's fields into our form: the query is the user's last turn,
+    history and response what is before and after; several responses are a list of texts. `of_texts`
+    says which texts may be conversations, too. Raises InvalidSample."""
     query, history, response = (fields.get(name) for name in ("query", "history", "response"))
     if type(query) is list and not history and split_plain(query, fields):
         return
@@ -463,15 +452,13 @@ def _read_field(value: Any, name: str) -> Conversation:
 def _plain_text(value: Any, name: str) -> Conversation | None:
     """A field's text where it is plain, or in parts or in an object, and no turns."""
     role: Role = "assistant" if name == "response" else "user"
-    if isinstance(value, str) and name == "response" and find_messages(value) is None:
-        return Conversation([{"role": role, "content": value}])
-    if name == "history" or isinstance(value, str) or find_messages(value) is not None:
+    is_other_text = isinstance(value, str) and name != "response"
+    if name == "history" or is_other_text or find_messages(value) is not None:
         return None
-    if isinstance(value, list | tuple):
-        if any(map(_is_turn, value)):
-            return None
-        if len(value) > 1 and all(isinstance(text, str) for text in value):
-            raise invalid(f"is a list of {len(value)} texts; give each a row")
+    if isinstance(value, list | tuple) and any(map(_is_turn, value)):
+        return None
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(v, str) for v in value):
+        raise invalid(f"is a list of {len(value)} texts; give each a row")
     if isinstance(value, Mapping):
         inner = next(
             (item for path in _REPLIES if (item := look_up(value, path)) is not None), None

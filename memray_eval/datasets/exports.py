@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memray_eval.datasets.answers import QUERY_FIELDS, is_missing
+from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, OfTexts, is_conversation
 from memray_eval.datasets.dotted import MISSING, find_at, look_up
 
 Paths = tuple[str, ...]
-_QUERIES = (*QUERY_FIELDS, "message", "user_input", "user_message", "input", "instruction")
+_QUERIES = tuple(TABLE["columns"]["query"].split())
 
 
 @dataclass(frozen=True)
@@ -68,34 +68,35 @@ class ExportForm:
         return fields
 
 
-def _read_form(raw: Mapping[str, Any]) -> ExportForm:
-    def paths(text: str) -> Paths:
-        return tuple(
-            f"{before}{name}"
-            for path in text.replace("|", " ").split()
-            for before, _, names in [path.partition("~")]
-            for name in (TABLE[names].split() if names else [""])
-        )
+def _paths_of(text: str) -> Paths:
+    """The paths in a text, with the names that `~query` and `~answers` are short for."""
+    return tuple(
+        f"{before}{name}"
+        for path in text.replace("|", " ").split()
+        for before, _, names in [path.partition("~")]
+        for name in (TABLE[names].split() if names else [""])
+    )
 
+
+def _read_form(raw: Mapping[str, Any]) -> ExportForm:
     return ExportForm(
         name=raw["name"],
-        marks=tuple(map(paths, raw["marks"].split())),
-        fields={name: paths(text) for name, text in raw["fields"].items()},
-        chats=paths(raw.get("chats", "")),
+        marks=tuple(map(_paths_of, raw["marks"].split())),
+        fields={name: _paths_of(text) for name, text in raw["fields"].items()},
+        chats=_paths_of(raw.get("chats", "")),
         is_export=raw.get("is_export", True),
-        left_out=paths(raw.get("left_out", "")),
+        left_out=_paths_of(raw.get("left_out", "")),
     )
 
 
 def _form_of_column(column: str) -> ExportForm:
     """The form of rows with a column of conversations."""
-    is_sure = column in ("messages", "conversations", "contents")
     return ExportForm(
         name=f"conversations in {column!r}",
         marks=((column,),),
         fields={"query": (column,)},
         chats=(column,),
-        lacks=() if is_sure else _QUERIES,
+        lacks=() if column in ("messages", "conversations", "contents") else _QUERIES,
         is_export=False,
         is_strict=True,
     )

@@ -30,9 +30,8 @@ _TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)
 
 
 class GuardedJson:
-    """Guards ijson against hostile JSON: its time grows with the square of the nesting, and a
-    number of thousands of digits kills it. `read` raises JSONError before either happens. NaN,
-    which tables write for a missing value, becomes null."""
+    """Guards ijson against JSON that takes it long (nesting) or kills it (long numbers): `read`
+    raises JSONError before. NaN, a missing value in tables, becomes null."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._nesting = file, Nesting()

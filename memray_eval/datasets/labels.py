@@ -107,19 +107,14 @@ def read_labelled(
     skip_unlabelled: bool = False,
 ) -> list[LabelledResponse]:
     """Reads the labelled responses of the first `limit` rows that are not skipped: one for each
-    system of a row.
-
-    Raises ConfigError for a missing field or column. Raises DataError for a file that cannot be
-    read, a response without any label (unless `skip_unlabelled`), and a label that is not a number
-    on `scale`."""
+    system of a row. Raises ConfigError for a missing field or column, DataError for a file that
+    cannot be read, a response without a label, and a label that is not on `scale`."""
     for field in ("response", "query"):
         if field not in labelling.columns:
             raise ConfigError(f"no column for {field}; name it with --map {field}=COLUMN")
     if not labelling.people:
-        raise ConfigError(
-            "no column for human; name people's scores with --map human=COLUMN (and human2=COLUMN, "
-            "...)"
-        )
+        how = "name people's scores with --map human=COLUMN (and human2=COLUMN, ...)"
+        raise ConfigError(f"no column for human; {how}")
     rows = list(read_rows(path))
     if not rows:
         raise DataError(f"{path} holds no row")
@@ -130,14 +125,11 @@ def read_labelled(
     systems = _find_systems(labelling, names)
     _check_columns(path, labelling, names, systems)
     skip = labelling.columns.get("skip")
-    kept = [
-        (number, row)
-        for number, row in enumerate(rows, 1)
-        if not (skip and _is_true(_column_value(row, skip)))
-    ][:limit]
+    numbered = enumerate(rows, 1)
+    kept = [(n, row) for n, row in numbered if not (skip and _is_true(_column_value(row, skip)))]
     responses = [
         _parse_row(path, number, row, system, labelling, scale)
-        for number, row in kept
+        for number, row in kept[:limit]
         for system in systems
     ]
     labelled = [row for row in responses if any(label is not None for label in row.people)]

@@ -50,8 +50,7 @@ Escaped = Annotated[str, BeforeValidator(escape_controls)]
 
 
 class Problem(Frozen):
-    """What is wrong with a dataset, and where: the file, the place in it, the sample, its field.
-    Control characters and lone surrogates are escaped, because problems are printed."""
+    """What is wrong with a dataset, and where; what cannot be printed is escaped."""
 
     path: Escaped
     place: Escaped = ""
@@ -96,9 +95,8 @@ def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample
 
 
 def parse_json(data: bytes) -> Any:
-    """Parses one JSON text. Raises InvalidSample if it is not UTF-8 or not JSON (with line and
-    column), repeats a key in one object, holds a number that is too large, or nests deeper than
-    MAX_NESTING. NaN is null."""
+    """Parses one JSON text, with null for NaN. Raises InvalidSample if it is not UTF-8 or not JSON,
+    has a key twice in one object, a number that is too large, or more than MAX_NESTING."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -182,9 +180,9 @@ def check_nesting(data: bytes) -> None:
 def parse_sample(
     raw: Any, suite: str, checks_spelling: bool = True, is_answered: bool = False
 ) -> Sample:
-    """Parses a raw object into a Sample of `suite`. Unknown fields go to its metadata, unless they
-    look like a misspelling and that is checked. One that `is_answered`, in a run or elsewhere, may
-    forbid keys that memory lacks. Raises InvalidSample with every fault."""
+    """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
+    misspelling. One that `is_answered` may forbid keys that memory lacks. Raises InvalidSample with
+    every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""

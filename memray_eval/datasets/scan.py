@@ -433,9 +433,9 @@ def _check(
         if parsed is None:
             return None
         sample = parsed.sample if isinstance(parsed, Record) else parsed
-        who, again = (
-            (parsed.candidate.name, parsed.epoch) if isinstance(parsed, Record) else ("", 1)
-        )
+        who, again = "", 1
+        if isinstance(parsed, Record):
+            who, again = parsed.candidate.name, parsed.epoch
         # A session's turns are samples of their own
         who += f"\x1f{again}" if again > 1 else ""
         for name in dict.fromkeys((sample.id, *turn_ids(sample))):

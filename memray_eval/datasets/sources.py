@@ -3,7 +3,7 @@ entries, whole or shard by shard."""
 
 from __future__ import annotations
 
-import zipfile
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,8 @@ def whole(path: str) -> list[Shard]:
     if info.type == fs.FileType.File:
         return [_file_shard(path)]
     if info.type == fs.FileType.Unknown:
-        raise DataError(
-            f"{path} is neither a file nor a folder (a FIFO, socket or device); copy what it holds "
-            "to a file"
-        )
+        what = "neither a file nor a folder (a FIFO, socket or device)"
+        raise DataError(f"{path} is {what}; copy what it holds to a file")
     found = filesystem.get_file_info(fs.FileSelector(inner))
     kinds = {child.base_name: child.type for child in found}
     names = sorted(name for name in kinds if not name.startswith((".", "_")))
@@ -225,9 +223,8 @@ def _file_shards(folder: str, names: Sequence[str]) -> list[Shard]:
 def _file_shard(path: str) -> Shard:
     kind = _SUFFIXES.get(_suffix(path))
     if kind is None:
-        raise DataError(
-            f"{path}: cannot tell its format from its name; it must end in {', '.join(_SUFFIXES)}"
-        )
+        ends = ", ".join(_SUFFIXES)
+        raise DataError(f"{path}: cannot tell its format from its name; it must end in {ends}")
     return Shard(kind=kind, path=path)
 
 
@@ -256,6 +253,5 @@ def _unpack(archive: Path) -> None:
     target = archive.with_suffix("")
     if not target.exists():
         pending = target.with_name(f"{target.name}.pending")
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(pending)
+        shutil.unpack_archive(archive, pending, "zip")
         pending.rename(target)

@@ -29,11 +29,8 @@ class Rank(NamedTuple):
 
 
 class Spread(Generic[T]):
-    """Keeps the entries of a stream with the `limit` lowest ranks. It holds no more entries than
-    that, and a number for each task and scenario that it took from.
-
-    `tasks` are all that can come, where the suite names them. With `pairs` several candidates may
-    answer one sample."""
+    """Keeps the entries of a stream with the `limit` lowest ranks, and no more. `tasks` are all
+    that can come, if known. With `pairs` several candidates may answer one sample."""
 
     def __init__(self, limit: int, tasks: Collection[str] = (), pairs: bool = False) -> None:
         self._limit, self._tasks, self._pairs = limit, frozenset(tasks), pairs
