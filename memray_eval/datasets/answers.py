@@ -108,8 +108,8 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     if isinstance(value, _SCALARS):
         return [_text(value)]
     if isinstance(value, list | tuple):
-        kept = [one for one in value if not is_missing(one)]
-        return [_text(one) for one in kept] if _is_list_of_scalars(kept) else value
+        kept = [item for item in value if not is_missing(item)]
+        return [_text(item) for item in kept] if _is_list_of_scalars(kept) else value
     return value
 
 
@@ -176,8 +176,9 @@ def _rename_alias(
     """Fills a missing field from the first alias whose value fits. What does not fit stays."""
     if name in fields or fields.keys().isdisjoint(aliases):
         return
-    if found := next((alias for alias in aliases if alias in fields and fits(fields[alias])), None):
-        fields[name] = fields.pop(found)
+    fitting = (alias for alias in aliases if alias in fields and fits(fields[alias]))
+    if alias := next(fitting, None):
+        fields[name] = fields.pop(alias)
 
 
 def _is_list_of_scalars(value: Any) -> bool:

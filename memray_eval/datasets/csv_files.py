@@ -66,10 +66,10 @@ class _Header(NamedTuple):
     n_lines: int
 
     def to_entry(
-        self, shard: Shard, cells: list[str], position: int, end: int, place: str, number: int
+        self, shard: Shard, cells: list[str], position: int, end: int, where: str, number: int
     ) -> Entry:
         size = sum(map(len, cells))
-        return shard.entry(position, end, place, self._to_row(cells), size, number)
+        return shard.entry(position, end, where, self._to_row(cells), size, number)
 
     def _to_row(self, cells: list[str]) -> dict[str, Any] | InvalidSample:
         n_columns, is_strict = len(self.names), self.dialect.is_strict
@@ -118,8 +118,8 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
                 if any(cells) or (cells and is_strict):
                     number += 1
                     line = header.n_lines + rows.line_num
-                    place = f"row {number}" if shard.start else f"line {line}"
-                    yield header.to_entry(shard, cells, position, lines.end, place, number)
+                    where = f"row {number}" if shard.start else f"line {line}"
+                    yield header.to_entry(shard, cells, position, lines.end, where, number)
                 position = lines.end
                 if shard.stop is not None and position >= shard.stop:
                     return

@@ -47,7 +47,7 @@ class GuardedJson:
             raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
         if b"NaN" not in data:
             return data
-        whole = _TEXT_OR_NAN.sub(lambda found: found[1] or b"null", begin + data)
+        whole = _TEXT_OR_NAN.sub(lambda match: match[1] or b"null", begin + data)
         return whole[len(begin) :]
 
 
@@ -128,8 +128,8 @@ def _rows_of_paragraph(paragraph: Any, item: Mapping[str, Any]) -> Iterator[Any]
         if not isinstance(question, Mapping):
             raise invalid("a question of `qas` is no object")
         answers = question.get("answers")
-        if isinstance(answers, list) and all(isinstance(one, Mapping) for one in answers):
-            texts = dict.fromkeys(str(one.get("text", "")) for one in answers)
+        if isinstance(answers, list) and all(isinstance(item, Mapping) for item in answers):
+            texts = dict.fromkeys(str(item.get("text", "")) for item in answers)
             question = {**question, "answers": list(texts)}
         yield {name: value for name, value in shared.items() if value} | question
 

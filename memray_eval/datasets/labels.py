@@ -92,8 +92,8 @@ def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
         elif field in FIELDS:
             columns[field] = column
         else:
-            known = f"human, human2, ..., {', '.join(FIELDS)}"
-            raise ConfigError(f"--map {pair}: no field {field!r}{_hint(field, FIELDS, known)}")
+            names = f"human, human2, ..., {', '.join(FIELDS)}"
+            raise ConfigError(f"--map {pair}: no field {field!r}{_hint(field, FIELDS, names)}")
     return onto.model_copy(
         update={"columns": columns, "people": tuple(people.values()) or onto.people}
     )
@@ -144,9 +144,9 @@ def read_labelled(
     return labelled
 
 
-def _hint(name: str, names: Sequence[str], known: str) -> str:
+def _hint(name: str, names: Sequence[str], listed: str) -> str:
     close = nearest(name, names)
-    return f"{f'; did you mean {close!r}?' if close else ''} There are: {known}"
+    return f"{f'; did you mean {close!r}?' if close else ''} There are: {listed}"
 
 
 def _check_columns(

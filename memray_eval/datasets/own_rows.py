@@ -33,7 +33,7 @@ def read_by(reader: str, dataset: str, out: str) -> str:
         with own_code():
             yield from read(dataset)
 
-    return write_rows(_each(rows(), f"reader: {reader}", f" of {dataset}"), out)
+    return write_rows(_stream(rows(), f"reader: {reader}", f" of {dataset}"), out)
 
 
 def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
@@ -70,7 +70,7 @@ def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
             f"data is a {kind}; give a path, a list of mappings, or a table of pandas, polars, "
             "Arrow or Hugging Face"
         )
-    return _each(rows, "the data")
+    return _stream(rows, "the data")
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], out: str, name: str = "") -> str:
@@ -102,7 +102,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], out: str, name: str = "") -> s
     return path
 
 
-def _each(rows: Iterable[Any], whose: str, of: str = "") -> Iterator[Any]:
+def _stream(rows: Iterable[Any], whose: str, of: str = "") -> Iterator[Any]:
     """The rows; what the code behind them raises becomes a DataError that says how far it came."""
     n_read = 0
     try:

@@ -322,8 +322,8 @@ def _to_faults(error: ValidationError) -> Iterator[Fault]:
             continue
         # A value that fits no member of a union is reported once a member; the first two parts name
         # the field and the key.
-        place = problem["loc"] if problem["loc"][0] == "history" else problem["loc"][:2]
-        field = ".".join(map(str, place))
+        path = problem["loc"] if problem["loc"][0] == "history" else problem["loc"][:2]
+        field = ".".join(map(str, path))
         if field not in seen:
             seen.add(field)
             yield Fault(field=field, message=_describe(problem))

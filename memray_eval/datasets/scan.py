@@ -84,9 +84,9 @@ class FirstPlaces:
     def __del__(self) -> None:
         self._places.close()
 
-    def find_or_add(self, number: int, place: str) -> str | None:
-        """Where the id of this number stood first; None if it is new, and stands at `place`."""
-        row = (number, place.encode("utf-8", "surrogatepass"))  # SQLite's text is valid Unicode
+    def find_or_add(self, number: int, where: str) -> str | None:
+        """Where the id of this number stood first; None if it is new, now at `where`."""
+        row = (number, where.encode("utf-8", "surrogatepass"))  # SQLite's text is valid Unicode
         if self._places.execute("INSERT OR IGNORE INTO first VALUES (?, ?)", row).rowcount:
             return None
         query = "SELECT place FROM first WHERE number = ?"
@@ -260,8 +260,8 @@ def _add_up(scanned: Iterable[SourceScan]) -> Scan:
     for part in scanned:
         digest.update(part.digests)
         for name, value in vars(part.scan).items():
-            known = getattr(total, name)
-            setattr(total, name, known | value if isinstance(value, set) else known + value)
+            before = getattr(total, name)
+            setattr(total, name, before | value if isinstance(value, set) else before + value)
     total.fingerprint = WHOLE + digest.hexdigest()
     return total
 
@@ -305,11 +305,11 @@ def _scan_spread(
     for sample in taken:
         if on_taken is not None:
             on_taken(sample.ordered)
-    found = _add_up(SourceScan(sample.counted) for sample in taken)
+    total = _add_up(SourceScan(sample.counted) for sample in taken)
     digests = b"".join(sample.digest for sample in taken)
     fingerprint = hashlib.blake2b(digests, digest_size=16).hexdigest()
     return replace(
-        found,
+        total,
         n_samples=len(taken),
         n_invalid=n_invalid,
         shards=shards,
@@ -440,8 +440,8 @@ def _check(
         who += f"\x1f{again}" if again > 1 else ""
         for name in dict.fromkeys((sample.id, *turn_ids(sample))):
             key = hashlib.blake2b(f"{who}\n{name}".encode(), digest_size=8).digest()
-            place = entry.place or entry.path
-            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place)
+            where = entry.place or entry.path
+            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), where)
             if first is not None:
                 which = f"answer of epoch {again}" if again > 1 else "sample"
                 which += "" if name == sample.id else f" or turn {name}"
@@ -452,5 +452,5 @@ def _check(
 
 
 def _to_problems(entry: Entry, error: InvalidSample) -> list[Problem]:
-    place = {"path": entry.path, "place": entry.place, "sample_id": error.sample_id}
-    return [Problem(**place, field=fault.field, message=fault.message) for fault in error.faults]
+    where = {"path": entry.path, "place": entry.place, "sample_id": error.sample_id}
+    return [Problem(**where, field=fault.field, message=fault.message) for fault in error.faults]

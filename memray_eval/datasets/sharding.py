@@ -87,8 +87,8 @@ class ContextSharder:
         if is_good:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            place = EntryPlace(entry.position, entry.size, entry.number)
-            self.groups.setdefault(digest, []).append(place)
+            where = EntryPlace(entry.position, entry.size, entry.number)
+            self.groups.setdefault(digest, []).append(where)
 
     def finish(self) -> list[Shard]:
         shards: list[list[EntryPlace]] = [[]]

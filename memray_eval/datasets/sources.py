@@ -80,8 +80,8 @@ def whole(path: str) -> list[Shard]:
     if info.type == fs.FileType.Unknown:
         what = "neither a file nor a folder (a FIFO, socket or device)"
         raise DataError(f"{path} is {what}; copy what it holds to a file")
-    found = filesystem.get_file_info(fs.FileSelector(inner))
-    kinds = {child.base_name: child.type for child in found}
+    children = filesystem.get_file_info(fs.FileSelector(inner))
+    kinds = {child.base_name: child.type for child in children}
     names = sorted(name for name in kinds if not name.startswith((".", "_")))
     if {"records", "manifest.json"} <= {*names}:
         return whole(f"{path.rstrip('/')}/records")  # a run folder
@@ -119,8 +119,8 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
 def _pick_data_files(names: Iterable[str]) -> list[str]:
     """The files of a folder that hold samples. JSON files count only if there is nothing else but
     texts, and texts only if there is nothing else."""
-    known = (name for name in names if _suffix(name) in _SUFFIXES)
-    files = [name for name in known if name.rpartition("/")[2] not in _DESCRIPTIONS]
+    readable = (name for name in names if _suffix(name) in _SUFFIXES)
+    files = [name for name in readable if name.rpartition("/")[2] not in _DESCRIPTIONS]
     files = [name for name in files if _suffix(name) != ".txt"] or files
     return [name for name in files if _suffix(name) != ".json"] or files
 
@@ -149,10 +149,10 @@ def prepared(source: Shard, encoding: str = "") -> Shard:
     if source.kind in ("parquet", "arrow", "eval", "folder"):
         return source.model_copy(update={"encoding": encoding})
     try:
-        found = find_encoding(*locate(source.path), encoding)
+        encoding = find_encoding(*locate(source.path), encoding)
     except OSError:  # which its reader says
         return source
-    source = source.model_copy(update={"encoding": found})
+    source = source.model_copy(update={"encoding": encoding})
     kind = source.kind if source.published else kind_of_json(source)
     if kind == source.kind:
         return source
@@ -186,8 +186,8 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
     """The questions of one item, numbered from `first` on."""
     position = first
 
-    def entry(place: str, raw: Any) -> Entry:
-        where, number = ", ".join(part for part in (item.place, place) if part), position + 1
+    def entry(within: str, raw: Any) -> Entry:
+        where, number = ", ".join(part for part in (item.place, within) if part), position + 1
         return Entry(position, number, item.path, where, raw, item.size, number, item.label)
 
     is_own = isinstance(item.raw, Mapping) and "query" in item.raw  # a sample in our own format

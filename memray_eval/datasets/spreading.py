@@ -22,7 +22,7 @@ class Rank(NamedTuple):
     tasks are known; the answers of all candidates to one sample follow each other."""
 
     untasked: bool
-    place: int
+    nth: int
     scenario: int
     task: int
     candidate: int
@@ -54,7 +54,7 @@ class Spread(Generic[T]):
         scenarios, key = self._scenarios.get(task, {}), (task, scenario, outline.sample_id)
         rank = Rank(
             untasked=bool(self._tasks) and not task,
-            place=self._places.get(key, self._counts[task, scenario]),
+            nth=self._places.get(key, self._counts[task, scenario]),
             scenario=scenarios.get(scenario, len(scenarios)),
             task=self._numbers.get(task, len(self._numbers)),
             candidate=self._candidates.setdefault(outline.answered_by, len(self._candidates)),
@@ -68,10 +68,10 @@ class Spread(Generic[T]):
     def take(self, outline: Outline, rank: Rank, entry: T) -> None:
         """Takes a valid entry. Once the limit is reached, the entry of the highest rank goes."""
         task, scenario = self._stratum(outline)
-        if rank.place == self._counts[task, scenario]:
+        if rank.nth == self._counts[task, scenario]:
             self._counts[task, scenario] += 1
         if self._pairs:
-            self._places[task, scenario, outline.sample_id] = rank.place
+            self._places[task, scenario, outline.sample_id] = rank.nth
         self._n_taken += 1
         held = (tuple(-part for part in rank), self._n_taken, entry)
         (heapq.heapreplace if self.is_full else heapq.heappush)(self._kept, held)
