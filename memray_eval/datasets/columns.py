@@ -31,6 +31,7 @@ from memray_eval.datasets.conversations import (
 from memray_eval.datasets.dotted import look_up
 from memray_eval.datasets.exports import ExportForm, form_of
 from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, parse_json
+from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.printable import escape_controls
@@ -40,7 +41,8 @@ LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
 _FIELDS = frozenset(Sample.model_fields)
 _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
-PROBLEM = "_problem"  # of a row that was joined to its sample: why that cannot be
+# Of a row that was written again: why it cannot be read
+PROBLEM = "_problem"
 OBJECTS = ("memory", "traits", "emotion", "metadata", "user")
 TEXTS = frozenset(
     ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
@@ -71,6 +73,7 @@ class ColumnMap:
         else:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
         add_conversation(fields, of_texts)
+        fields.pop(WRITTEN_FROM, None)
         return fields
 
     @cached_property

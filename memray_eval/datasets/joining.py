@@ -11,9 +11,9 @@ from typing import Any
 from memray_eval.datasets.answers import rename_aliases
 from memray_eval.datasets.columns import JOIN_IDS, PROBLEM, RESPONSE, ColumnMap, as_row
 from memray_eval.datasets.own_rows import write_rows
-from memray_eval.datasets.parsing import InvalidSample, id_text
+from memray_eval.datasets.parsing import InvalidSample, id_text, invalid
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.shards import Entry
+from memray_eval.datasets.shards import WRITTEN_FROM, Entry
 from memray_eval.datasets.sources import entries, prepared, read_entries, sources_of
 from memray_eval.types.json_text import sample_to_json
 
@@ -43,14 +43,17 @@ class Samples:
                 row = (_to_bytes(id_), _to_bytes(sample_to_json(sample)))
                 self._table.execute("INSERT OR IGNORE INTO samples VALUES (?, ?, 0)", row)
 
-    def find(self, id_: str) -> dict[str, Any] | None:
-        """The fields of the sample with this id, but for blanks and a table's 1.0 for 1."""
+    def find(self, id_: Any) -> dict[str, Any]:
+        """The fields of the sample with this id, but for blanks and a table's 1.0 for 1. Raises
+        InvalidSample."""
+        if not isinstance(id_, str) or not id_:
+            raise invalid(f"no id, by which it is joined to {self.name}")
         query = "UPDATE samples SET used = 1 WHERE id = ? RETURNING json"
         for name in dict.fromkeys((id_, id_.strip(), id_.strip().removesuffix(".0"))):
             if row := self._table.execute(query, (_to_bytes(name),)).fetchone():
                 fields: dict[str, Any] = json.loads(row[0])
                 return {**{key: fields[key] for key in fields if key != "suite"}, "id": name}
-        return None
+        raise invalid(f"no sample of {self.name} has the id {id_!r}")
 
     def notes(self) -> Iterator[str]:
         """What is left over, in lines."""
@@ -102,26 +105,23 @@ def _rows_of(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _read(entry: Entry, columns: ColumnMap | None, samples: Samples | None) -> dict[str, Any]:
-    where = f"{entry.path.rpartition('/')[2]}, {entry.place or f'row {entry.number}'}"
+    origin = {WRITTEN_FROM: [entry.path, entry.place or f"row {entry.number}"]}
     try:
         if isinstance(entry.raw, InvalidSample):
             raise entry.raw
         row = as_row(entry.raw)
         if not isinstance(row, Mapping):
-            return {PROBLEM: f"{where}: must be a JSON object"}
+            raise invalid("must be a JSON object")
         fields = rename_aliases(row if columns is None else columns.apply(row))
+        id_ = id_text(fields.pop("sample_id", None) or fields.get("id"))
+        if samples is None:
+            return {**fields, "id": entry.row_id if id_ is None else id_, **origin}
+        sample = samples.find(id_)
     except InvalidSample as error:
-        return {"id": error.sample_id, PROBLEM: f"{where}: {error}"}
-    id_ = id_text(fields.pop("sample_id", None) or fields.get("id"))
-    if samples is None:
-        return {**fields, "id": entry.row_id if id_ is None else id_}
-    if not isinstance(id_, str) or not id_:
-        return {PROBLEM: f"{where}: no id, by which it is joined to {samples.name}"}
-    if (sample := samples.find(id_)) is None:
-        return {"id": id_, PROBLEM: f"{where}: no sample of {samples.name} has the id {id_!r}"}
+        return {"id": error.sample_id, PROBLEM: str(error), **origin}
     own = fields.pop("metadata", None)
     metadata = {**(own if isinstance(own, dict) else {}), **sample.pop("metadata", {})}
-    return {**fields, **sample, **({"metadata": metadata} if metadata else {})}
+    return {**fields, **sample, **({"metadata": metadata} if metadata else {}), **origin}
 
 
 def _to_bytes(text: str) -> bytes:

@@ -440,8 +440,8 @@ def _check(
         who += f"\x1f{again}" if again > 1 else ""
         for name in dict.fromkeys((sample.id, *turn_ids(sample))):
             key = hashlib.blake2b(f"{who}\n{name}".encode(), digest_size=8).digest()
-            where = entry.place or entry.path
-            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), where)
+            path, place = entry.origin
+            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place or path)
             if first is not None:
                 which = f"answer of epoch {again}" if again > 1 else "sample"
                 which += "" if name == sample.id else f" or turn {name}"
@@ -452,5 +452,6 @@ def _check(
 
 
 def _to_problems(entry: Entry, error: InvalidSample) -> list[Problem]:
-    where = {"path": entry.path, "place": entry.place, "sample_id": error.sample_id}
+    path, place = entry.origin
+    where = {"path": path, "place": place, "sample_id": error.sample_id}
     return [Problem(**where, field=fault.field, message=fault.message) for fault in error.faults]

@@ -12,6 +12,8 @@ from memray_eval.types import Frozen
 
 Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow", "document", "eval", "text"]
 
+WRITTEN_FROM = "_from"  # of a row that was written again: the path and the place where it was
+
 
 class Shard(Frozen):
     """A stretch of a source that one task reads: positions `start` to `stop` (bytes of a JSONL or
@@ -74,6 +76,13 @@ class Entry(NamedTuple):
     size: int
     number: int = 0
     label: str = ""
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The path and the place of the row, before it was written again."""
+        own = self.raw.get(WRITTEN_FROM) if isinstance(self.raw, dict) else None
+        path, place = own if isinstance(own, list) and len(own) == 2 else (self.path, self.place)
+        return str(path), str(place)
 
     @property
     def row_id(self) -> str:
