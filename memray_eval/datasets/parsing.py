@@ -255,8 +255,9 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
         elif kind is dict and name == "metadata" and all(type(key) is str for key in value):
             values[name] = value.copy()
         elif kind is list and name == "history" and all(map(is_plain_turn, value)):
-            plain = [{"role": turn["role"], "content": turn["content"]} for turn in value]
-            values[name] = tuple([Turn.trusted(turn, _TURN) for turn in plain])
+            values[name] = tuple(
+                [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in value]
+            )
         elif value or _EMPTY.get(name) is not kind:
             return None
     if not (_is_name(values["id"]) and _is_name(values["query"])):

@@ -80,9 +80,10 @@ class Entry(NamedTuple):
     @property
     def origin(self) -> tuple[str, str]:
         """The path and the place of the row, before it was written again."""
-        own = self.raw.get(WRITTEN_FROM) if isinstance(self.raw, dict) else None
-        path, place = own if isinstance(own, list) and len(own) == 2 else (self.path, self.place)
-        return str(path), str(place)
+        own = self.raw.get(WRITTEN_FROM) if type(self.raw) is dict else None
+        if isinstance(own, list) and len(own) == 2:
+            return str(own[0]), str(own[1])
+        return self.path, self.place
 
     @property
     def row_id(self) -> str:
