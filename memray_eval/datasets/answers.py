@@ -3,8 +3,6 @@ responses_*.json, of JSONL or Parquet."""
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -12,7 +10,14 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, invalid, parse_sample
+from memray_eval.datasets.parsing import (
+    Fault,
+    InvalidSample,
+    id_text,
+    invalid,
+    parse_printed,
+    parse_sample,
+)
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
 from memray_eval.types import (
@@ -62,11 +67,9 @@ _EPOCH = TypeAdapter(Annotated[int, Field(ge=1)])  # also of 2.0 and "2", as tab
 
 
 def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Renames a row's fields to ours and drops empty ones.
-
-    Covers the query (records of published benchmarks keep their own), the answers as a list of
-    text, the traits, and, of nested emotion distributions, the fused one. A response that is null
-    stays, as `response`, where there is no other: it is no answer."""
+    """Renames a row's fields to ours and drops empty ones: the query (published records keep their
+    own), the answers, the traits, and the fused emotion. A response that is null stays, as
+    `response`, if there is no other: it is no answer."""
     fields = {name: value for name, value in raw.items() if value is not None}
     if (
         len(fields) < len(raw)
@@ -83,51 +86,40 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     _rename_alias(fields, "traits", TRAITS_FIELDS, lambda value: _find_big_five(value) is not None)
     if (traits := _find_big_five(fields.get("traits"))) is not None:
         fields["traits"] = traits
-    if isinstance(emotion := fields.get("emotion"), dict) and any(
-        isinstance(value, dict) for value in emotion.values()
-    ):
-        fields["emotion"] = _pick_fused_emotion(
-            emotion, str(fields.get("id") or fields.get("sample_id") or "")
-        )
+    emotion = fields.get("emotion")
+    if isinstance(emotion, dict) and any(isinstance(value, dict) for value in emotion.values()):
+        sample_id = str(fields.get("id") or fields.get("sample_id") or "")
+        fields["emotion"] = _pick_fused_emotion(emotion, sample_id)
     return fields
 
 
 def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
-    """A row's right answers as a list of texts, whatever form `column` has them in: a text, a
-    number, a list (of which null and NaN are left out), SQuAD's {"text": [...]}. Anything else is
-    given back as it is.
-
-    A text is one answer, also if it begins with [ or {. But a list of texts as Python prints it,
-    under a name that holds several, is alternatives, and so is one in JSON in the cell of a CSV's
-    list (`is_cell`)."""
+    """A row's right answers as a list of texts: of a text, a number, a list (without null and NaN),
+    SQuAD's {"text": [...]}; anything else as it is. A text is one answer, but a list as Python
+    prints it, in a column that holds several, is alternatives, and so is JSON in a CSV's cell."""
     if type(value) is list and all(type(answer) is str for answer in value):
         return value  # as most rows have it
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+    if isinstance(value, str):
         value = _read_printed(value, column, is_cell)
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
         value = value["text"]
-    if is_missing(value) or (is_cell and value in ("NaN", "nan")):
+    if is_missing(value) or (is_cell and value in _NO_GOLD):
         return []
     if isinstance(value, _SCALARS):
         return [_text(value)]
     if isinstance(value, list | tuple):
-        kept = [one for one in value if not is_missing(one)]
-        return [_text(one) for one in kept] if _is_list_of_scalars(kept) else value
+        kept = [item for item in value if not is_missing(item)]
+        return [_text(item) for item in kept] if _is_list_of_scalars(kept) else value
     return value
 
 
 def _read_printed(text: str, column: str, is_cell: bool) -> Any:
     """What a text holds that begins with [ or {: a list of texts or SQuAD's answers; else the
     text."""
-    if len(text) > _MOST_PRINTED:
-        return text
     try:
-        parsed, is_json = json.loads(text), True
-    except (ValueError, RecursionError):
-        try:
-            parsed, is_json = ast.literal_eval(text.strip()), False
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return text
+        parsed, is_json = parse_printed(text)
+    except ValueError:
+        return text
     if isinstance(parsed, dict):
         return parsed if {*parsed} == {"text", "answer_start"} else text
     is_list = isinstance(parsed, list) and parsed and all(isinstance(item, str) for item in parsed)
@@ -153,9 +145,8 @@ def _find_big_five(value: Any) -> dict[str, Any] | None:
     holds none of them, such as a description in words."""
     if not isinstance(value, dict):
         return None
-    inner = next(
-        (value[name] for name in TRAITS_FIELDS if isinstance(value.get(name), dict)), value
-    )
+    nested = (value[name] for name in TRAITS_FIELDS if isinstance(value.get(name), dict))
+    inner = next(nested, value)
     traits = {str(name).lower(): score for name, score in inner.items()}
     return traits if set(BIG_FIVE) & set(traits) else None
 
@@ -166,16 +157,14 @@ def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str
     apart = {name: value for name, value in emotions.items() if isinstance(value, dict)}
     fused = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
     if fused is None:
-        message = (
-            f"holds several distributions ({', '.join(apart)}) and none called {FUSED!r}; name the "
-            "one that counts so"
-        )
-        raise invalid(message, "emotion", sample_id)
+        names = f"several distributions ({', '.join(apart)}) and none called {FUSED!r}"
+        raise invalid(f"holds {names}; name the one that counts so", "emotion", sample_id)
     return dict(fused)
 
 
 _SCALARS = (str, int, float)
-_MOST_PRINTED = 100_000  # characters
+# In a table's cell, as pandas reads it
+_NO_GOLD = ("", *"NaN nan NA N/A n/a #N/A #NA <NA> NULL null None".split())
 
 
 def _rename_alias(
@@ -187,8 +176,9 @@ def _rename_alias(
     """Fills a missing field from the first alias whose value fits. What does not fit stays."""
     if name in fields or fields.keys().isdisjoint(aliases):
         return
-    if found := next((alias for alias in aliases if alias in fields and fits(fields[alias])), None):
-        fields[name] = fields.pop(found)
+    fitting = (alias for alias in aliases if alias in fields and fits(fields[alias]))
+    if alias := next(fitting, None):
+        fields[name] = fields.pop(alias)
 
 
 def _is_list_of_scalars(value: Any) -> bool:
@@ -201,9 +191,8 @@ def _text(value: str | float) -> str:
 
 def candidate_name(fields: Mapping[str, Any], otherwise: str = EXISTING) -> str:
     """The name of the candidate that answered, as the row gives it."""
-    return next(
-        (str(fields[name]) for name in ("candidate", *MODEL_FIELDS) if fields.get(name)), otherwise
-    )
+    names = (fields.get(name) for name in ("candidate", *MODEL_FIELDS))
+    return next((str(name) for name in names if name), otherwise)
 
 
 def parse_answer(
@@ -213,13 +202,9 @@ def parse_answer(
     is_renamed: bool = False,
     otherwise: str = EXISTING,
 ) -> Record:
-    """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
-    Record without scores.
-
-    `model` (or `model_name`) and `candidate` name who answered (`otherwise`, if the row does not
-    say), `epoch` numbers the answers to a
-    sample; `rename_aliases` says what else the fields may be called, and has been called already if
-    the row `is_renamed`, which is changed then. Raises InvalidSample with every fault."""
+    """Parses a raw object with a query, a response, and any fields of a sample, `model`,
+    `candidate` (else `otherwise`) and `epoch`, into a Record without scores. `rename_aliases` was
+    called before if it `is_renamed`, which is changed then. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)
@@ -263,19 +248,15 @@ def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
         fields.pop(field, None)
     if config is not None:
         try:
-            return (
-                candidate_from_json(config)
-                if isinstance(config, str)
-                else Candidate.model_validate(config)
-            )
+            if isinstance(config, str):
+                return candidate_from_json(config)
+            return Candidate.model_validate(config)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
-            text = (
-                f"is no candidate's configuration: {where + ': ' if where else ''}{first['msg']}; "
-                "mend it, or leave it out"
-            )
+            what = f"{where + ': ' if where else ''}{first['msg']}; mend it, or leave it out"
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
+            text = f"is no candidate's configuration: {what}"
             raise invalid(text, "candidate_config", sample_id) from None
     label = next((str(value) for value in (name, model) if value), otherwise)
     return _existing_candidate(label, str(model or label))
@@ -309,19 +290,16 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
         own = texts[:-1] if is_beside else texts
         text = next((value for value in own if value not in (None, "")), text)
     is_null = text is None
-    output = (
-        split_thinking(text)
-        if isinstance(text, str) and not extras.get("raw")  # it is split already
-        else ParsedOutput(text or "")
-    )
+    output = ParsedOutput(text or "")
+    if isinstance(text, str) and not extras.get("raw"):  # else it is split already
+        output = split_thinking(text)
     content = output._asdict() if output.raw or output.unknown_mark else {"text": output.text}
     if not extras and error is None and type(output.text) is str:
         response = Response.trusted({**_NO_RESPONSE, **content}, {*content, "error"})
         return response if response.text.strip() else response.with_cause(is_null=is_null)
     try:
-        return Response.model_validate({**extras, **content, "error": error}).with_cause(
-            is_null=is_null
-        )
+        response = Response.model_validate({**extras, **content, "error": error})
+        return response.with_cause(is_null=is_null)
     except ValidationError as error:
         first = error.errors()[0]
         field, sample_id = str(first["loc"][0]), str(fields.get("id") or "")

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.json_files import first_line
-from memray_eval.datasets.parsing import Fault, InvalidSample, parse_json
+from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import locate
 
@@ -46,23 +46,14 @@ def count_rows(path: str) -> int:
 
 def _read_row_range(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
     """Reads rows `start` to `stop`, a batch at a time, out of the row groups that hold them."""
-    groups: list[int] = []
-    first = position = 0
+    position = 0
     for index in range(file.num_row_groups):
-        rows = file.metadata.row_group(index).num_rows
-        if position + rows > shard.start and (shard.stop is None or position < shard.stop):
-            if not groups:
-                first = position
-            groups.append(index)
-        position += rows
-    if not groups:
-        return
-    position = first
-    for batch in file.iter_batches(_rows_at_once(file, groups[0]), row_groups=groups):
-        if shard.stop is not None and position >= shard.stop:
-            return
-        yield from _read_stretch(batch, shard, position)
-        position += batch.num_rows
+        begin, position = position, position + file.metadata.row_group(index).num_rows
+        if position <= shard.start or (shard.stop is not None and begin >= shard.stop):
+            continue
+        for batch in file.iter_batches(_rows_at_once(file, index), row_groups=[index]):
+            yield from _read_stretch(batch, shard, begin)
+            begin += batch.num_rows
 
 
 def _read_stretch(batch: pa.RecordBatch, shard: Shard, first: int) -> Iterator[Entry]:
@@ -168,20 +159,14 @@ def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
         for name, column in zip(names, columns, strict=True)
         if name not in NULLABLE and None in column
     }
-    rows: list[dict[str, Any] | InvalidSample] = [
-        dict(zip(names, row, strict=True))
-        if not drops
-        else {
-            name: value
-            for name, value in zip(names, row, strict=True)
-            if value is not None or name not in drops
-        }
-        for row in zip(*columns, strict=True)
-    ]
-    for number, invalid in broken.items():
-        row = rows[number]
-        invalid.sample_id = str(row.get("id") or "") if isinstance(row, dict) else ""
-        rows[number] = invalid
+    rows: list[dict[str, Any] | InvalidSample] = []
+    for number, values in enumerate(zip(*columns, strict=True)):
+        row = dict(zip(names, values, strict=True))
+        if drops:
+            row = {name: row[name] for name in row if row[name] is not None or name not in drops}
+        if error := broken.get(number):
+            error.sample_id = str(row.get("id") or "")
+        rows.append(error or row)
     return rows
 
 
@@ -205,6 +190,5 @@ def _parse_texts(name: str, values: list[Any], broken: dict[int, InvalidSample])
             parsed.append(parse_json(value.encode()) if isinstance(value, str) else value)
         except InvalidSample as error:
             parsed.append(None)
-            faults = [Fault(field=name, message=fault.message) for fault in error.faults]
-            broken.setdefault(number, InvalidSample(faults))
+            broken.setdefault(number, error.renamed(name))
     return parsed

@@ -3,11 +3,10 @@ common elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 from memray_eval.config.sections import ColumnSource
@@ -15,23 +14,24 @@ from memray_eval.datasets.answers import (
     ANSWERS_FIELDS,
     GOLD_FIELDS,
     MODEL_FIELDS,
-    QUERY_FIELDS,
     ROW_FIELDS,
-    TEXT_FIELDS,
     is_gold,
     is_missing,
     read_gold,
 )
 from memray_eval.datasets.conversations import (
+    TABLE,
     OfTexts,
     add_conversation,
     is_conversation,
     is_foreign_history,
     split_plain,
+    words_of,
 )
 from memray_eval.datasets.dotted import look_up
-from memray_eval.datasets.exports import Form, form_of
-from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, id_text, invalid, parse_json
+from memray_eval.datasets.exports import ExportForm, form_of
+from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, parse_json
+from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.printable import escape_controls
@@ -41,56 +41,29 @@ LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
 _FIELDS = frozenset(Sample.model_fields)
 _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
-PROBLEM = "_problem"  # of a row that was joined to its sample: why that cannot be
+# Of a row that was written again: why it cannot be read
+PROBLEM = "_problem"
 OBJECTS = ("memory", "traits", "emotion", "metadata", "user")
 TEXTS = frozenset(
     ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
 )
 # What others call a field, the likeliest first; a column is taken once.
-COMMON_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "query": (
-            *QUERY_FIELDS,
-            *"input instruction user_input user_message message utterance".split(),
-        ),
-        RESPONSE: (
-            *TEXT_FIELDS,
-            "completion",
-            "generation",
-            "reply",
-            "model_output",
-            *"hypothesis bot_message assistant_message".split(),
-        ),
-        "answers": (
-            *ANSWERS_FIELDS,
-            *"correct_answer correct_answers ideal targets target solution answer label".split(),
-            "expectedoutput",
-        ),
-        "memory": ("memories", "profile", "user_profile", "user_memory"),
-        "context": (
-            *"document passage article retrieved_contexts retrieval_context contexts".split(),
-        ),
-        "history": ("chat_history", "conversation", "turns"),
-        "id": ("_id", "uuid", "sample_id", "question_id", "row_id"),
-    }
-)
+COMMON_NAMES = {name: tuple(words.split()) for name, words in TABLE["columns"].items()}
+JOIN_IDS = (*COMMON_NAMES["id"], *words_of("join_ids"))  # of responses that are joined
 
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Which column a field is taken from. A column that no field is taken from keeps its name: one
-    of a sample's fields, or metadata."""
+    """Which column a field is taken from; any other column keeps its name."""
 
     sources: Mapping[str, ColumnSource] = field(default_factory=dict)
     has_cells: bool = False  # a CSV's, in which all is text
-    form: Form | None = None  # in which another tool wrote the rows
+    form: ExportForm | None = None  # in which another tool wrote the rows
     of_texts: OfTexts = ""  # which queries and responses may be conversations
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """A row with a sample's fields. What a table holds as text becomes what the field is: JSON
-        text an object or a list, a plain text a list of one or, in memory, a value under its
-        column's name; a conversation becomes query, history and response. Raises InvalidSample for
-        JSON text that is none, and for a conversation without a query."""
+        """A row with a sample's fields: text becomes what the field is, a conversation query,
+        history and response. Raises InvalidSample."""
         if self._plain_chat and (fields := self._read_plain(raw)) is not None:
             return fields
         if PROBLEM in raw:
@@ -100,6 +73,7 @@ class ColumnMap:
         else:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
         add_conversation(fields, of_texts)
+        fields.pop(WRITTEN_FROM, None)
         return fields
 
     @cached_property
@@ -175,8 +149,9 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
         try:
             return _to_field(name, parse_json(value.encode("utf-8", "surrogatepass")), column, None)
         except InvalidSample as error:
-            faults = [Fault(field=column, message=fault.message) for fault in error.faults]
-            raise InvalidSample(faults) from None
+            if name == "history":  # which may be as Python prints it
+                return value
+            raise error.renamed(column) from None
     if name == "memory":
         return {column: value}
     return [value] if name in LISTS else value
@@ -192,10 +167,9 @@ def _remembered(item: Any) -> Any:
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """The columns of a dataset's first rows. `guessed` says which field was taken for which column
-    because its name is common elsewhere, `other_golds` which columns that may hold the right
-    answers, too, say something else, `fields` what is not metadata, and `first` the fields of the
-    first row that can be read."""
+    """The columns of a dataset's first rows: those guessed by their names, by field, other columns
+    of right answers that say something else, what is not metadata, the first row that can be read,
+    and whether a row has several responses."""
 
     columns: tuple[str, ...]
     map: ColumnMap | None
@@ -203,22 +177,20 @@ class FoundColumns:
     other_golds: tuple[str, ...] = ()
     fields: frozenset[str] = frozenset(Sample.model_fields)
     first: Mapping[str, Any] = field(default_factory=dict)
+    has_several: bool = False
 
-    @property
-    def is_told(self) -> bool:
-        """Whether something was taken that nobody named."""
-        return bool(self.guessed) or (self.map is not None and self.map.form is not None)
-
-    def tell(self, dataset: str) -> str:
-        """What was taken as which field, and the first row, in a line."""
+    def describe(self, dataset: str) -> str:
+        """What was taken as which field that nobody named, and the first row, in a line; empty if
+        nothing was."""
         form = self.map.form if self.map else None
+        if form is None and not self.guessed:
+            return ""
         taken = ", ".join(f"{field} is {column!r}" for field, column in self.guessed.items())
         taken = "; ".join(filter(None, (f"read as {form.name}" if form else "", taken)))
-        used = {*self.guessed.values()} | {
-            source["from"] for source in (self.map.sources.values() if self.map else ())
-        }
-        rest = [name for name in self.columns if name not in used | self.fields]
-        kept = f"; kept as metadata: {', '.join(rest)}" if rest and form is None else ""
+        sources = self.map.sources.values() if self.map else ()
+        used = {*self.guessed.values(), *self.fields, *(source["from"] for source in sources)}
+        rest = [] if form else [name for name in self.columns if name not in used]
+        kept = f"; kept as metadata: {', '.join(rest)}" if rest else ""
         if self.other_golds:
             taken += f" (not {', '.join(map(repr, self.other_golds))}, which says otherwise)"
         return (
@@ -235,6 +207,8 @@ class FoundColumns:
             elif name == "history" and (is_chat or value):
                 n_turns = len(value) if isinstance(value, list) else 0
                 shown.append(f"history of {n_turns} turns" if n_turns else "no history")
+            elif name == RESPONSE and isinstance(value, list):
+                shown.append(f"{len(value)} responses, one an epoch")
         return f" Row 1: {', '.join(shown)}." if shown else ""
 
 
@@ -252,65 +226,51 @@ def find_columns(
     encoding: str = "",
     is_joined: bool = False,
 ) -> FoundColumns:
-    """How a dataset's rows become samples: by `by_job`, and where the first rows lack a field that
-    is needed, by the form that another tool wrote them in, or common names. Rows that are joined to
-    a dataset lack the query.
-
-    Raises DataError, with the columns that there are and a mapping to paste, where a column that is
-    named is not there, or nothing looks like the query (or the response, where there must be
-    one)."""
+    """How a dataset's rows become samples: by `by_job`, and for a field that the first rows lack,
+    by the form that another tool wrote them in, or common names. Rows that are joined lack the
+    query. Raises DataError with the columns and a mapping to paste, if a column is missing."""
     sources = whole(dataset)
-    each = (entry.raw for source in sources for entry in entries(prepared(source, encoding)))
-    raws = [as_row(raw) for raw in islice(each, LOOKED_AT)]
-    whole_rows = [row for row in raws if isinstance(row, Mapping)]
-    has_query = any("query" in row for row in whole_rows)
-    form = None if has_query or "query" in by_job else form_of(whole_rows)
+    raws = (entry.raw for source in sources for entry in entries(prepared(source, encoding)))
+    rows = [row for raw in islice(raws, LOOKED_AT) if isinstance(row := as_row(raw), Mapping)]
+    has_query = any("query" in row for row in rows)
+    form = None if has_query or "query" in by_job else form_of(rows)
     if form is not None and not (may_guess or (has_responses and form.is_strict)):
         form = None  # the suite knows its records
     if form is not None and "query" not in form.fields and not is_joined:
         raise DataError(f"{dataset}: {form.name}, which hold no queries. {_JOIN}")
+    first = _FirstRows(dataset, rows, [_fields_of(row, form) for row in rows], form)
+    needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
+    is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
+    guessed: dict[str, str] = {}
+    if rows:
+        first.check_named(by_job, [*by_job] if is_table else needed)
+    if rows and may_guess:
+        guessed = first.guess(by_job, has_responses, is_joined)
+        first.check_needed(needed, by_job, guessed)
+    elif not {*first.columns, *by_job} & {"answer", *ANSWERS_FIELDS[:1]}:
+        golds = [name for gold in GOLD_FIELDS for name in first.columns if name.lower() == gold]
+        guessed = {"answers": golds[0]} if golds else {}
+    chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
     of_texts: OfTexts = "" if form is None else form.of_texts
     if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
-    rows = [_fields_of(row, form) for row in whole_rows]
-    columns = tuple(dict.fromkeys(str(name) for row in rows for name in row))
-    needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
-    is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
-    if rows:
-        for name, source in by_job.items():
-            at = source["from"]
-            is_there = at in columns or any(look_up(row, at) is not None for row in whole_rows)
-            if not is_there and (is_table or name in needed):
-                raise DataError(_explain_lack(dataset, whole_rows, name, at))
-    guessed: dict[str, str] = {}
-    if rows and may_guess:
-        guessed = _guess(columns, by_job, has_responses, rows, form is not None)
-        named = {*columns, *by_job, *guessed}
-        if by_job.keys() & {"turns", "user"} or any(map(_is_session, rows)):
-            named.add("query")  # its first message
-        for name in needed:
-            # A row without either says so; an error stands in the place of a response
-            at = guessed.get("query") or (by_job["query"]["from"] if "query" in by_job else "")
-            is_chat = form is not None or any(is_conversation(row.get(at)) for row in rows)
-            if name not in named and not is_chat and not (name == RESPONSE and "error" in named):
-                raise DataError(_explain_lack(dataset, whole_rows, name, None))
-    elif not {*columns, *by_job} & {"answer", *ANSWERS_FIELDS[:1]}:
-        golds = [name for gold in GOLD_FIELDS for name in columns if name.lower() == gold]
-        guessed = {"answers": golds[0]} if golds else {}
-    has_cells = any(source.kind == "csv" for source in sources)
-    chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
-    is_foreign = any(is_foreign_history(row.get("history")) for row in rows)
-    is_mapped = bool(chosen or has_cells or form or is_joined or is_foreign)
-    mapped = ColumnMap(chosen, has_cells, form, of_texts) if is_mapped else None
+    mapped = ColumnMap(chosen, any(source.kind == "csv" for source in sources), form, of_texts)
+    is_odd = any(
+        is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
+        for row in first.fields
+    )
+    is_mapped = bool(chosen or mapped.has_cells or form or is_joined or is_odd)
+    read = [fields for row in rows if is_mapped for fields in _try_row(mapped, row)]
     return FoundColumns(
-        columns,
-        mapped,
+        first.columns,
+        mapped if is_mapped else None,
         guessed,
-        _other_golds(columns, rows, guessed),
-        frozenset(Sample.model_fields)
+        first.other_golds(guessed),
+        _FIELDS
         | (ROW_FIELDS if has_responses else frozenset())
-        | (frozenset() if may_guess else {*columns}),  # the suite knows them
-        _first_read(mapped, whole_rows),
+        | (frozenset() if may_guess else {*first.columns}),  # the suite knows them
+        read[0] if read else {},
+        any(isinstance(fields.get(RESPONSE), list) for fields in read),
     )
 
 
@@ -319,131 +279,157 @@ def as_row(raw: Any) -> Any:
     return {"messages": raw} if isinstance(raw, list) and is_conversation(raw) else raw
 
 
-def _fields_of(row: Mapping[str, Any], form: Form | None) -> Mapping[str, Any]:
-    """A row's columns once its form is read; those that it has where that fails."""
+def _try_row(mapped: ColumnMap, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The fields of a row; none if it cannot be read."""
     try:
-        return row if form is None else ColumnMap(form=form, of_texts=form.of_texts).apply(row)
+        return [mapped.apply(row)]
     except InvalidSample:
+        return []
+
+
+def _fields_of(row: Mapping[str, Any], form: ExportForm | None) -> Mapping[str, Any]:
+    """A row's columns once its form is read; those that it has where that fails."""
+    if form is None:
         return row
+    return next(iter(_try_row(ColumnMap(form=form, of_texts=form.of_texts), row)), row)
 
 
-def _first_read(mapped: ColumnMap | None, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    if mapped is None:
-        return {}
-    for row in rows:
-        try:
-            return mapped.apply(row)
-        except InvalidSample:
-            continue
-    return {}
+class _FirstRows:
+    """A dataset's first rows as they are, and their fields once their form is read."""
 
+    def __init__(
+        self,
+        dataset: str,
+        rows: Sequence[Mapping[str, Any]],
+        fields: Sequence[Mapping[str, Any]],
+        form: ExportForm | None,
+    ) -> None:
+        self.dataset, self.rows, self.fields, self.form = dataset, rows, fields, form
+        self.columns = tuple(dict.fromkeys(str(name) for row in fields for name in row))
 
-def _other_golds(
-    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], guessed: Mapping[str, str]
-) -> tuple[str, ...]:
-    """The columns that may hold the right answers, too, and differ from the one that was taken."""
-    golds = [name for name in columns if name.lower() in COMMON_NAMES["answers"]]
-    others = (
-        [name for name in golds if name not in guessed.values()] if "answers" in guessed else []
-    )
-    taken = [read_gold(row.get(guessed["answers"]), "") for row in rows] if others else []
-    read = {name: [read_gold(row.get(name), "") for row in rows] for name in others}
-    return tuple(
-        name
-        for name, values in read.items()
-        if any(other not in ([], gold) for other, gold in zip(values, taken, strict=True))
-    )
+    def check_named(self, by_job: Mapping[str, ColumnSource], needed: Collection[str]) -> None:
+        """Raises DataError for a column that the job names, for a field that is needed, and that
+        is not there."""
+        for name, source in by_job.items():
+            at = source["from"]
+            has_it = at in self.columns or any(look_up(row, at) is not None for row in self.rows)
+            if name in needed and not has_it:
+                hint = nearest(at, self._names)
+                what = f"columns: {name} is to come from the column {at!r}, and there is none"
+                raise self._lack(name, f"{what}; did you mean {hint!r}?" if hint else what, hint)
 
+    def check_needed(
+        self,
+        needed: Collection[str],
+        by_job: Mapping[str, ColumnSource],
+        guessed: Mapping[str, str],
+    ) -> None:
+        """Raises DataError for a needed field that no column holds. A row without it says so; an
+        error may stand for a response."""
+        named = {*self.columns, *by_job, *guessed}
+        if by_job.keys() & {"turns", "user"} or any(map(_is_session, self.fields)):
+            named.add("query")  # its first message
+        at = guessed.get("query") or (by_job["query"]["from"] if "query" in by_job else "")
+        if self.form is not None or any(is_conversation(row.get(at)) for row in self.fields):
+            return
+        for name in needed:
+            if name not in named and not (name == RESPONSE and "error" in named):
+                raise self._explain_lack(name)
 
-def _guess(
-    columns: Sequence[str],
-    chosen: Mapping[str, ColumnSource],
-    has_responses: bool,
-    rows: Sequence[Mapping[str, Any]],
-    has_form: bool,
-) -> dict[str, str]:
-    """Which column is which field, by COMMON_NAMES in any case. A row that has the field by its own
-    name needs no guess, and one with a query of its own is in our format: its other columns are
-    what they are called, but for the right answers."""
-    by_name = {column.lower().replace(" ", "_"): column for column in reversed(columns)}
-    taken = {source["from"] for source in chosen.values()} | (
-        set(columns) & (Sample.model_fields.keys() | {RESPONSE})
-    )
-    if any(isinstance(turn, Mapping) for row in rows for turn in _listed(row.get("turns"))):
-        taken.discard("turns")  # of both speakers: a history
-    guessed: dict[str, str] = {}
-    for name, common in COMMON_NAMES.items():
-        if name in chosen or name in columns or (name == RESPONSE and not has_responses):
-            continue
-        for alias in (name, *common):
-            column = by_name.get(alias)
-            if column is None or column in taken:
+    def guess(
+        self, by_job: Mapping[str, ColumnSource], has_responses: bool, is_joined: bool
+    ) -> dict[str, str]:
+        """Which column is which field, by COMMON_NAMES in any case. A row with a query of its own
+        is in our format: only its right answers, and the id of a join, are guessed."""
+        by_name = {name.lower().replace(" ", "_"): name for name in reversed(self.columns)}
+        free = {*self.columns} - {source["from"] for source in by_job.values()}
+        free -= {*_FIELDS, RESPONSE}
+        if any(isinstance(turn, Mapping) for row in self.fields for turn in _listed(row)):
+            free |= {"turns"} & {*self.columns}  # of both speakers: a history
+        guessed: dict[str, str] = {}
+        for name, common in COMMON_NAMES.items():
+            if name in by_job or name in self.columns or (name == RESPONSE and not has_responses):
                 continue
-            values = [row.get(column) for row in rows]
-            if alias == "label":  # a list of numbers is a published benchmark's own
-                values = [value for value in values if isinstance(value, str | int)]
-            if name != "answers" or any(map(is_gold, values)):
+            aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
+            columns = (by_name[alias] for alias in aliases if by_name.get(alias) in free)
+            if column := next((c for c in columns if name != "answers" or self._has_gold(c)), None):
                 guessed[name] = column
-                taken.add(column)
-                break
-    is_ours = not (has_form or guessed.keys() & {"query", RESPONSE})
-    return {name: guessed[name] for name in guessed if name == "answers" or not is_ours}
+                free.remove(column)
+        is_ours = not (self.form or guessed.keys() & {"query", RESPONSE})
+        kept = {"answers", "id"} if is_joined else {"answers"}
+        return {name: guessed[name] for name in guessed if name in kept or not is_ours}
+
+    def _has_gold(self, column: str) -> bool:
+        values = [row.get(column) for row in self.fields]
+        if column.lower() == "label":  # a list of numbers is a published benchmark's own
+            values = [value for value in values if isinstance(value, str | int)]
+        return any(map(is_gold, values))
+
+    def other_golds(self, guessed: Mapping[str, str]) -> tuple[str, ...]:
+        """The columns that may hold the right answers, too, and differ from the one taken."""
+        if (taken := guessed.get("answers")) is None:
+            return ()
+
+        def differs(name: str) -> bool:
+            golds = ((read_gold(row.get(at), "") for at in (name, taken)) for row in self.fields)
+            return any(gold not in ([], own) for gold, own in golds)
+
+        golds = (name for name in self.columns if name.lower() in COMMON_NAMES["answers"])
+        return tuple(name for name in golds if name != taken and differs(name))
+
+    @property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(str(column) for row in self.rows for column in row))
+
+    def _explain_lack(self, name: str) -> DataError:
+        """Why a field has no column, with a column that it may be."""
+        sessions = ((column, nearest(column, ("turns", "user"))) for column in self._names)
+        slip = next(((c, meant) for c, meant in sessions if meant and c not in _FIELDS), None)
+        if name == "query" and slip is not None:  # a session has its first query there
+            column, meant = slip
+            what = f"no column is called query; did you mean {meant!r} by {column!r}?"
+            return self._lack(str(meant), what, column)
+        what = f"no column is called {name}, and none looks like it"
+        if {"role", "content"} <= {*self._names}:
+            advice = "Each row is a turn; put a conversation's turns into one row's `messages`."
+            return self._lack(name, what, advice=advice)
+        if name == "query" and {"id", RESPONSE} <= {*self._names}:
+            return self._lack(name, what, advice=_JOIN)
+        return self._lack(name, what)
+
+    def _lack(
+        self, name: str, what: str, example: str | None = None, advice: str = ""
+    ) -> DataError:
+        """What is not there, the columns that are, and a mapping that works, if there is one."""
+        end = "" if what.endswith("?") else "."
+        text = f"{self.dataset}: {what}{end} Its columns: {', '.join(self._names)}."
+        if advice:
+            return DataError(f"{text}\n{advice}")
+        if (example := example or self._likely_column()) is None:
+            return DataError(f"{text}\nNone of them holds text that could be the {name}.")
+        return DataError(
+            f"{text} Say which is which:\n  --map {name}={example}\nor in the job:\n  columns:\n"
+            f"    {name}: {example}\nor from Python:\n  map={{{name!r}: {example!r}}}"
+        )
+
+    def _likely_column(self) -> str | None:
+        """The first column of text that no field needs."""
+        taken = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS}
+        return next(
+            (name for name in self._names if name not in taken and self._is_text(name)), None
+        )
+
+    def _is_text(self, column: str) -> bool:
+        values = [row.get(column) for row in self.rows]
+        return any(isinstance(value, str) or is_conversation(value) for value in values)
 
 
-def _listed(value: object) -> Sequence[object]:
-    return value if isinstance(value, list | tuple) else ()
+def _listed(row: Mapping[str, Any]) -> Sequence[object]:
+    turns = row.get("turns")
+    return turns if isinstance(turns, list | tuple) else ()
 
 
 def _is_session(row: Mapping[str, Any]) -> bool:
     """Whether a row has turns or a simulated user, as objects or as JSON text."""
-    return str(row.get("turns") or "").lstrip()[:1] in ("[", "(") or (
-        str(row.get("user") or "").lstrip()[:1] == "{"
-    )
-
-
-def _explain_lack(
-    dataset: str, rows: Sequence[Mapping[str, Any]], name: str, wanted: str | None
-) -> str:
-    """What is not there, the columns that are, and a mapping that works, where there is one."""
-    names = list(dict.fromkeys(str(column) for row in rows for column in row))
-    hint, slips = (
-        None,
-        {column: nearest(column, ("turns", "user")) for column in names if column not in _FIELDS},
-    )
-    slip = next((column for column, meant in slips.items() if meant), None)
-    if wanted is not None:
-        hint = nearest(wanted, names)
-        what = f"columns: {name} is to come from the column {wanted!r}, and there is none" + (
-            f"; did you mean {hint!r}?" if hint else ""
-        )
-    elif name == "query" and slip is not None:  # a session has its first query there
-        what, hint = f"no column is called query; did you mean {slips[slip]!r} by {slip!r}?", slip
-        name = str(slips[slip])
-    else:
-        what = f"no column is called {name}, and none looks like it"
-    what += "" if what.endswith("?") else "."
-    lines = [f"{dataset}: {what} Its columns: {', '.join(names)}."]
-    if wanted is None and {"role", "content"} <= set(names):
-        lines.append("Each row is a turn; put a conversation's turns into one row's `messages`.")
-    elif wanted is None and name == "query" and {"id", RESPONSE} <= set(names):
-        lines.append(_JOIN)
-    elif example := hint or _likely_column(rows, names):
-        lines[0] += " Say which is which:"
-        lines.append(
-            f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}\n"
-            f"or from Python:\n  map={{{name!r}: {example!r}}}"
-        )
-    else:
-        lines.append(f"None of them holds text that could be the {name}.")
-    return "\n".join(lines)
-
-
-def _likely_column(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | None:
-    """The first column of text that no field needs."""
-    taken = {*Sample.model_fields, RESPONSE, "role", *MODEL_FIELDS}
-    free = (name for name in names if name not in taken)
-    return next((name for name in free if any(_is_said(row, name) for row in rows)), None)
-
-
-def _is_said(row: Mapping[str, Any], column: str) -> bool:
-    return isinstance(row.get(column), str) or is_conversation(row.get(column))
+    turns, user = (str(row.get(name) or "").lstrip()[:1] for name in ("turns", "user"))
+    return turns in ("[", "(") or user == "{"

@@ -3,24 +3,29 @@ Gemini's contents, ShareGPT's and LangChain's turns, Gradio's pairs, transcripts
 
 from __future__ import annotations
 
-import ast
 import importlib.resources
-import json
 import mimetypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import yaml
 
-from memray_eval.datasets.dotted import look_up
-from memray_eval.datasets.parsing import InvalidSample, invalid
+from memray_eval.datasets.dotted import Answers, look_up
+from memray_eval.datasets.parsing import InvalidSample, invalid, is_plain_turn, parse_printed
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
 _FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"
 TABLE: Mapping[str, Any] = yaml.safe_load(_FILE.read_text("utf-8"))
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a list of forms.yaml."""
+    return tuple(TABLE[name].split())
 
 
 def _by_word(name: str) -> Mapping[str, Role]:
@@ -28,8 +33,6 @@ def _by_word(name: str) -> Mapping[str, Role]:
 
 
 ROLES, _LABELS = _by_word("roles"), _by_word("labels")
-# What may stand under `type`, where a part of a turn may have one as well
-_TYPES = frozenset("human ai system tool function_call function_call_output reasoning".split())
 _LABEL = re.compile(
     r"(?:^[ \t]*(?:#{2,4} *|> *|\[[^\]\n]{1,30}\] *)?|### )(?:\*\*|__)?("
     + "|".join(sorted(_LABELS, key=len, reverse=True))
@@ -37,31 +40,26 @@ _LABEL = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _CHATML = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
-_ROLE_KEYS = ("role", "from", "speaker", "author", "sender", "type")
-_TEXT_KEYS = (
-    *("content", "value", "text", "message", "parts", "body", "data", "output"),
-    *("summary",),  # of a reasoning
-)
-# Of an object, the key that holds its turns
-TURNS_KEYS = tuple(
-    "messages conversations conversation contents turns dialogue dialog chat items".split()
-)
-_ORDER_KEYS = tuple(
-    "turn turn_id turn_index turn_number index position order timestamp created_at create_time "
-    "time".split()
-)
-_MEDIA = ("image", "audio", "video")
+_VERSION = re.compile(r"[-_ .]?\d.*")  # of gpt-4, in a role
+_ROLE_KEYS, _ROLE_TYPES = words_of("role_keys"), words_of("role_types")
+_TEXT_KEYS, _SYSTEM_KEYS = words_of("text_keys"), words_of("system_keys")
+TURNS_KEYS = words_of("turns_keys")
+_ORDER_KEYS, _CALL_IDS, _RESULT_IDS = map(words_of, ("order_keys", "call_ids", "result_ids"))
+_THOUGHTS, _FILE_KEYS = words_of("thoughts"), words_of("file_keys")
+_CALL_PARTS, _RESULT_PARTS = words_of("call_parts"), words_of("result_parts")
+_REPLIES = words_of("reply")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _NO_ANSWER = "ends with a call of a tool, and no answer"
-_MOST_PRINTED = 1_000_000  # characters of a text that is looked at as JSON
 Turns: TypeAlias = list[dict[str, str]]
 # Which texts may be conversations: none; a query in JSON; a response in JSON, too; both also as
 # transcripts; each query is one
 OfTexts: TypeAlias = Literal["", "query", "json", "chats", "strict"]
+# How lists of what is no turn become the metadata's value, where it is no list
+_MERGED: Mapping[str, Callable[[list[Any]], Any]] = {"system": "\n\n".join, "joined_turns": sum}
 
 
-class _Said(NamedTuple):
-    """A turn as it was found: its role, text, and what is no text in it."""
+class _Turn(NamedTuple):
+    """A turn as it was written: its role, text, and what is no text in it."""
 
     role: Role
     text: str = ""
@@ -72,111 +70,124 @@ class _Said(NamedTuple):
 
 @dataclass
 class Conversation:
-    """The turns of the user and the assistant, their text alone; the system prompts; what calls
-    tools, is their result, or is thought, as it was; how many turns of the assistant were joined to
-    the one before them. One that `is_called` ends with a call, and nothing said after it.
-
-    What the assistant says between two turns of the user is one turn, and what it says before it
-    calls a tool is none, if it says something after it."""
+    """The turns of the user and the assistant, their text alone, and the `rest`, for the metadata.
+    What the assistant writes between two turns of the user is one turn, without what comes before a
+    call of a tool, if there is text after it; else it `is_called`."""
 
     turns: Turns = field(default_factory=list)
-    system: list[str] = field(default_factory=list)
-    tools: list[Any] = field(default_factory=list)
-    thinking: list[str] = field(default_factory=list)
-    n_joined: int = 0
+    rest: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     is_called: bool = False
-    _said: list[str] = field(default_factory=list)
+    _call_ids: set[str] = field(default_factory=set)
+    _texts: list[str] = field(default_factory=list)
     _before_call: list[str] = field(default_factory=list)
     _is_answering: bool = False
 
-    def add(self, turn: _Said, raw: Any) -> None:
-        """Takes the next turn. Raises InvalidSample for a result without a call."""
-        self.thinking += turn.thinking
+    def add(self, turn: _Turn, raw: Any) -> None:
+        """Takes the next turn. Raises InvalidSample for a result without its call."""
+        self.rest["thinking"] += turn.thinking
         if turn.role == "system":
-            self.system += [turn.text] if turn.text else []
+            self.rest["system"] += [turn.text] if turn.text else []
         elif turn.role == "user" and (turn.text.strip() or not turn.results):
+            self._add_results(turn.results)
             self.end_answer()
-            self.tools += turn.results
             self.turns.append({"role": "user", "content": turn.text})
         elif turn.role == "assistant":
             self._is_answering, self.is_called = True, False
-            self._said += [turn.text] if turn.text.strip() or not turn.calls else []
-            self.tools += turn.results
+            self._texts += [turn.text] if turn.text.strip() or not turn.calls else []
             if turn.calls:
-                self._call(turn.calls)
+                self._add_calls(turn.calls)
+            self._add_results(turn.results)
+        elif turn.role == "call":
+            self._add_calls([raw])
         elif turn.role != "thought":
-            if turn.role != "call" and not self._is_answering:
-                raise invalid("a tool's result without a call before it")
-            self._call(turn.results or [raw])
+            self._add_results(turn.results or [raw])
+            self._add_calls(())
 
-    def _call(self, messages: Sequence[Any]) -> None:
+    def _add_calls(self, calls: Sequence[Any]) -> None:
         self._is_answering = self.is_called = True
-        self._before_call += self._said
-        self._said = []
-        self.tools += messages
+        self._before_call += self._texts
+        self._texts = []
+        self._call_ids |= {call[key] for call in calls for key in _CALL_IDS if _has_id(call, key)}
+        self.rest["tool_messages"] += calls
+
+    def _add_results(self, results: Sequence[Any]) -> None:
+        if results and not self._is_answering:
+            raise invalid("a tool's result without a call before it")
+        for result in results:
+            name = next((result[key] for key in _RESULT_IDS if _has_id(result, key)), "")
+            if name and self._call_ids and name not in self._call_ids:
+                raise invalid(f"a tool's result for the call {name!r}, and no call has that id")
+        self.rest["tool_messages"] += results
 
     def end_answer(self) -> None:
         """Ends the assistant's turn, if it has begun one."""
         if self._is_answering:
-            self.is_called = self.is_called and not self._said
-            texts = [text for text in self._said or self._before_call if text.strip()]
-            if texts or self._said:
+            self.is_called = self.is_called and not self._texts
+            before = [text for text in self._before_call if text.strip()]
+            texts = [text for text in self._texts if text.strip()] or before
+            if texts or self._texts:
                 self.turns.append({"role": "assistant", "content": "\n\n".join(texts)})
-            self.n_joined += max(0, len(texts) - 1)
-        self._said, self._before_call, self._is_answering = [], [], False
+            self.rest["before_tools"] += before if texts is not before else []
+            self.rest["joined_turns"].append(max(0, len(texts) - 1))
+        self._texts, self._before_call, self._is_answering = [], [], False
+
+
+def _has_id(item: Any, key: str) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get(key), str)
 
 
 def conversation_of(raw: Any) -> Conversation:
-    """The conversation that a value is: a list of turns or pairs, an object with one, their JSON,
-    or a transcript. Raises InvalidSample that says which turn is wrong and why."""
+    """The conversation that a value is. Raises InvalidSample that says which turn is wrong."""
     messages = find_messages(raw)
     if messages is None:
-        each = raw if isinstance(raw, list | tuple) else ()
-        odd = next((number for number, turn in enumerate(each, 1) if not _is_turn(turn)), 0)
+        items = raw if isinstance(raw, list | tuple) else ()
+        odd = next((number for number, turn in enumerate(items, 1) if not _is_turn(turn)), 0)
         which = f"; turn {odd} has no role that is known" if odd else ""
         raise invalid(f"holds no conversation: no list of turns, no transcript{which}")
-    found = Conversation()
+    conversation = Conversation()
     if isinstance(raw, Mapping):
-        for name in ("system", "system_instruction", "systemInstruction", "instructions"):
-            if raw.get(name):
-                found.system.append(_read_content(raw[name], "system").text)
+        systems = (raw[name] for name in _SYSTEM_KEYS if raw.get(name))
+        conversation.rest["system"] += [_read_content(text, "system").text for text in systems]
     _check_order(messages)
     for number, message in enumerate(messages, 1):
         try:
             for turn in _read_turns(message):
-                found.add(turn, message)
+                conversation.add(turn, message)
         except InvalidSample as error:
             raise invalid(f"turn {number}: {error}") from None
-    found.end_answer()
-    return found
+    conversation.end_answer()
+    return conversation
 
 
 def split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
-    """Puts system prompt, history, query and response among the fields, if the turns are as most
-    are: objects of a role and a text, a system prompt at most, then user and assistant by turns.
-    Returns False, and changes nothing, for any other."""
-    system, wanted, other = "", "user", "assistant"
-    for at, turn in enumerate(messages):
-        if type(turn) is not dict or len(turn) != 2 or type(turn.get("content")) is not str:
+    """Puts a conversation among the fields, if its turns are as most are: objects of a role and a
+    text, a system prompt at most, then user and assistant by turns; else it returns False."""
+    wanted, other = "user", "assistant"
+    begin = (
+        1 if messages and type(messages[0]) is dict and messages[0].get("role") == "system" else 0
+    )
+    for turn in messages[begin:]:
+        if type(turn) is not dict or len(turn) != 2 or turn.get("role") != wanted:
             return False
-        role = turn.get("role")
-        if role == wanted:
-            wanted, other = other, wanted
-        elif at == 0 and role == "system":
-            system = turn["content"]
-        else:
+        if type(turn.get("content")) is not str:
             return False
+        wanted, other = other, wanted
     last = len(messages) - (2 if wanted == "user" else 1)
-    begin = 1 if messages and messages[0]["role"] == "system" else 0
-    metadata = fields.get("metadata")
-    is_whole = last >= begin and messages[last]["content"].strip() and "response" not in fields
-    if not is_whole or (system and not isinstance(metadata, dict | None)):
+    if last < begin or not messages[last]["content"].strip() or "response" in fields:
         return False
+    if begin:
+        system, metadata = messages[0].get("content"), fields.get("metadata")
+        if (
+            len(messages[0]) != 2
+            or type(system) is not str
+            or not isinstance(metadata, dict | None)
+        ):
+            return False
+        if system:
+            fields["metadata"] = {"system": system, **(metadata or {})}
     fields["history"], fields["query"] = messages[begin:last], messages[last]["content"]
     if wanted == "user":
         fields["response"] = messages[last + 1]["content"]
-    if system:
-        fields["metadata"] = {"system": system, **(metadata or {})}
     return True
 
 
@@ -185,7 +196,7 @@ def find_messages(raw: Any) -> Sequence[Any] | None:
     if isinstance(raw, str):
         return _messages_of_text(raw)
     if isinstance(raw, Mapping):
-        if _role_of(raw) is not None:
+        if role_of(raw) is not None:
             return [raw]
         key = next((name for name in (*TURNS_KEYS, "input") if name in raw), None)
         return None if key is None else find_messages(raw[key])
@@ -197,23 +208,18 @@ def find_messages(raw: Any) -> Sequence[Any] | None:
 
 
 def _messages_of_text(text: str) -> Sequence[Any] | None:
-    if text.lstrip()[:1] in ("[", "{") and len(text) <= _MOST_PRINTED:
-        try:
-            return find_messages(json.loads(text))
-        except (ValueError, RecursionError):
-            try:
-                return find_messages(ast.literal_eval(text.strip()))  # as pandas prints a list
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                pass
-    return read_transcript(text)
+    try:
+        return find_messages(parse_printed(text)[0])
+    except ValueError:
+        return read_transcript(text)
 
 
 def read_transcript(text: str) -> list[dict[str, str]] | None:
     """The turns of a text in which each begins with its speaker ("User: ..."), or ChatML; None
     if it does not begin so, or no user speaks."""
-    if found := _CHATML.findall(text):
-        turns = [{"role": role, "content": said.strip()} for role, said in found]
-        return turns if all(role in ROLES for role, _ in found) else None
+    if blocks := _CHATML.findall(text):
+        turns = [{"role": role, "content": content.strip()} for role, content in blocks]
+        return turns if all(role in ROLES for role, _ in blocks) else None
     text = text.strip()
     labels = list(_LABEL.finditer(text))
     if not labels or labels[0].start() != 0:
@@ -237,37 +243,51 @@ def is_conversation(value: Any) -> bool:
 
 
 def _is_turn(turn: Any) -> bool:
-    """Whether it is an object with a role, or a pair of question and answer."""
+    return _pair_of(turn) is not None or (isinstance(turn, Mapping) and role_of(turn) is not None)
+
+
+def _pair_of(turn: Any) -> Sequence[tuple[Role, Any]] | None:
+    """The sides of a question and its answer: two in a list, of which one may be null or a file, or
+    two texts under their roles."""
     if isinstance(turn, Mapping):
-        return _role_of(turn) is not None
-    return (
-        isinstance(turn, list | tuple)
-        and len(turn) == 2
-        and any(isinstance(side, str) for side in turn)
-        and all(side is None or isinstance(side, str | list | tuple | dict) for side in turn)
-    )
+        if len(turn) > 3 or role_of(turn) is not None:
+            return None
+        sides = [(ROLES.get(str(key).lower(), "thought"), side) for key, side in turn.items()]
+        roles = {role for role, _ in sides}
+        is_pair = {"user", "assistant"} <= roles <= {"user", "assistant", "system"}
+        return sides if is_pair and all(isinstance(side, str) for _, side in sides) else None
+    if not isinstance(turn, list | tuple) or len(turn) != 2:
+        return None
+    are_sides = all(isinstance(side, str | list | tuple | dict | None) for side in turn)
+    has_text = any(isinstance(side, str) for side in turn) or (None in turn and any(turn))
+    return [("user", turn[0]), ("assistant", turn[1])] if are_sides and has_text else None
 
 
-def _role_of(turn: Mapping[str, Any]) -> Role | None:
+def role_of(turn: Mapping[str, Any]) -> Role | None:
+    """Who speaks in an object of one turn; None if it is none."""
     for key in _ROLE_KEYS:
         word = turn.get(key)
         if isinstance(word, Mapping):  # {"author": {"role": ...}}
             word = word.get("role")
-        if isinstance(word, str) and (role := ROLES.get(word.lower())):
-            return role if key != "type" or word in _TYPES else None
+        if isinstance(word, str) and (role := _role_named(word)):
+            return role if key != "type" or word in _ROLE_TYPES else None
     return "user" if turn.keys() == {"parts"} else None  # Gemini's need not say it
 
 
-def _read_turns(message: Any) -> Iterator[_Said]:
-    if not isinstance(message, Mapping):  # a pair
-        sides: tuple[Role, Role] = ("user", "assistant")
-        for who, side in zip(sides, message, strict=True):
+@lru_cache(256)
+def _role_named(word: str) -> Role | None:
+    return ROLES.get(word.lower()) or ROLES.get(_VERSION.sub("", word.lower()))
+
+
+def _read_turns(message: Any) -> Iterator[_Turn]:
+    if (pair := _pair_of(message)) is not None:
+        for who, side in pair:
             if isinstance(side, list | tuple) and side and isinstance(side[0], str):
                 yield _read_content({"path": side[0]}, who)  # Gradio's file and its name
             elif side is not None:
                 yield _read_content(side, who)
         return
-    role = _role_of(message)
+    role = role_of(message)
     assert role is not None
     content = next((message[key] for key in _TEXT_KEYS if key in message), None)
     if not content:  # a refusal, or what was spoken
@@ -276,31 +296,31 @@ def _read_turns(message: Any) -> Iterator[_Said]:
         content = content["content"]  # LangChain's {"type": ..., "data": {"content": ...}}
     if content is not None and not isinstance(content, str | list | tuple | Mapping):
         raise invalid(f"its content is {type(content).__name__}, not text or parts")
-    said = _read_content(content, role)
+    turn = _read_content(content, role)
     calls = message.get("tool_calls") or message.get("function_call") or []
     calls = calls if isinstance(calls, list) else [calls]
     thought = message.get("reasoning_content") or message.get("reasoning")
-    thinking = [*said.thinking, *([thought] if isinstance(thought, str) else [])]
-    yield said._replace(calls=[*said.calls, *calls], thinking=thinking)
+    thinking = [*turn.thinking, *([thought] if isinstance(thought, str) else [])]
+    yield turn._replace(calls=[*turn.calls, *calls], thinking=thinking)
 
 
-def _read_content(content: Any, role: Role) -> _Said:
+def _read_content(content: Any, role: Role) -> _Turn:
     """The text of a turn's content; pictures and the like are named."""
     if isinstance(content, str):
-        return _Said(role, content)
+        return _Turn(role, content)
     if isinstance(content, Mapping) and "parts" in content:
         content = content["parts"]
     parts = content if isinstance(content, list | tuple) else [] if content is None else [content]
     text, kept = "", dict[str, list[Any]](call=[], result=[], thinking=[])
     for part in parts:
-        kind, said = _read_part(part)
+        kind, part_text = _read_part(part)
         if kind in kept:
-            kept[kind].append(said if kind == "thinking" else part)
+            kept[kind].append(part_text if kind == "thinking" else part)
             continue
         is_apart = kind == "name" or role == "user"
-        touches = text and not text[-1].isspace() and not said[:1].isspace()
-        text += f"\n{said}" if is_apart and touches else said
-    return _Said(role, text, kept["call"], kept["result"], kept["thinking"])
+        touches = text and not text[-1].isspace() and not part_text[:1].isspace()
+        text += f"\n{part_text}" if is_apart and touches else part_text
+    return _Turn(role, text, kept["call"], kept["result"], kept["thinking"])
 
 
 def _read_part(part: Any) -> tuple[str, str]:
@@ -314,94 +334,93 @@ def _read_part(part: Any) -> tuple[str, str]:
     if kind in _THOUGHTS or part.get("thought"):
         thought = part.get("thinking") or part.get("reasoning") or text or ""
         return "thinking", thought if isinstance(thought, str) else ""
-    if kind.endswith(("_result", "_output")) and kind != "output_text":
+    is_result = kind.endswith(("_result", "_output")) and kind != "output_text"
+    if is_result or not part.keys().isdisjoint(_RESULT_PARTS):
         return "result", ""
-    if kind.endswith(("tool_use", "tool_call", "function_call")):
+    is_call = kind.endswith(("tool_use", "tool_call", "function_call"))
+    if is_call or not part.keys().isdisjoint(_CALL_PARTS):
         return "call", ""
-    for what, keys in _GEMINI_PARTS.items():
-        if not part.keys().isdisjoint(keys):
-            return what, ""
-    if text is not None:
-        return "text", text
-    if kind == "text" or not part:
-        return "text", ""
+    if text is not None or kind == "text" or not part:
+        return "text", text or ""
     if not kind and part.keys().isdisjoint(_FILE_KEYS):
         raise invalid("holds an object without a text")
     return "name", f"[{_media_of(part, kind)}]"
 
 
-_THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "summary_text")
-_FILE_KEYS = tuple(
-    "path url file file_id image inlineData inline_data fileData file_data component".split()
-)
-_GEMINI_PARTS = {
-    "call": ("functionCall", "function_call", "executableCode"),
-    "result": ("functionResponse", "function_response", "codeExecutionResult"),
-}
-
-
 def _media_of(part: Mapping[str, Any], kind: str) -> str:
     """Image, audio, video or file, by the part's type, keys, MIME type or the file's name."""
-    inner = [value for value in part.values() if isinstance(value, Mapping)]
-    values = [value for each in (part, *inner) for value in each.values() if isinstance(value, str)]
-    guessed = (mimetypes.guess_type(value)[0] or value[:40] for value in values if len(value) < 999)
-    hints = (kind, *map(str, part), *guessed)
-    return next((media for hint in hints for media in _MEDIA if media in hint), "file")
+    objects = [part, *(value for value in part.values() if isinstance(value, Mapping))]
+    texts = [text for item in objects for text in item.values() if isinstance(text, str)]
+    guessed = (mimetypes.guess_type(text)[0] or text[:40] for text in texts if len(text) < 999)
+    hints, media = (kind, *map(str, part), *guessed), ("image", "audio", "video")
+    return next((name for hint in hints for name in media if name in hint), "file")
 
 
 def _check_order(messages: Sequence[Any]) -> None:
     """Raises InvalidSample if the turns have numbers or times, and those go back."""
     first = messages[0]
-    if not isinstance(first, Mapping) or len(first) <= 2:
-        return
-    for key in _ORDER_KEYS:
+    for key in _ORDER_KEYS if isinstance(first, Mapping) and len(first) > 2 else ():
         values: list[Any] = [turn.get(key) for turn in messages if isinstance(turn, Mapping)]
-        are_numbers = all(isinstance(value, int | float) for value in values)
-        if not are_numbers and not all(isinstance(v, str) and _DATE.match(v) for v in values):
+        are_dates = all(isinstance(value, str) and _DATE.match(value) for value in values)
+        if not are_dates and not all(isinstance(value, int | float) for value in values):
             continue
         for number, (before, after) in enumerate(pairwise(values), 2):
             if after < before:
-                raise invalid(
-                    f"turn {number}: out of order, its {key} is {after!r} after {before!r}; "
-                    "sort the turns"
-                )
+                how = f"its {key} is {after!r} after {before!r}; sort the turns"
+                raise invalid(f"turn {number}: out of order, {how}")
 
 
 def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
-    """Puts the conversations among a row's fields (a query, history or response that is no text)
-    into our form: the query is the user's last turn, the history what came before, the response
-    what came after. `of_texts` says which texts may be one, too. Raises InvalidSample."""
-    query, history, response = fields.get("query"), fields.get("history"), fields.get("response")
+    """Puts the conversations among a row's fields into our form: the query is the user's last turn,
+    history and response what is before and after; several responses are a list of texts. `of_texts`
+    says which texts may be conversations, too. Raises InvalidSample."""
+    query, history, response = (fields.get(name) for name in ("query", "history", "response"))
     if type(query) is list and not history and split_plain(query, fields):
         return
+    if answers := _answers_of(response):
+        fields["response"] = answers
     of_response: OfTexts = of_texts if of_texts in ("json", "chats") else ""
-    foreign = ["query"] if _is_foreign(query, of_texts) else []
-    if history and is_foreign_history(history):
-        foreign.append("history")
-    if response is not None and _is_foreign(response, of_response):
-        foreign.append("response")
+    is_answer = response is not None and not answers and _is_foreign(response, of_response)
+    foreign = [
+        *(["query"] if _is_foreign(query, of_texts) else ()),
+        *(["history"] if history and is_foreign_history(history) else ()),
+        *(["response"] if is_answer else ()),
+    ]
     if not foreign:  # as most are
         return
-    own = [(name, _read_field(fields[name], name)) for name in foreign]
-    _keep_rest(fields, own)
-    said = dict(own)
-    if "history" not in said and not isinstance(history, list | tuple | None):
+    parts = {name: _read_field(fields[name], name) for name in foreign}
+    _keep_rest(fields, parts.values())
+    if "history" not in parts and not isinstance(history, list | tuple | None):
         raise invalid(f"must be a list of turns, not {type(history).__name__}", "history")
-    turns = [*(said["history"].turns if "history" in said else history or ())]
-    if "query" in said:
-        turns += said["query"].turns
+    turns = [*(parts["history"].turns if "history" in parts else history or ())]
+    if "query" in parts:
+        turns += parts["query"].turns
     elif isinstance(query, str):
         turns.append({"role": "user", "content": query})
-    if answer := said.get("response"):
+    if answer := parts.get("response"):
         if any(turn["role"] == "user" for turn in answer.turns):  # all of it, as in `chosen`
             turns = [*answer.turns]
             del fields["response"]
         elif answer.is_called:
             raise invalid(_NO_ANSWER, "response")
         else:
-            fields["response"] = "\n\n".join(turn["content"] for turn in answer.turns)
+            fields["response"] = _join_turns(answer.turns)
     if turns:
-        _split_turns(fields, turns, own[0][1].is_called)
+        _split_turns(fields, turns, next(iter(parts.values())).is_called)
+
+
+def _answers_of(response: Any) -> list[str]:
+    """The texts of several answers; none if it is one answer."""
+    if not isinstance(response, list) or len(response) < 2:
+        return []
+    if type(response) is Answers:
+        read = (_read_field(item, "response") for item in response)
+        return [_join_turns(answer.turns) for answer in read]
+    return response if all(isinstance(text, str) for text in response) else []
+
+
+def _join_turns(turns: Turns) -> str:
+    return "\n\n".join(turn["content"] for turn in turns)
 
 
 def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
@@ -419,13 +438,7 @@ def is_foreign_history(history: Any) -> bool:
     own check."""
     if not history or not isinstance(history, list | tuple | str):
         return False
-    return isinstance(history, str) or any(
-        type(turn) is not dict
-        or turn.keys() != {"role", "content"}
-        or turn["role"] not in ("user", "assistant")
-        or type(turn["content"]) is not str
-        for turn in history
-    )
+    return isinstance(history, str) or not all(map(is_plain_turn, history))
 
 
 def _read_field(value: Any, name: str) -> Conversation:
@@ -438,38 +451,39 @@ def _read_field(value: Any, name: str) -> Conversation:
 
 
 def _plain_text(value: Any, name: str) -> Conversation | None:
-    """A field's text where it holds one in parts or in an object, and no turns."""
+    """A field's text where it is plain, or in parts or in an object, and no turns."""
     role: Role = "assistant" if name == "response" else "user"
-    if name == "history" or isinstance(value, str) or find_messages(value) is not None:
+    is_other_text = isinstance(value, str) and name != "response"
+    if name == "history" or is_other_text or find_messages(value) is not None:
         return None
-    if isinstance(value, list | tuple):
-        if any(map(_is_turn, value)):
-            return None
-        if len(value) > 1 and all(isinstance(text, str) for text in value):
-            raise invalid(f"is a list of {len(value)} texts; give each a row")
+    if isinstance(value, list | tuple) and any(map(_is_turn, value)):
+        return None
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(v, str) for v in value):
+        raise invalid(f"is a list of {len(value)} texts; give each a row")
     if isinstance(value, Mapping):
-        keys = ("content", "text", "answer", "output", "response", "completion", "question",
-                "query", "prompt", "input", "message")  # fmt: skip
-        inner = next((value[key] for key in keys if value.get(key) is not None), None)
+        inner = next(
+            (item for path in _REPLIES if (item := look_up(value, path)) is not None), None
+        )
         if isinstance(inner, str) and isinstance(files := value.get("files"), list):  # Gradio's
             inner = [inner, *(file if isinstance(file, dict) else {"path": file} for file in files)]
         if inner is None and not value.keys() & {"parts", "type"}:
             raise invalid("is an object that holds no text and no turns")
+        if isinstance(inner, Mapping | list):
+            return _read_field(inner, name)
         value = value if inner is None else inner
-    said = _read_content(value, role)
-    turns = [{"role": role, "content": said.text}]
-    return Conversation(turns, tools=[*said.calls], thinking=[*said.thinking])
+    turn = _read_content(value, role)
+    rest = {"tool_messages": [*turn.calls], "thinking": [*turn.thinking]}
+    return Conversation([{"role": role, "content": turn.text}], defaultdict(list, rest))
 
 
-def _keep_rest(fields: dict[str, Any], own: Sequence[tuple[str, Conversation]]) -> None:
+def _keep_rest(fields: dict[str, Any], parts: Iterable[Conversation]) -> None:
     """Keeps in the metadata what is no turn of the user or the assistant."""
-    rest: dict[str, Any] = {
-        "system": "\n\n".join(text for _, said in own for text in said.system),
-        "tool_messages": [item for _, said in own for item in said.tools],
-        "thinking": [text for _, said in own for text in said.thinking],
-        "joined_turns": sum(said.n_joined for _, said in own),
-    }
-    kept = {name: value for name, value in rest.items() if value}
+    rest: dict[str, list[Any]] = defaultdict(list)
+    for part in parts:
+        for name, items in part.rest.items():
+            rest[name] += items
+    kept = {name: _MERGED.get(name, list)(items) for name, items in rest.items()}
+    kept = {name: value for name, value in kept.items() if value}
     metadata = fields.get("metadata")
     if kept and isinstance(metadata, dict | None):
         fields["metadata"] = {**kept, **(metadata or {})}
@@ -482,12 +496,13 @@ def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool) -> None:
     if not turns[last]["content"].strip():
         raise invalid(f"the user's last turn (turn {last + 1}) is empty", "query")
     fields["query"], fields["history"] = turns[last]["content"], turns[:last]
-    if not (answers := turns[last + 1 :]):
-        if is_called and "response" not in fields:
-            raise invalid(_NO_ANSWER, "response")
+    answers = turns[last + 1 :]
+    if not answers and is_called and "response" not in fields:
+        raise invalid(_NO_ANSWER, "response")
+    if not answers:
         return
-    text = "\n\n".join(turn["content"] for turn in answers)
-    if isinstance(fields.get("response"), str):  # of a column of its own, which counts
+    text = _join_turns(answers)
+    if isinstance(fields.get("response"), str | list):  # of a column of its own, which counts
         if text != fields["response"]:
             own = fields.get("metadata")
             fields["metadata"] = {**(own or {}), "answer_in_conversation": text}

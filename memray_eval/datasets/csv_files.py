@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
 from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _csv import Reader as CellReader
 
 DELIMITERS = ",;\t|"
-_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?[\r\n]*', re.IGNORECASE)
+_SEPARATOR = re.compile(r'"?sep=(\\t|[^"\r\n])"?[\r\n]*', re.IGNORECASE)
 _MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 
@@ -65,6 +65,27 @@ class _Header(NamedTuple):
     dialect: _Dialect
     n_lines: int
 
+    def to_entry(
+        self, shard: Shard, cells: list[str], position: int, end: int, where: str, number: int
+    ) -> Entry:
+        size = sum(map(len, cells))
+        return shard.entry(position, end, where, self._to_row(cells), size, number)
+
+    def _to_row(self, cells: list[str]) -> dict[str, Any] | InvalidSample:
+        n_columns, is_strict = len(self.names), self.dialect.is_strict
+        if is_strict and len(cells) != n_columns:
+            return invalid(f"not as many fields as the {n_columns} of its head")
+        if any(cells[n_columns:]):
+            return invalid(
+                f"has {len(cells)} cells, and the header names {n_columns} columns; quote cells "
+                "that hold the delimiter"
+            )
+        return {
+            name or f"column_{number}": "" if cell in _MISSING and not is_strict else cell
+            for number, (name, cell) in enumerate(zip(self.names, cells, strict=False), 1)
+            if is_strict or cell not in _MISSING or name in NULLABLE
+        }
+
 
 def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
     """Reads the rows of a table whose first row names its columns; a cell is text, an empty one is
@@ -74,42 +95,47 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
     The delimiter is the one of DELIMITERS that the first row has most often, outside quotes. In a
     strict reading it goes by the file's suffix, quotes mean nothing in a .tsv, empty cells are
     kept, and a row has as many cells as the first."""
-    filesystem, inner = locate(shard.path)
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
-        with open_text(filesystem, inner, 0, shard.encoding) as file:
+        with open_text(*locate(shard.path), 0, shard.encoding) as file:
             lines = _Lines(cast(BinaryIO, file))
             header = _read_header(lines, _strict_dialect(shard.path) if is_strict else None)
             if fault := _find_wrong_header(header.names):
                 yield Entry(0, 1, shard.path, "line 1", InvalidSample([fault]), 0)
                 return
+            for start, taken in zip(shard.take, shard.numbers or shard.take, strict=True):
+                position, number = start, taken
+                lines = _lines_from(file, start)
+                cells = next(header.dialect.read(lines), [])
+                yield header.to_entry(shard, cells, start, lines.end, f"row {taken}", taken)
             if shard.take:
-                for start, taken in zip(shard.take, shard.numbers or shard.take, strict=True):
-                    position, number = start, taken
-                    file.seek(start)
-                    lines = _Lines(cast(BinaryIO, file), start)
-                    cells = next(header.dialect.read(lines), [])
-                    yield _to_entry(shard, header, cells, start, lines.end, f"row {taken}", taken)
                 return
             position = max(shard.start, lines.end)
-            if position > lines.end:
-                file.seek(position)
-                lines = _Lines(cast(BinaryIO, file), position)
-            is_whole, n_lines = shard.start == 0, header.n_lines
+            lines = _lines_from(file, position) if position > lines.end else lines
             rows = header.dialect.read(lines)
             for cells in rows:
                 if any(cells) or (cells and is_strict):
                     number += 1
-                    line = f"line {n_lines + rows.line_num}" if is_whole else f"row {number}"
-                    yield _to_entry(shard, header, cells, position, lines.end, line, number)
+                    line = header.n_lines + rows.line_num
+                    where = f"row {number}" if shard.start else f"line {line}"
+                    yield header.to_entry(shard, cells, position, lines.end, where, number)
                 position = lines.end
                 if shard.stop is not None and position >= shard.stop:
                     return
-    except csv.Error as error:
-        yield _unreadable(shard, position, number, f"broken CSV after it: {error}")
-    except DamagedFile as error:
-        yield _unreadable(shard, position, number, f"nothing after it can be read: {error}")
+    except (csv.Error, DamagedFile) as error:
+        is_damaged = isinstance(error, DamagedFile)
+        why = (
+            f"nothing after it can be read: {error}"
+            if is_damaged
+            else f"broken CSV after it: {error}"
+        )
+        yield shard.broken_entry(position, f"row {number} is the last that can be read: {why}")
+
+
+def _lines_from(file: IO[bytes], start: int) -> _Lines:
+    file.seek(start)
+    return _Lines(cast(BinaryIO, file), start)
 
 
 def _strict_dialect(path: str) -> _Dialect:
@@ -121,8 +147,8 @@ def _strict_dialect(path: str) -> _Dialect:
 def _read_header(lines: _Lines, dialect: _Dialect | None) -> _Header:
     """Reads the first row. Without a dialect the delimiter is the one that it has most often."""
     first, n_before = next(lines, ""), 0
-    if dialect is None and (told := _SEPARATOR.fullmatch(first)):  # as Excel writes and reads
-        dialect, first, n_before = _Dialect(told[1]), next(lines, ""), 1
+    if dialect is None and (named := _SEPARATOR.fullmatch(first)):  # as Excel writes and reads
+        dialect, first, n_before = _Dialect(named[1].replace("\\t", "\t")), next(lines, ""), 1
     elif dialect is None:
         unquoted = "".join(first.split('"')[::2])
         dialect = _Dialect(max(DELIMITERS, key=unquoted.count))
@@ -137,36 +163,3 @@ def _find_wrong_header(names: list[str]) -> Fault | None:
     if twice := sorted({name for name in names if name and names.count(name) > 1}):
         return Fault(field=twice[0], message="two columns have this name; rename one of them")
     return None
-
-
-def _to_entry(
-    shard: Shard,
-    header: _Header,
-    cells: list[str],
-    position: int,
-    end: int,
-    line: str,
-    number: int,
-) -> Entry:
-    raw = _to_row(header.names, cells, header.dialect.is_strict)
-    size = sum(map(len, cells))
-    return shard.entry(position, end, line, raw, size, number)
-
-
-def _to_row(names: list[str], cells: list[str], is_strict: bool) -> dict[str, Any] | InvalidSample:
-    if is_strict and len(cells) != len(names):
-        return invalid(f"not as many fields as the {len(names)} of its head")
-    if len(cells) > len(names) and any(cells[len(names) :]):
-        return invalid(
-            f"has {len(cells)} cells, and the header names {len(names)} columns; quote cells that "
-            "hold the delimiter"
-        )
-    return {
-        name or f"column_{number}": "" if cell in _MISSING and not is_strict else cell
-        for number, (name, cell) in enumerate(zip(names, cells, strict=False), 1)
-        if is_strict or cell not in _MISSING or name in NULLABLE
-    }
-
-
-def _unreadable(shard: Shard, position: int, number: int, what: str) -> Entry:
-    return shard.broken_entry(position, f"row {number} is the last that can be read: {what}")

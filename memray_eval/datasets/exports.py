@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memray_eval.datasets.answers import QUERY_FIELDS, is_missing
+from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, OfTexts, is_conversation
 from memray_eval.datasets.dotted import MISSING, find_at, look_up
 
 Paths = tuple[str, ...]
-_QUERIES = (*QUERY_FIELDS, "message", "user_input", "user_message", "input", "instruction")
+_QUERIES = tuple(TABLE["columns"]["query"].split())
 
 
 @dataclass(frozen=True)
-class Form:
+class ExportForm:
     """A form of rows; forms.yaml says what its fields mean."""
 
     name: str
@@ -62,42 +62,41 @@ class Form:
         rest = {name: row[name] for name in row if name not in used and name not in fields}
         if not self.is_export:
             return fields | rest
-        if "id" in fields and row.get("epoch") not in (None, 0, 1):
-            fields["id"] = f"{fields['id']}-{row['epoch']}"  # another answer to the same sample
         own = rest.pop("metadata", None)
         kept = {name: value for name, value in rest.items() if value is not None}
         fields["metadata"] = kept | (own if isinstance(own, dict) else {})
         return fields
 
 
-def _read_form(raw: Mapping[str, Any]) -> Form:
-    def paths(text: str) -> Paths:
-        return tuple(
-            f"{before}{name}"
-            for path in text.replace("|", " ").split()
-            for before, _, names in [path.partition("~")]
-            for name in (TABLE[names].split() if names else [""])
-        )
-
-    return Form(
-        name=raw["name"],
-        marks=tuple(map(paths, raw["marks"].split())),
-        fields={name: paths(text) for name, text in raw["fields"].items()},
-        chats=paths(raw.get("chats", "")),
-        is_export=raw.get("is_export", True),
-        left_out=paths(raw.get("left_out", "")),
+def _paths_of(text: str) -> Paths:
+    """The paths in a text, with the names that `~query` and `~answers` are short for."""
+    return tuple(
+        f"{before}{name}"
+        for path in text.replace("|", " ").split()
+        for before, _, names in [path.partition("~")]
+        for name in (TABLE[names].split() if names else [""])
     )
 
 
-def _form_of_column(column: str) -> Form:
+def _read_form(raw: Mapping[str, Any]) -> ExportForm:
+    return ExportForm(
+        name=raw["name"],
+        marks=tuple(map(_paths_of, raw["marks"].split())),
+        fields={name: _paths_of(text) for name, text in raw["fields"].items()},
+        chats=_paths_of(raw.get("chats", "")),
+        is_export=raw.get("is_export", True),
+        left_out=_paths_of(raw.get("left_out", "")),
+    )
+
+
+def _form_of_column(column: str) -> ExportForm:
     """The form of rows with a column of conversations."""
-    is_sure = column in ("messages", "conversations", "contents")
-    return Form(
+    return ExportForm(
         name=f"conversations in {column!r}",
         marks=((column,),),
         fields={"query": (column,)},
         chats=(column,),
-        lacks=() if is_sure else _QUERIES,
+        lacks=() if column in ("messages", "conversations", "contents") else _QUERIES,
         is_export=False,
         is_strict=True,
     )
@@ -107,7 +106,7 @@ _COLUMNS = (*TURNS_KEYS, "chatbot", "chat_history", "transcript", "text", "histo
 FORMS = (*map(_read_form, TABLE["forms"]), *map(_form_of_column, _COLUMNS))
 
 
-def form_of(rows: Sequence[Mapping[str, Any]]) -> Form | None:
+def form_of(rows: Sequence[Mapping[str, Any]]) -> ExportForm | None:
     """The first of FORMS that at least half of the rows have, if there are rows."""
     if not rows:
         return None

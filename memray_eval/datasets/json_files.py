@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, cast
 
 import ijson
 
-from memray_eval.datasets.json_layouts import GuardedJson, rows_of
+from memray_eval.datasets.conversations import is_conversation
+from memray_eval.datasets.json_layouts import GuardedJson, has_rows, rows_of
 from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
-from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import reason_of
 from memray_eval.storage.encodings import open_text
 from memray_eval.storage.paths import DamagedFile, locate
@@ -30,42 +31,36 @@ MAX_LINE_BYTES = 128 << 20  # of a JSONL; ten million tokens of context are abou
 
 
 def read_folder(shard: Shard) -> Iterator[Entry]:
-    filesystem, inner = locate(shard.path)
     for position, name in enumerate(shard.names, start=shard.start):
         path = f"{shard.path.rstrip('/')}/{name}/{SAMPLE_FILE}"
-        data, raw = b"", None
-        try:
-            sample = f"{inner.rstrip('/')}/{name}/{SAMPLE_FILE}"
-            with open_text(filesystem, sample, 0, shard.encoding) as file:
-                data = file.read()
-            raw = parse_json(data)
-        except FileNotFoundError:
-            raw = invalid(f"the folder has no {SAMPLE_FILE}")
-        except OSError as error:
-            raw = invalid(f"cannot be read: {reason_of(error)}")
-        except InvalidSample as error:
-            raw = error
-        yield Entry(position, position + 1, path, "", raw, len(data), position + 1)
+        raw, size = _read_file(path, shard.encoding)
+        yield Entry(position, position + 1, path, "", raw, size, position + 1)
 
 
 def read_document(shard: Shard) -> Iterator[Entry]:
     """A JSON file that is one item, whatever it holds."""
-    filesystem, inner = locate(shard.path)
+    raw, size = _read_file(shard.path, shard.encoding)
+    yield shard.entry(0, 1, "", raw, size, 1)
+
+
+def _read_file(path: str, encoding: str) -> tuple[Any, int]:
+    """What a JSON file holds, or why it cannot be read, and its bytes."""
+    data = b""
     try:
-        with open_text(filesystem, inner, 0, shard.encoding) as file:
+        with open_text(*locate(path), 0, encoding) as file:
             data = file.read()
-        raw: Any = parse_json(data)
+        return parse_json(data), len(data)
     except OSError as error:
-        data, raw = b"", invalid(f"cannot be read: {reason_of(error)}")
+        is_absent = isinstance(error, FileNotFoundError) and path.endswith(f"/{SAMPLE_FILE}")
+        why = f"the folder has no {SAMPLE_FILE}" if is_absent else None
+        return invalid(why or f"cannot be read: {reason_of(error)}"), 0
     except InvalidSample as error:
-        raw = error
-    yield shard.entry(0, 1, "", raw, len(data), 1)
+        return error, len(data)
 
 
 def read_jsonl(shard: Shard) -> Iterator[Entry]:
-    filesystem, inner = locate(shard.path)
     if shard.take:
-        with open_text(filesystem, inner, 0, shard.encoding) as file:
+        with open_text(*locate(shard.path), 0, shard.encoding) as file:
             for position, number in zip(shard.take, shard.numbers or shard.take, strict=True):
                 file.seek(position)
                 line = file.readline()
@@ -73,14 +68,13 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
         return
     position, number = shard.start, shard.first_number - 1
     try:
-        with open_text(filesystem, inner, shard.start, shard.encoding) as file:
+        with open_text(*locate(shard.path), shard.start, shard.encoding) as file:
             while line := file.readline(MAX_LINE_BYTES):
                 start, position, number = position, position + len(line), number + 1
                 if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                     position += _skip_line(file)
-                    text = (
-                        f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; no sample is so long"
-                    )
+                    most = f"{MAX_LINE_BYTES >> 20} MiB"
+                    text = f"the line is longer than {most}; no sample is so long"
                     yield Entry(start, position, shard.path, f"line {number}", invalid(text), 0)
                 elif line.strip():
                     yield _parse_line(shard, start, f"line {number}", line, number)
@@ -116,8 +110,7 @@ def read_header(shard: Shard) -> dict[str, str]:
         return {}
     paths = {path for names in HEADER_KEYS.values() for path in names}
     texts: dict[str, str] = {}
-    filesystem, inner = locate(shard.path)
-    with open_text(filesystem, inner, encoding=shard.encoding) as file:
+    with open_text(*locate(shard.path), encoding=shard.encoding) as file:
         try:
             _skip_mark(file)
             for prefix, event, value in ijson.parse(GuardedJson(file)):
@@ -127,62 +120,60 @@ def read_header(shard: Shard) -> dict[str, str]:
                     texts.setdefault(prefix, value.strip())
         except (ijson.JSONError, UnicodeDecodeError, OSError):
             pass
-    first = {
-        field: next((path for path in names if path in texts), None)
+    return {
+        field: next(texts[path] for path in names if path in texts)
         for field, names in HEADER_KEYS.items()
+        if not texts.keys().isdisjoint(names)
     }
-    return {field: texts[path] for field, path in first.items() if path is not None}
 
 
 def read_json(shard: Shard) -> Iterator[Entry]:
-    position, wanted = 0, frozenset(shard.take)
+    position, is_wanted = 0, shard.picker()
     try:
         for raw in rows_of(lambda: _open_after_mark(shard)):
-            if (
-                position in wanted
-                if wanted
-                else shard.start <= position and (shard.stop is None or position < shard.stop)
-            ):
-                item = _apply_header(raw, shard.header)
-                label, number = f"item {position + 1}", position + 1
-                yield shard.entry(position, position + 1, label, item, 0, number)
+            if is_wanted(position):
+                item, number = _apply_header(raw, shard.header), position + 1
+                yield shard.entry(position, number, f"item {number}", item, 0, number)
             position += 1
-            if wanted and position > shard.take[-1]:
+            if shard.take and position > shard.take[-1]:
                 return
-    except (ijson.JSONError, UnicodeDecodeError) as error:
-        text = (
-            f"not UTF-8 after item {position}; save it so, or say which --encoding"
-            if isinstance(error, UnicodeDecodeError) or "utf" in str(error).lower()
-            else f"broken JSON after item {position}: {first_line(error)}"
-        )
-        yield shard.broken_entry(position, text)
-        return
+        if position == 0:
+            wanted = 'a list of samples, or an object with the list under "samples"'
+            yield shard.broken_entry(0, f"holds no samples; it must be {wanted}")
     except InvalidSample as error:
         yield shard.broken_entry(position, str(error))
-        return
-    except DamagedFile as error:
-        yield shard.broken_entry(position, f"nothing after item {position} can be read: {error}")
-        return
-    if position == 0:
-        yield shard.broken_entry(
-            0,
-            "holds no samples; it must be a list of samples, or an object with the list under "
-            '"samples"',
-        )
+    except (ijson.JSONError, UnicodeDecodeError, DamagedFile) as error:
+        is_json = isinstance(error, ijson.JSONError) and "utf" not in str(error).lower()
+        text = f"not UTF-8 after item {position}; save it so, or say which --encoding"
+        if is_json:
+            text = f"broken JSON after item {position}: {first_line(error)}"
+        elif isinstance(error, DamagedFile):
+            text = f"nothing after item {position} can be read: {error}"
+        yield shard.broken_entry(position, text)
 
 
-def is_lines(shard: Shard) -> bool:
-    """Whether a .json file holds an object a line."""
+def kind_of_json(shard: Shard) -> Kind:
+    """Whether a .json or .jsonl file holds a value a line, or one document; other kinds as they
+    are."""
+    if shard.kind not in ("json", "jsonl"):
+        return shard.kind
     with open_text(*locate(shard.path), encoding=shard.encoding) as file:
         try:
             _skip_mark(file)
             while (first := file.readline(MAX_LINE_BYTES)).isspace():
                 pass
-            parse_json(first)
             rest = file.read(4096).strip()
-        except (InvalidSample, OSError):
-            return False
-    return first.lstrip()[:1] == b"{" and rest[:1] == b"{"
+            value = parse_json(first)
+        except InvalidSample:  # a document over several lines, or a line that is broken
+            is_open = first.strip() in (b"[", b"{") or first.lstrip()[:1] == b"["
+            return "json" if is_open else shard.kind
+        except OSError:
+            return shard.kind
+    if rest:
+        is_lines = isinstance(value, dict) and rest[:1] == b"{"
+        return "jsonl" if is_lines else shard.kind
+    is_list = isinstance(value, list) and not is_conversation(value)
+    return "json" if is_list or has_rows(value) else shard.kind
 
 
 def _open_after_mark(shard: Shard) -> BinaryIO:
@@ -201,10 +192,11 @@ def _apply_header(raw: Any, header: Mapping[str, str]) -> Any:
     """Adds what the file's header says to an item that does not say it itself."""
     if not header or not isinstance(raw, dict):
         return raw
-    silent = [
-        field for field in header if all(raw.get(name) is None for name in HEADER_KEYS[field])
-    ]
-    return {**raw, **{field: header[field] for field in silent}}
+    return raw | {
+        field: header[field]
+        for field in header
+        if all(raw.get(name) is None for name in HEADER_KEYS[field])
+    }
 
 
 def first_line(error: Exception) -> str:

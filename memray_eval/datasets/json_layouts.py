@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 import ijson
 
 from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
-from memray_eval.datasets.conversations import TURNS_KEYS, find_messages, is_conversation
+from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
+from memray_eval.datasets.dotted import look_up
 from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
 from memray_eval.storage.paths import DamagedFile
 from memray_eval.types import Sample
@@ -29,9 +30,8 @@ _TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)
 
 
 class GuardedJson:
-    """Guards ijson against hostile JSON: its time grows with the square of the nesting, and a
-    number of thousands of digits kills it. `read` raises JSONError before either happens. NaN,
-    which tables write for a missing value, becomes null."""
+    """Guards ijson against JSON that takes it long (nesting) or kills it (long numbers): `read`
+    raises JSONError before. NaN, a missing value in tables, becomes null."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._nesting = file, Nesting()
@@ -47,7 +47,7 @@ class GuardedJson:
             raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
         if b"NaN" not in data:
             return data
-        whole = _TEXT_OR_NAN.sub(lambda found: found[1] or b"null", begin + data)
+        whole = _TEXT_OR_NAN.sub(lambda match: match[1] or b"null", begin + data)
         return whole[len(begin) :]
 
 
@@ -64,7 +64,7 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
             yield from _rows_of_object(parse_json(file.read()))
             return
         items = ijson.items(GuardedJson(file), prefix, use_float=True)
-        first = list(_take_one(items))
+        first = list(islice(items, 1))
         if prefix == "item" and first and _is_turn(first[0]):
             yield {"messages": [*first, *items]}
             return
@@ -72,14 +72,14 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
             yield from _rows_of_item(item)
 
 
-def _take_one(items: Iterator[Any]) -> Iterator[Any]:
-    for item in items:
-        yield item
-        return
+def has_rows(value: Any) -> bool:
+    """Whether an object has its rows under a key, and nothing that a row has."""
+    is_row = not isinstance(value, Mapping) or value.keys() & _FIELDS
+    return not is_row and any(isinstance(look_up(value, key), list) for key in LIST_KEYS)
 
 
 def _is_turn(item: Any) -> bool:
-    return isinstance(item, Mapping) and find_messages([item]) is not None
+    return isinstance(item, Mapping) and role_of(item) is not None
 
 
 def _find_list(file: BinaryIO) -> str | None:
@@ -128,8 +128,8 @@ def _rows_of_paragraph(paragraph: Any, item: Mapping[str, Any]) -> Iterator[Any]
         if not isinstance(question, Mapping):
             raise invalid("a question of `qas` is no object")
         answers = question.get("answers")
-        if isinstance(answers, list) and all(isinstance(one, Mapping) for one in answers):
-            texts = dict.fromkeys(str(one.get("text", "")) for one in answers)
+        if isinstance(answers, list) and all(isinstance(item, Mapping) for item in answers):
+            texts = dict.fromkeys(str(item.get("text", "")) for item in answers)
             question = {**question, "answers": list(texts)}
         yield {name: value for name, value in shared.items() if value} | question
 
@@ -157,8 +157,9 @@ def _rows_of_object(whole: Any) -> Iterator[Any]:
 def _rows_of_objects(whole: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
     """The rows of a data frame: by column and the row's number, or by the row's name."""
     numbers = list(dict.fromkeys(number for column in whole.values() for number in column))
-    if whole.keys() & _FIELDS or all(number.isdigit() for number in numbers):
-        for number in numbers:
+    are_numbers = all(number.isdigit() for number in numbers)
+    if whole.keys() & _FIELDS or are_numbers:
+        for number in sorted(numbers, key=int) if are_numbers else numbers:
             yield {name: column[number] for name, column in whole.items() if number in column}
     else:
         for name, row in whole.items():

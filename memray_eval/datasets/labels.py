@@ -3,17 +3,21 @@ to evaluate with the labels beside them. report/CALIBRATION.md says how columns 
 
 from __future__ import annotations
 
+import importlib.resources
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from pydantic import Field
 
+from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.csv_files import read_csv
+from memray_eval.datasets.dotted import MISSING, find_at
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
@@ -25,22 +29,15 @@ STAR = "*"
 # Beside human, human2, ...
 FIELDS = tuple("response query answers context memory history task cluster skip weight".split())
 TRUTH = {"true": 1.0, "false": 0.0}
-_KINDS: dict[str, Kind] = {
-    ".json": "document",
-    ".jsonl": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-}
+_KINDS: Mapping[str, Kind]
+_KINDS = {".json": "document", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "csv"}
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 
 class Labelling(Frozen):
-    """Which columns hold what, and how to read labels.
-
-    `columns` maps FIELDS to column names; nested ones are dotted (scores.overall), and a `*` stands
-    for any system (answer_*, judge_*). `people` are the label columns. `words` maps labels that are
-    words to numbers; `separator` splits several right answers. `scale` is that of the labels (None:
-    the metric's)."""
+    """Which columns hold what: FIELDS by column names (nested ones dotted, `*` for any system), the
+    label columns of `people`, numbers of labels that are `words`, the `separator` of several right
+    answers, and the labels' `scale` (None: the metric's)."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
@@ -50,9 +47,8 @@ class Labelling(Frozen):
 
 
 class LabelledResponse(Frozen):
-    """A response with people's labels: `fields` as `evaluate` takes them, and one label for each
-    column of people, None where it is empty. `weight` is 1 / the chance with which it was drawn to
-    be labelled, up to a factor."""
+    """A response with people's labels (None: empty): `fields` as `evaluate` takes them, and a
+    weight, 1 / the chance with which it was drawn to be labelled, up to a factor."""
 
     id: str
     fields: dict[str, Any]
@@ -61,48 +57,12 @@ class LabelledResponse(Frozen):
     weight: float = 1.0
 
 
-_TOPICAL = {
-    "response": "system_output",
-    "query": "source",
-    "memory": "context",
-    "cluster": "source",
-}
-_BEGIN = {"response": "response", "query": "message", "memory": "knowledge", "cluster": "message"}
-_EVOUNA = {
-    "response": "answer_*",
-    "query": "question",
-    "answers": "golden_answer",
-    "cluster": "question",
-    "skip": "improper",
-}
-
+_FILE = importlib.resources.files("memray_eval.datasets") / "presets.yaml"
 # Preset -> metric -> its labelling; the first metric is the default.
-PRESETS: Mapping[str, Mapping[str, Labelling]] = MappingProxyType(
-    {
-        "evouna": {
-            "semantic_correctness": Labelling(
-                columns=_EVOUNA, people=("judge_*",), separator="/", scale=(0, 1)
-            ),
-        },
-        "topical_chat": {
-            "coherence": Labelling(columns=_TOPICAL, people=("scores.coherence",), scale=(1, 3)),
-            "groundedness": Labelling(
-                columns=_TOPICAL, people=("scores.groundedness",), scale=(0, 1)
-            ),
-            "conversational_quality": Labelling(
-                columns=_TOPICAL, people=("scores.overall",), scale=(1, 5)
-            ),
-        },
-        "begin": {
-            "groundedness": Labelling(
-                columns=_BEGIN,
-                people=("begin_label",),
-                words={"fully attributable": 1.0, "not fully attributable": 0.0},
-                scale=(0, 1),
-            ),
-        },
-    }
-)
+PRESETS: Mapping[str, Mapping[str, Labelling]] = {
+    name: {metric: Labelling.model_validate(labelling) for metric, labelling in by_metric.items()}
+    for name, by_metric in yaml.safe_load(_FILE.read_text("utf-8")).items()
+}
 
 
 def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
@@ -132,11 +92,8 @@ def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
         elif field in FIELDS:
             columns[field] = column
         else:
-            hint = f"; did you mean {close!r}?" if (close := nearest(field, FIELDS)) else ""
-            raise ConfigError(
-                f"--map {pair}: no field {field!r}{hint} There are: human, human2, ..., "
-                f"{', '.join(FIELDS)}"
-            )
+            names = f"human, human2, ..., {', '.join(FIELDS)}"
+            raise ConfigError(f"--map {pair}: no field {field!r}{_hint(field, FIELDS, names)}")
     return onto.model_copy(
         update={"columns": columns, "people": tuple(people.values()) or onto.people}
     )
@@ -150,19 +107,14 @@ def read_labelled(
     skip_unlabelled: bool = False,
 ) -> list[LabelledResponse]:
     """Reads the labelled responses of the first `limit` rows that are not skipped: one for each
-    system of a row.
-
-    Raises ConfigError for a missing field or column. Raises DataError for a file that cannot be
-    read, a response without any label (unless `skip_unlabelled`), and a label that is not a number
-    on `scale`."""
+    system of a row. Raises ConfigError for a missing field or column, DataError for a file that
+    cannot be read, a response without a label, and a label that is not on `scale`."""
     for field in ("response", "query"):
         if field not in labelling.columns:
             raise ConfigError(f"no column for {field}; name it with --map {field}=COLUMN")
     if not labelling.people:
-        raise ConfigError(
-            "no column for human; name people's scores with --map human=COLUMN (and human2=COLUMN, "
-            "...)"
-        )
+        how = "name people's scores with --map human=COLUMN (and human2=COLUMN, ...)"
+        raise ConfigError(f"no column for human; {how}")
     rows = list(read_rows(path))
     if not rows:
         raise DataError(f"{path} holds no row")
@@ -173,14 +125,11 @@ def read_labelled(
     systems = _find_systems(labelling, names)
     _check_columns(path, labelling, names, systems)
     skip = labelling.columns.get("skip")
-    kept = [
-        (number, row)
-        for number, row in enumerate(rows, 1)
-        if not (skip and _is_true(_column_value(row, skip)))
-    ][:limit]
+    numbered = enumerate(rows, 1)
+    kept = [(n, row) for n, row in numbered if not (skip and _is_true(_column_value(row, skip)))]
     responses = [
         _parse_row(path, number, row, system, labelling, scale)
-        for number, row in kept
+        for number, row in kept[:limit]
         for system in systems
     ]
     labelled = [row for row in responses if any(label is not None for label in row.people)]
@@ -195,6 +144,11 @@ def read_labelled(
     return labelled
 
 
+def _hint(name: str, names: Sequence[str], listed: str) -> str:
+    close = nearest(name, names)
+    return f"{f'; did you mean {close!r}?' if close else ''} There are: {listed}"
+
+
 def _check_columns(
     path: Path, labelling: Labelling, names: Sequence[str], systems: Sequence[str]
 ) -> None:
@@ -202,10 +156,8 @@ def _check_columns(
     for column in (*labelling.columns.values(), *labelling.people):
         for name in (column.replace(STAR, system) for system in systems):
             if name not in names:
-                hint = f"; did you mean {close!r}?" if (close := nearest(name, names)) else ""
-                raise ConfigError(
-                    f"{path} has no column {name!r}{hint} There are: {', '.join(names)}"
-                )
+                hint = _hint(name, names, ", ".join(names))
+                raise ConfigError(f"{path} has no column {name!r}{hint}")
 
 
 def _parse_row(
@@ -222,14 +174,10 @@ def _parse_row(
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
     query = "" if cells["query"] is None else str(cells["query"]).strip()
-    fields: dict[str, Any] = {
-        "id": named,
-        "query": query or "(none)",
-        "response": _to_text(cells["response"]),
-    }
-    for field in ("context", "task"):
-        if cells.get(field) is not None:
-            fields[field] = _to_text(cells[field])
+    texts = {name: cells.get(name) for name in ("context", "task")}
+    fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
+    fields["response"] = _to_text(cells["response"])
+    fields |= {name: _to_text(text) for name, text in texts.items() if text is not None}
     if (answers := cells.get("answers")) is not None:
         fields["answers"] = _to_answers(answers, labelling.separator)
     if (history := cells.get("history")) is not None:
@@ -238,10 +186,6 @@ def _parse_row(
         memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
     people = [name.replace(STAR, system) for name in labelling.people]
-    labels = (
-        _parse_label(path, named, name, _column_value(row, name), labelling.words, scale)
-        for name in people
-    )
     cluster = cells.get("cluster")
     weight = _parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
     if weight is None or not 0 < weight < math.inf:
@@ -249,10 +193,11 @@ def _parse_row(
             f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
             "1 / the chance with which the response was drawn to be labelled"
         )
+    where = f"{path}, {named}"
     return LabelledResponse(
         id=named,
         fields=fields,
-        people=tuple(labels),
+        people=tuple(_parse_label(where, row, name, labelling.words, scale) for name in people),
         cluster=query if cluster is None else _to_text(cluster),
         weight=weight,
     )
@@ -269,31 +214,26 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
 
 
 def _parse_label(
-    path: Path,
-    named: str,
+    where: str,
+    row: Mapping[str, Any],
     column: str,
-    cell: Any,
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
     """The label in a column as a number; None if it is empty. Raises DataError for what is not a
     number on `scale`."""
-    if (
-        cell is None
-        or (isinstance(cell, str) and not cell.strip())
-        or (isinstance(cell, float) and math.isnan(cell))
-    ):
+    cell = _column_value(row, column)
+    if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
-    number = _parse_number(cell, words)
+    number, (low, high) = _parse_number(cell, words), scale
     if number is None:
         raise DataError(
-            f"{path}, {named}: {column!r} holds {cell!r}, not a number; give words one with "
+            f"{where}: {column!r} holds {cell!r}, not a number; give words one with "
             "--label WORD=NUMBER"
         )
-    low, high = scale
     if not low <= number <= high:
         raise DataError(
-            f"{path}, {named}: {column!r} holds {cell!r}, outside {low:g} to {high:g}; set "
+            f"{where}: {column!r} holds {cell!r}, outside {low:g} to {high:g}; set "
             "--human-scale LOW,HIGH"
         )
     return number
@@ -338,27 +278,20 @@ def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
     Raises ConfigError if no column fits."""
     response = labelling.columns["response"]
     if STAR not in response:
-        if starred := [
-            name for name in (*labelling.columns.values(), *labelling.people) if STAR in name
-        ]:
-            raise ConfigError(
-                f"column {starred[0]!r} has a {STAR}, and the response's, {response!r}, has none "
-                "to go with it"
-            )
+        columns = (*labelling.columns.values(), *labelling.people)
+        if starred := next((name for name in columns if STAR in name), None):
+            why = f"has a {STAR}, and the response's, {response!r}, has none to go with it"
+            raise ConfigError(f"column {starred!r} {why}")
         return [""]
-    before, _, after = response.partition(STAR)
-    fitting = [
-        name
-        for name in names
-        if name.startswith(before) and name.endswith(after) and len(name) > len(before + after)
-    ]
+    pattern = re.compile(re.escape(response).replace(re.escape(STAR), "(.+)", 1))
+    fitting = [match[1] for name in names if (match := pattern.fullmatch(name))]
     if not fitting:
         raise ConfigError(f"no column fits {response!r}; there are: {', '.join(names)}")
-    return [name[len(before) : len(name) - len(after)] for name in fitting]
+    return fitting
 
 
 def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """The names of a row's columns. Nested ones are dotted and follow the object's own name."""
+    """The names of a row's columns; nested ones are dotted and follow the object's own."""
     for name, value in row.items():
         yield name
         if isinstance(value, dict):
@@ -367,39 +300,33 @@ def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _column_value(row: Mapping[str, Any], column: str) -> Any:
     """The value of a column; None if this row lacks it."""
-    if column in row:
-        return row[column]
-    before, _, inner = column.partition(".")
-    return (
-        _column_value(row[before], inner) if inner and isinstance(row.get(before), dict) else None
-    )
+    value = find_at(row, column)
+    return None if value is MISSING else value
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Reads a file by its suffix. Raises DataError if it cannot be read. Parquet's values stay as
-    they are: of a sample's columns the datasets' reader parses JSON, and leaves out nulls."""
+    """Reads a file by its suffix. Raises DataError for what cannot be read and the first row that
+    is none. Parquet's values stay as they are."""
     kind = path.suffix.lower()
-    try:
-        if kind == ".parquet":
+    if kind == ".parquet":
+        try:
             yield from pq.read_table(path).to_pylist()
-        elif kind in _KINDS:
-            yield from _read_entries(Shard(kind=_KINDS[kind], path=str(path)))
-        else:
-            raise DataError(
-                f"{path}: not a kind of file that is read; there are: {', '.join(_KINDS)}, .parquet"
-            )
-    except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None
+        return
+    if kind not in _KINDS:
+        kinds = f"{', '.join(_KINDS)}, .parquet"
+        raise DataError(f"{path}: not a kind of file that is read; there are: {kinds}")
+    shard, is_list = Shard(kind=_KINDS[kind], path=str(path)), _KINDS[kind] == "document"
+    try:
+        for entry in read_csv(shard, is_strict=True) if shard.kind == "csv" else entries(shard):
+            if isinstance(entry.raw, InvalidSample):
+                line = f", {entry.place}" if entry.place else ""
+                raise DataError(f"{path}{line}: {entry.raw}")
+            rows = entry.raw if is_list else [entry.raw]
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                wanted = "a list of objects" if is_list else "an object a line"
+                raise DataError(f"{path}: must be {wanted}")
+            yield from rows
+    except OSError as error:
         raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None
-
-
-def _read_entries(shard: Shard) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON, JSONL or table. Raises DataError for the first that is none."""
-    for entry in read_csv(shard, is_strict=True) if shard.kind == "csv" else entries(shard):
-        if isinstance(entry.raw, InvalidSample):
-            line = f", {entry.place}" if entry.place else ""
-            raise DataError(f"{shard.path}{line}: {entry.raw}")
-        rows = entry.raw if shard.kind == "document" else [entry.raw]
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            wanted = "a list of objects" if shard.kind == "document" else "an object a line"
-            raise DataError(f"{shard.path}: must be {wanted}")
-        yield from rows

@@ -28,14 +28,12 @@ def read_eval(shard: Shard) -> Iterator[Entry]:
             names = [info for info in log.infolist() if info.filename.startswith(_SAMPLES)]
             stop = len(names) if shard.stop is None else shard.stop
             for position in shard.take or range(shard.start, min(stop, len(names))):
-                info = names[position]
-                raw: Any
+                info, number = names[position], position + 1
                 try:
-                    raw = parse_json(_read_member(log, source, info))
+                    raw: Any = parse_json(_read_member(log, source, info))
                 except InvalidSample as error:
                     raw = error
-                end, number = position + 1, position + 1
-                yield shard.entry(position, end, info.filename, raw, info.file_size, number)
+                yield shard.entry(position, number, info.filename, raw, info.file_size, number)
             if not names:
                 yield shard.broken_entry(0, "holds no samples: a log without samples/*.json")
     except (zipfile.BadZipFile, OSError, pa.ArrowException, NotImplementedError) as error:
@@ -65,11 +63,9 @@ def read_text(shard: Shard) -> Iterator[Entry]:
     except OSError as error:
         yield shard.broken_entry(0, f"cannot be read: {error}")
         return
-    parts = [part.strip() for part in _RULE.split(text)]
-    wanted = frozenset(shard.take)
-    for position, part in enumerate(filter(None, parts)):
-        stop = len(parts) if shard.stop is None else shard.stop
-        if position in wanted if wanted else shard.start <= position < stop:
+    is_wanted = shard.picker()
+    parts = filter(None, (part.strip() for part in _RULE.split(text)))
+    for position, part in enumerate(parts):
+        if is_wanted(position):
             row, number = {"transcript": part}, position + 1
-            place = f"transcript {number}"
-            yield shard.entry(position, position + 1, place, row, len(part), number)
+            yield shard.entry(position, number, f"transcript {number}", row, len(part), number)

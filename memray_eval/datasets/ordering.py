@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,7 @@ MOST_SHARDS_OF_ONE_FILE = 20
 
 
 class OrderEntry(NamedTuple):
-    """What an order needs of one entry: where it is, its sample's number, who answered it, the
-    group that it belongs to, and its stratum."""
+    """An entry's place, its sample's number, who answered it, its group, and its stratum."""
 
     source: Shard
     place: EntryPlace
@@ -32,6 +32,9 @@ class OrderEntry(NamedTuple):
     answered_by: str
     group: int
     stratum: tuple[str, int]
+
+
+Group: TypeAlias = list[OrderEntry]
 
 
 def sample_number(sample_id: str) -> int:
@@ -67,9 +70,8 @@ def _number(text: str) -> int:
 
 @dataclass(frozen=True)
 class SampleOrder:
-    """Where each sample stands. `samples` are their numbers, sorted, and `positions` the place of
-    each in the order. `groups` has the group of each place (from 0, rising), and `strata` the
-    stratum of each group. `candidates` are those who answered, where responses exist already."""
+    """The order of samples: their numbers, sorted, and the `positions` of these; the group of each
+    place (from 0, rising), the stratum of each group; the candidates of responses that exist."""
 
     samples: npt.NDArray[np.uint64]
     positions: npt.NDArray[np.int64]
@@ -107,36 +109,30 @@ class StratifiedOrder:
                     groups.append(number)
         samples = np.array(list(placed), np.uint64)
         by_number = np.argsort(samples, kind="stable")
-        strata = {stratum: code for code, stratum in enumerate(self._strata(ordered))}
+        kinds = dict.fromkeys(group[0].stratum for group in ordered)
+        strata = {stratum: code for code, stratum in enumerate(kinds)}
         order = SampleOrder(
             samples=samples[by_number],
             positions=by_number.astype(np.int64),
             groups=np.array(groups, np.int64),
             strata=np.array([strata[group[0].stratum] for group in ordered], np.int64),
-            candidates=tuple(
-                dict.fromkeys(item.answered_by for item in self.entries if item.answered_by)
-            ),
+            candidates=tuple(dict.fromkeys(filter(None, (e.answered_by for e in self.entries)))),
         )
         return list(self._cut(ordered, rows_per_shard)), order
 
-    def _strata(self, ordered: Sequence[Sequence[OrderEntry]]) -> list[tuple[str, int]]:
-        return list(dict.fromkeys(group[0].stratum for group in ordered))
-
-    def _shuffle(self) -> list[list[OrderEntry]]:
+    def _shuffle(self) -> list[Group]:
         """The groups in their order: of a stratum of n groups, the k-th of a shuffle stands at a
         random place between (k - 1) / n and k / n of the whole."""
-        by_group: dict[int, list[OrderEntry]] = {}
+        by_group, by_sample = defaultdict[int, Group](list), defaultdict[int, Group](list)
         for entry in self.entries:
-            by_group.setdefault(entry.group, []).append(entry)
-        if len(by_group) == 1:  # one context, or one user, of all
-            by_group = {}
-            for entry in self.entries:
-                by_group.setdefault(entry.sample, []).append(entry)
-        by_stratum: dict[tuple[str, int], list[list[OrderEntry]]] = {}
-        for group in by_group.values():
-            by_stratum.setdefault(group[0].stratum, []).append(group)
+            by_group[entry.group].append(entry)
+            by_sample[entry.sample].append(entry)
+        by_stratum = defaultdict[tuple[str, int], list[Group]](list)
+        # By sample, if all have one context, or one user
+        for group in (by_group if len(by_group) != 1 else by_sample).values():
+            by_stratum[group[0].stratum].append(group)
         random = np.random.default_rng(self.seed)
-        keyed: list[tuple[float, list[OrderEntry]]] = []
+        keyed: list[tuple[float, Group]] = []
         for groups in by_stratum.values():
             shuffled = random.permutation(len(groups))
             places = (np.arange(len(groups)) + random.random(len(groups))) / len(groups)

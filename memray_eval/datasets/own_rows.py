@@ -20,9 +20,8 @@ FOLDER = "data"  # below a run's `out`
 
 
 def read_by(reader: str, dataset: str, out: str) -> str:
-    """Reads a dataset by a user's function, `my_reader.py:read`, of its path to mappings, one a
-    sample, and returns the path of the JSONL file that holds them. Raises ConfigError where there
-    is no such function, DataError with the row where it fails."""
+    """Reads a dataset by a user's function, `my_reader.py:read`, of its path to mappings. Returns
+    the JSONL file that holds them. Raises ConfigError without one, DataError if it fails."""
     own = find_own_object(reader)
     if own is None or not own.attribute:
         raise ConfigError(f"reader: {reader!r} is no function; write my_reader.py:FUNCTION")
@@ -34,15 +33,12 @@ def read_by(reader: str, dataset: str, out: str) -> str:
         with own_code():
             yield from read(dataset)
 
-    return write_rows(_each(rows(), f"reader: {reader}", f" of {dataset}"), out)
+    return write_rows(_stream(rows(), f"reader: {reader}", f" of {dataset}"), out)
 
 
 def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table, whoever's it is: its methods tell, so that no package of tables needs to
-    be installed. What is streamed (a generator, an iterable dataset) stays a stream.
-
-    Raises ConfigError for what is no table, DataError for one that names two columns alike, cannot
-    be made rows of, or fails while it is streamed."""
+    """The rows of a table, whoever's it is, by its methods; a stream stays one. Raises ConfigError
+    for what is no table, DataError for two columns of one name and for what fails."""
     kind = type(data).__name__
     if isinstance(data, Mapping) and hasattr(data, "column_names"):  # a DatasetDict
         raise ConfigError(f"data is a {kind} with the splits {', '.join(data)}; give one of them")
@@ -67,41 +63,37 @@ def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
     except EvalError:
         raise
     except Exception as error:  # a value that Python has no type for, a lazy frame that fails
-        raise DataError(
-            f"data is a {kind} that cannot be made rows of: {describe_error(error)}"
-        ) from error
+        why = f"that cannot be made rows of: {describe_error(error)}"
+        raise DataError(f"data is a {kind} {why}") from error
     if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
         raise ConfigError(
             f"data is a {kind}; give a path, a list of mappings, or a table of pandas, polars, "
             "Arrow or Hugging Face"
         )
-    return _each(rows, "the data")
+    return _stream(rows, "the data")
 
 
-def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
-    """Writes rows to a JSONL file below `out` that is named by what is in it, and returns its path.
-    Raises DataError where there is no row, for one that is no mapping of fields, and for what JSON
-    cannot hold."""
+def write_rows(rows: Iterable[Mapping[str, Any]], out: str, name: str = "") -> str:
+    """Writes rows to a JSONL file below `out`, named `name` and by what is in it; returns its path.
+    Raises DataError without a row, for one that is no mapping, and for what JSON cannot hold."""
     digest = hashlib.blake2b(digest_size=6)
     number = 0
     with tempfile.TemporaryFile() as kept:
         for number, row in enumerate(rows, 1):
             if not isinstance(row, Mapping):
-                raise DataError(
-                    f"row {number} of the data is a {type(row).__name__}, not a mapping of fields"
-                )
+                what = f"is a {type(row).__name__}, not a mapping of fields"
+                raise DataError(f"row {number} of the data {what}")
             try:
                 line = f"{_to_json(dict(row))}\n".encode("utf-8", "backslashreplace")
             except Exception as error:  # keys of odd types, no end, a value's own __str__
-                raise DataError(
-                    f"row {number} of the data cannot be written as JSON: {describe_error(error)}"
-                ) from error
+                why = f"cannot be written as JSON: {describe_error(error)}"
+                raise DataError(f"row {number} of the data {why}") from error
             digest.update(line)
             kept.write(line)
         if number == 0:
             raise DataError("the data hold no rows")
         kept.seek(0)
-        path = f"{out.rstrip('/')}/{FOLDER}/{digest.hexdigest()}.jsonl"
+        path = f"{out.rstrip('/')}/{FOLDER}/{name}{digest.hexdigest()}.jsonl"
         filesystem, inner = locate(path)
         if not is_object_store(filesystem):
             filesystem.create_dir(inner.rpartition("/")[0], recursive=True)
@@ -110,7 +102,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
     return path
 
 
-def _each(rows: Iterable[Any], whose: str, of: str = "") -> Iterator[Any]:
+def _stream(rows: Iterable[Any], whose: str, of: str = "") -> Iterator[Any]:
     """The rows; what the code behind them raises becomes a DataError that says how far it came."""
     n_read = 0
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -20,6 +21,7 @@ from memray_eval.types.samples import EXPECTS
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
+_MOST_PRINTED = 1_000_000  # characters of a text that is looked at as JSON
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{%d,}" % MAX_DIGITS)
 _QUOTE = 2
@@ -50,8 +52,7 @@ Escaped = Annotated[str, BeforeValidator(escape_controls)]
 
 
 class Problem(Frozen):
-    """What is wrong with a dataset, and where: the file, the place in it, the sample, its field.
-    Control characters and lone surrogates are escaped, because problems are printed."""
+    """What is wrong with a dataset, and where; what cannot be printed is escaped."""
 
     path: Escaped
     place: Escaped = ""
@@ -85,6 +86,10 @@ class InvalidSample(Exception):
         self.faults = faults
         self.sample_id = sample_id
 
+    def renamed(self, field: str) -> InvalidSample:
+        """The same faults, of this field."""
+        return InvalidSample([Fault(field=field, message=fault.message) for fault in self.faults])
+
 
 def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample:
     """An InvalidSample with one fault."""
@@ -92,9 +97,8 @@ def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample
 
 
 def parse_json(data: bytes) -> Any:
-    """Parses one JSON text. Raises InvalidSample if it is not UTF-8 or not JSON (with line and
-    column), repeats a key in one object, holds a number that is too large, or nests deeper than
-    MAX_NESTING. NaN is null."""
+    """Parses one JSON text, with null for NaN. Raises InvalidSample if it is not UTF-8 or not JSON,
+    has a key twice in one object, a number that is too large, or more than MAX_NESTING."""
     try:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -108,6 +112,20 @@ def parse_json(data: bytes) -> Any:
         raise invalid(f"broken JSON at {where}: {error.msg}") from None
     except ValueError:  # Python converts no more than 4,300 digits
         raise invalid("broken JSON: a number has more digits than can be read") from None
+
+
+def parse_printed(text: str) -> tuple[Any, bool]:
+    """What a text holds that begins as a list or an object, as JSON (True) or as Python prints it.
+    Raises ValueError if it is neither."""
+    if text.lstrip()[:1] not in ("[", "{") or len(text) > _MOST_PRINTED:
+        raise ValueError("no list and no object")
+    try:
+        return json.loads(text), True
+    except (ValueError, RecursionError):
+        try:
+            return ast.literal_eval(text.strip()), False
+        except (SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(str(error)) from None
 
 
 def id_text(value: Any) -> Any:
@@ -164,9 +182,9 @@ def check_nesting(data: bytes) -> None:
 def parse_sample(
     raw: Any, suite: str, checks_spelling: bool = True, is_answered: bool = False
 ) -> Sample:
-    """Parses a raw object into a Sample of `suite`. Unknown fields go to its metadata, unless they
-    look like a misspelling and that is checked. One that `is_answered`, in a run or elsewhere, may
-    forbid keys that memory lacks. Raises InvalidSample with every fault."""
+    """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
+    misspelling. One that `is_answered` may forbid keys that memory lacks. Raises InvalidSample with
+    every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
@@ -237,8 +255,10 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
             if EXPECTS in value:
                 return None
             values[name] = value.copy()
-        elif kind is list and name == "history" and (turns := _plain_turns(value)) is not None:
-            values[name] = turns
+        elif kind is list and name == "history" and all(map(is_plain_turn, value)):
+            values[name] = tuple(
+                [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in value]
+            )
         elif value or _EMPTY.get(name) is not kind:
             return None
     if not (_is_name(values["id"]) and _is_name(values["query"])):
@@ -246,18 +266,13 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
     return Sample.trusted(values, set(fields))
 
 
-def _plain_turns(history: list[Any]) -> tuple[Turn, ...] | None:
-    """The turns of a history, where each is a role and a text and no more; None if not."""
-    for turn in history:
-        if (
-            type(turn) is not dict
-            or len(turn) != 2
-            or type(turn.get("content")) is not str
-            or turn.get("role") not in _ROLES
-        ):
-            return None
-    return tuple(
-        [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in history]
+def is_plain_turn(turn: Any) -> bool:
+    """Whether it is an object of a role and a text, and no more."""
+    return (
+        type(turn) is dict
+        and len(turn) == 2
+        and type(turn.get("content")) is str
+        and turn.get("role") in _ROLES
     )
 
 
@@ -295,9 +310,8 @@ def _find_wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:
     """Finds fields that must be lists and are not; pydantic would take the keys of a mapping."""
     for name in LISTS:
         if name in fields and not isinstance(fields[name], list | tuple):
-            yield Fault(
-                field=name, message=f"must be a list of text, not {_json_type(fields[name])}"
-            )
+            message = f"must be a list of text, not {_json_type(fields[name])}"
+            yield Fault(field=name, message=message)
 
 
 def _to_faults(error: ValidationError) -> Iterator[Fault]:
@@ -310,44 +324,35 @@ def _to_faults(error: ValidationError) -> Iterator[Fault]:
             continue
         # A value that fits no member of a union is reported once a member; the first two parts name
         # the field and the key.
-        field = (
-            ".".join(str(part) for part in problem["loc"][:2])
-            if problem["loc"][0] != "history"
-            else ".".join(str(part) for part in problem["loc"])
-        )
+        path = problem["loc"] if problem["loc"][0] == "history" else problem["loc"][:2]
+        field = ".".join(map(str, path))
         if field not in seen:
             seen.add(field)
             yield Fault(field=field, message=_describe(problem))
 
 
 def _describe(problem: Any) -> str:
-    if problem["type"] == "missing":
+    kind, value = problem["type"], _json_type(problem["input"])
+    if kind == "missing":
         return "missing"
     if problem["loc"][0] == "memory" and len(problem["loc"]) > 1:
-        return (
-            "must be text, a number, true/false or a list of these, not "
-            f"{_json_type(problem['input'])}"
-        )
-    if problem["type"] == "extra_forbidden":
+        return f"must be text, a number, true/false or a list of these, not {value}"
+    if kind == "extra_forbidden":
         return "no such key"
-    if problem["type"] in ("string_type", "dict_type", "tuple_type", "list_type"):
-        wanted = {"string_type": "text", "dict_type": "an object"}.get(problem["type"], "a list")
-        return f"must be {wanted}, not {_json_type(problem['input'])}"
+    if kind in ("string_type", "dict_type", "tuple_type", "list_type"):
+        wanted = {"string_type": "text", "dict_type": "an object"}.get(kind, "a list")
+        return f"must be {wanted}, not {value}"
     return str(problem["msg"])
+
+
+_TYPE_NAMES: Mapping[type, str] = {str: "text", list: "a list", tuple: "a list", dict: "an object"}
 
 
 def _json_type(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    names = {
-        str: "text",
-        int: "the number",
-        float: "the number",
-        list: "a list",
-        tuple: "a list",
-        dict: "an object",
-    }
-    name = names.get(type(value), type(value).__name__)
+    is_number = isinstance(value, int | float)
+    name = "the number" if is_number else _TYPE_NAMES.get(type(value), type(value).__name__)
     return f"{name} {value!r}"[:60]
 
 

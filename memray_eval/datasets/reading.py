@@ -29,8 +29,7 @@ _CONTEXTS_KEPT = 2  # questions on one context stand together, so few need to be
 
 
 class Outline(NamedTuple):
-    """What an entry says of itself before it is checked: its task and scenario, its sample's id,
-    and who answered, if anyone did."""
+    """An entry's task, scenario, id, and who answered, if anyone did, before it is checked."""
 
     task: str
     scenario: str
@@ -40,13 +39,12 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleReader:
-    """Turns raw entries into samples or records.
+    """Turns raw entries into samples, or records of responses (`has_responses`), of
+    `candidate` if they name no other.
 
-    `adapt` maps a record of a benchmark's published format to a sample's fields. `tasks` are those
-    wanted (empty: all), `known_tasks` all that the suite names. With `has_responses`, an entry is a
-    response to judge, of `candidate` if it names no other. With `by_context`, entries that share a
-    context are read together. `columns` says what the columns of one's own data are, `encoding` how
-    its text is written, and `files` how the benchmark's questions stand in its published files."""
+    `adapt` maps a published record to a sample's fields, `tasks` are those wanted (empty: all) of
+    `known_tasks`; `by_context` reads entries on one context together; `columns` and `encoding` are
+    those of one's own data, and `files` how a benchmark's published files hold its questions."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -67,6 +65,9 @@ class SampleReader:
         if self._is_open(fields):
             text = "the conversation ends with the user: a sample to answer, and no response"
             raise invalid(text, "response", str(fields.get("id") or ""))
+        if isinstance(fields, dict) and isinstance(fields.get("response"), list):
+            text = "is a list; give each answer a row, with a number in `epoch`"
+            raise invalid(text, "response", str(fields.get("id") or ""))
         record = parse_answer(fields, self.suite, self.columns is None, is_renamed, self.candidate)
         return record if self._is_wanted(record.sample) else None
 
@@ -75,9 +76,8 @@ class SampleReader:
         every fault."""
         fields = self._read_fields(entry)
         if isinstance(fields, dict):
-            for name in NULLABLE & fields.keys():
-                if fields[name] in (None, ""):
-                    del fields[name]
+            empty = [name for name in NULLABLE & fields.keys() if fields[name] in (None, "")]
+            fields = {name: fields[name] for name in fields if name not in empty}
         sample = parse_sample(fields, self.suite, self.columns is None)
         return sample if self._is_wanted(sample) else None
 
@@ -121,15 +121,11 @@ class SampleReader:
         except InvalidSample:
             raise
         except Exception as error:
-            # A suite raises ValueError to say what is missing; anything else comes from an odd
-            # record.
-            text = (
-                str(error)
-                if isinstance(error, ValueError)
-                else f"cannot be read as the suite's: {describe_error(error)}"
-            )
-            sample_id = str(raw.get("id") or raw.get("_id") or "")
-            raise invalid(text, sample_id=sample_id) from None
+            # A suite raises ValueError to say what is missing; else it is an odd record
+            is_explained = isinstance(error, ValueError)
+            why = str(error) if is_explained else describe_error(error)
+            text = why if is_explained else f"cannot be read as the suite's: {why}"
+            raise invalid(text, sample_id=str(raw.get("id") or raw.get("_id") or "")) from None
         if fields.get("id") is None and fields.get("sample_id") is None:
             fields["id"] = entry.row_id
         elif "id" in fields:
@@ -160,11 +156,8 @@ def _read_context(beside: str, name: Any) -> str:
     try:
         return _read_text(f"{posixpath.dirname(beside)}/{name}")
     except (OSError, UnicodeDecodeError) as error:
-        reason = (
-            "not UTF-8"
-            if isinstance(error, UnicodeDecodeError)
-            else f"cannot be read: {reason_of(error)}"
-        )
+        is_text = not isinstance(error, UnicodeDecodeError)
+        reason = f"cannot be read: {reason_of(error)}" if is_text else "not UTF-8"
         raise invalid(f"{name}: {reason}", CONTEXT_FILE) from None
 
 

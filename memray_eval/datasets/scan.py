@@ -8,8 +8,7 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -18,9 +17,9 @@ from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import OrderEntry, to_order_entry
 from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
-from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder, Sharder
+from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.datasets.sources import entries, prepared, read_questions, sources_of
+from memray_eval.datasets.sources import prepared, read_entries, sources_of
 from memray_eval.datasets.spreading import Spread
 from memray_eval.ports import PublishedFiles
 from memray_eval.types import Record, Sample, turn_ids
@@ -36,13 +35,9 @@ STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 
 @dataclass
 class Scan:
-    """What a scan found.
-
-    `n_later_turns` are the turns after the first of `n_sessions` samples; a model plays the user of
-    `n_simulated`. `fingerprint` is a digest of the samples in order. `context_chars` is the length
-    of all contexts together. `suites` counts the responses that name a suite, by its name, and
-    `context_files` are the files that samples name for their contexts. A scan keeps a hash of each
-    id in memory, and each entry's place if it reads by context or spreads a limit."""
+    """What a scan found: the turns after the first of `n_sessions` samples (a model plays the user
+    of `n_simulated`), a digest of the samples in order, how often responses name a suite, and the
+    files that samples name for their contexts, whose length together is `context_chars`."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -60,10 +55,15 @@ class Scan:
         """How often a candidate is asked: for each sample once, for a session each turn."""
         return self.n_samples + self.n_later_turns
 
-    def count_session(self, session: Sample) -> None:
-        self.n_sessions += 1
-        self.n_later_turns += session.n_turns - 1
-        self.n_simulated += session.user is not None
+    def add(self, sample: Sample, suites: Iterable[str]) -> None:
+        """Counts a sample's context and turns, and the suite that a response names."""
+        self.context_chars += len(sample.context or "")
+        if suites:
+            self.suites.update(suites)
+        if sample.is_session:
+            self.n_sessions += 1
+            self.n_later_turns += sample.n_turns - 1
+            self.n_simulated += sample.user is not None
 
 
 class FirstPlaces:
@@ -85,9 +85,9 @@ class FirstPlaces:
     def __del__(self) -> None:
         self._places.close()
 
-    def find_or_add(self, number: int, place: str) -> str | None:
-        """Where the id of this number stood first; None if it is new, and stands at `place`."""
-        row = (number, place.encode("utf-8", "surrogatepass"))  # SQLite's text is valid Unicode
+    def find_or_add(self, number: int, where: str) -> str | None:
+        """Where the id of this number stood first; None if it is new, now at `where`."""
+        row = (number, where.encode("utf-8", "surrogatepass"))  # SQLite's text is valid Unicode
         if self._places.execute("INSERT OR IGNORE INTO first VALUES (?, ?)", row).rowcount:
             return None
         query = "SELECT place FROM first WHERE number = ?"
@@ -108,9 +108,8 @@ class FirstPlaces:
 
 @dataclass
 class SourceScan:
-    """What a scan found in one source. `digests` are those of its samples, 16 bytes each in order;
-    `seen` has the place of each sample by its id, and `problems` are those that nobody was
-    told of yet."""
+    """What a scan found in one source: the samples' digests, 16 bytes each in order, their places
+    by id, and the problems that were not reported yet."""
 
     scan: Scan = field(default_factory=Scan)
     digests: bytearray = field(default_factory=bytearray)
@@ -139,37 +138,29 @@ def scan(
     """Reads the dataset as a stream and calls `on_problem` for every problem, in order.
 
     A `limit` takes that many valid samples: the first, or spread over tasks and scenarios
-    (`Spread`). A spread limit reads on until nothing more can be taken, and does not check what it
-    will not take. `rows_per_shard` may be a function of the number of samples taken; shards of a
-    long source grow to `most_rows` where all of it is read. `engines` will
-    answer side by side; what they read by context is cut so that a context stays with one of them.
+    (`Spread`), which checks no others. `rows_per_shard` may be a function of the number of samples
+    taken; shards of a long source grow to `most_rows` if all of it is read. What is read by context
+    is cut so that a context stays with one of the `engines`.
 
     `each_source` may scan sources at the same time, if all are read; what is found is the same.
-    `on_taken` gets each entry that is taken, as an order needs it; sources are scanned one by one
-    then. Raises DataError if the path holds no dataset at all."""
+    `on_taken` gets each entry that is taken, of one source after the other. Raises DataError if the
+    path holds no dataset at all."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
     if limit is not None and order == "spread":
         return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem, on_taken)
     rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
-    if each_source is not None and limit is None and on_taken is None:
-        if not reading.by_context:
-            n_whole = len(sources)
-            sources = [part for source in sources for part in _cut_long(source)]
-            # None of them knows how long all are
-            long_rows = (len(sources) - n_whole) * STRETCH_ROWS // MANY_SHARDS
-            rows = max(rows, min(most_rows, long_rows))
-        work = partial(
-            scan_source,
-            reading=reading,
-            rows_per_shard=rows,
-            most_rows=most_rows,
-            engines=engines,
-        )
-        return _join(sources, each_source(work, sources), work, on_problem)
-    grown = most_rows if limit is None else 0
-    return _scan_first(sources, reading, limit, rows, grown, engines, on_problem, on_taken)
+    how = _Scanner(reading, rows, most_rows if limit is None else 0, engines)
+    if each_source is None or limit is not None or on_taken is not None:
+        return _add_up(how.scan_first(sources, limit, on_problem, on_taken))
+    if not reading.by_context:
+        n_whole = len(sources)
+        sources = [part for source in sources for part in _cut_long(source)]
+        # None of them knows how long all are
+        long_rows = (len(sources) - n_whole) * STRETCH_ROWS // MANY_SHARDS
+        how = replace(how, rows_per_shard=max(rows, min(most_rows, long_rows)))
+    return _add_up(how.join(sources, each_source(how.scan_source, sources), on_problem))
 
 
 def _cut_long(source: Shard) -> Iterator[Shard]:
@@ -185,115 +176,95 @@ def _cut_long(source: Shard) -> Iterator[Shard]:
         yield source.model_copy(update={"start": start, "stop": stop})
 
 
-def _scan_first(
-    sources: Sequence[Shard],
-    reading: SampleReader,
-    limit: int | None,
-    rows_per_shard: int,
-    most_rows: int,
-    engines: float,
-    on_problem: ProblemHandler,
-    on_taken: Callable[[OrderEntry], None] | None,
-) -> Scan:
-    total, digest = Scan(), hashlib.blake2b(digest_size=16)
-    seen = FirstPlaces()
-    for source in sources:
-        if total.n_samples == limit:
-            break
-        left = None if limit is None else limit - total.n_samples
-        scanned = scan_source(
-            source, reading, rows_per_shard, most_rows, engines, left, seen, on_problem, on_taken
-        )
-        _add(total, scanned.scan)
-        digest.update(scanned.digests)
-    total.fingerprint = WHOLE + digest.hexdigest()
-    return total
+@dataclass(frozen=True)
+class _Scanner:
+    """Scans sources in order, or apart."""
 
+    reading: SampleReader
+    rows_per_shard: int
+    most_rows: int
+    engines: float
 
-def scan_source(
-    source: Shard,
-    reading: SampleReader,
-    rows_per_shard: int,
-    most_rows: int = 0,
-    engines: float = 1,
-    limit: int | None = None,
-    seen: FirstPlaces | None = None,
-    on_problem: ProblemHandler | None = None,
-    on_taken: Callable[[OrderEntry], None] | None = None,
-) -> SourceScan:
-    """Scans one source, up to a `limit` of valid samples. `seen` are the ids of the sources before,
-    to which its own are added. `on_taken` gets each valid entry as an order needs it."""
-    source = prepared(source, reading.encoding) if source.start == 0 else source
-    done = SourceScan(seen=FirstPlaces() if seen is None else seen)
-    result, report = done.scan, on_problem or done.problems.append
-    # Which can only be read from its start
-    by_context = reading.by_context and not source.is_read_from_start
-    sharder: Sharder = (
-        ContextSharder(source, rows_per_shard, engines)
-        if by_context
-        else RowSharder(source, rows_per_shard, most_rows)
-    )
-    for entry in _read(source, reading.files):
-        if result.n_samples == limit:
-            break
-        if files := context_file_of(entry):
-            result.context_files.update(files)
-        outcome = _check(entry, reading, done.seen)
-        if isinstance(outcome, list):
-            result.n_invalid += 1
-            for problem in outcome:
-                report(problem)
-            sharder.add(entry, False, None)
-        elif outcome is None:
-            sharder.add(entry, False, None)
-        else:
+    def scan_first(
+        self,
+        sources: Sequence[Shard],
+        limit: int | None,
+        on_problem: ProblemHandler,
+        on_taken: Callable[[OrderEntry], None] | None,
+    ) -> Iterator[SourceScan]:
+        """The scans of sources, up to a `limit` of valid samples in all."""
+        seen, left = FirstPlaces(), limit
+        for source in sources:
+            if left == 0:
+                return
+            scanned = self.scan_source(source, seen, left, on_problem, on_taken)
+            left = None if left is None else left - scanned.scan.n_samples
+            yield scanned
+
+    def join(
+        self, sources: Sequence[Shard], scanned: Iterable[SourceScan], on_problem: ProblemHandler
+    ) -> Iterator[SourceScan]:
+        """The scans of sources, each of which knows its own ids alone. A source with an id that is
+        in one before is scanned again, with those."""
+        seen = FirstPlaces()
+        for source, alone in zip(sources, scanned, strict=True):
+            done = alone if seen.add_all(alone.seen) else self.scan_source(source, seen)
+            for problem in done.problems:
+                on_problem(problem)
+            yield done
+
+    def scan_source(
+        self,
+        source: Shard,
+        seen: FirstPlaces | None = None,
+        limit: int | None = None,
+        on_problem: ProblemHandler | None = None,
+        on_taken: Callable[[OrderEntry], None] | None = None,
+    ) -> SourceScan:
+        """Scans one source, up to a `limit`. `seen` are the ids of the sources before, to which its
+        own are added."""
+        reading = self.reading
+        source = prepared(source, reading.encoding) if source.start == 0 else source
+        done = SourceScan(seen=FirstPlaces() if seen is None else seen)
+        result, report, sharder = done.scan, on_problem or done.problems.append, self._cut(source)
+        for entry in read_entries(source, reading.files):
+            if result.n_samples == limit:
+                break
+            result.context_files.update(context_file_of(entry))
+            outcome = _check(entry, reading, done.seen)
+            if isinstance(outcome, list):
+                result.n_invalid += 1
+                for problem in outcome:
+                    report(problem)
+            if outcome is None or isinstance(outcome, list):
+                sharder.add(entry, False, None)
+                continue
             done.digests += _digest(outcome)
             if on_taken is not None:
                 on_taken(to_order_entry(source, entry, outcome))
-            result.n_samples += 1
             sample = outcome.sample if isinstance(outcome, Record) else outcome
-            if sample.is_session:
-                result.count_session(sample)
-            context = sample.context
-            result.context_chars += len(context or "")
-            if suites := _named_suites(entry, reading):
-                result.suites.update(suites)
-            sharder.add(entry, True, context)
-    result.shards.extend(sharder.finish())
-    return done
+            result.n_samples += 1
+            result.add(sample, _named_suites(entry, reading))
+            sharder.add(entry, True, sample.context)
+        result.shards.extend(sharder.finish())
+        return done
+
+    def _cut(self, source: Shard) -> ContextSharder | RowSharder:
+        if self.reading.by_context and not source.is_read_from_start:
+            return ContextSharder(source, self.rows_per_shard, self.engines)
+        return RowSharder(source, self.rows_per_shard, self.most_rows)
 
 
-def _join(
-    sources: Sequence[Shard],
-    scanned: Iterable[SourceScan],
-    scan_again: Callable[..., SourceScan],
-    on_problem: ProblemHandler,
-) -> Scan:
-    """Joins the scans of sources, each of which knows its own ids alone. A source with an id that
-    stood in one before is scanned again, with those."""
+def _add_up(scanned: Iterable[SourceScan]) -> Scan:
+    """What was found in all sources."""
     total, digest = Scan(), hashlib.blake2b(digest_size=16)
-    seen = FirstPlaces()
-    for source, alone in zip(sources, scanned, strict=True):
-        source_scan = alone if seen.add_all(alone.seen) else scan_again(source, seen=seen)
-        for problem in source_scan.problems:
-            on_problem(problem)
-        _add(total, source_scan.scan)
-        digest.update(source_scan.digests)
+    for part in scanned:
+        digest.update(part.digests)
+        for name, value in vars(part.scan).items():
+            before = getattr(total, name)
+            setattr(total, name, before | value if isinstance(value, set) else before + value)
     total.fingerprint = WHOLE + digest.hexdigest()
     return total
-
-
-def _add(total: Scan, part: Scan) -> None:
-    """Adds what was found in one source."""
-    total.n_samples += part.n_samples
-    total.n_invalid += part.n_invalid
-    total.shards += part.shards
-    total.context_chars += part.context_chars
-    total.suites.update(part.suites)
-    total.context_files |= part.context_files
-    total.n_sessions += part.n_sessions
-    total.n_later_turns += part.n_later_turns
-    total.n_simulated += part.n_simulated
 
 
 class _TakenEntry(NamedTuple):
@@ -303,10 +274,8 @@ class _TakenEntry(NamedTuple):
     entry: Entry
     digest: bytes
     context: str | None
-    context_chars: int
-    suites: tuple[str, ...]
     ordered: OrderEntry
-    session: Sample | None
+    counted: Scan
 
 
 def _scan_spread(
@@ -318,10 +287,11 @@ def _scan_spread(
     on_problem: ProblemHandler,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
-    result, context_files, sources = Scan(), set[str](), list(sources)
+    n_invalid, shards, context_files, sources = 0, list[Shard](), set[str](), list(sources)
 
     def report_invalid(problems: list[Problem]) -> None:
-        result.n_invalid += 1
+        nonlocal n_invalid
+        n_invalid += 1
         for problem in problems:
             on_problem(problem)
 
@@ -332,22 +302,21 @@ def _scan_spread(
         sharder = ContextSharder(sources[number], limit if is_one else rows, engines)
         for sample in group:
             sharder.add(sample.entry, True, None if is_one else sample.context)
-        result.shards.extend(sharder.finish())
-    if on_taken is not None:
-        for sample in taken:
+        shards += sharder.finish()
+    for sample in taken:
+        if on_taken is not None:
             on_taken(sample.ordered)
-    result.n_samples, result.context_chars = (
-        len(taken),
-        sum(sample.context_chars for sample in taken),
+    total = _add_up(SourceScan(sample.counted) for sample in taken)
+    digests = b"".join(sample.digest for sample in taken)
+    fingerprint = hashlib.blake2b(digests, digest_size=16).hexdigest()
+    return replace(
+        total,
+        n_samples=len(taken),
+        n_invalid=n_invalid,
+        shards=shards,
+        context_files=context_files,
+        fingerprint=fingerprint,
     )
-    for session in filter(None, (sample.session for sample in taken)):
-        result.count_session(session)
-    result.suites.update(suite for sample in taken for suite in sample.suites)
-    result.context_files = context_files
-    result.fingerprint = hashlib.blake2b(
-        b"".join(sample.digest for sample in taken), digest_size=16
-    ).hexdigest()
-    return result
 
 
 def _take_spread(
@@ -365,7 +334,7 @@ def _take_spread(
     )
     for number, source in enumerate(sources):
         source = sources[number] = prepared(source, reading.encoding)
-        for entry in _read(source, reading.files):
+        for entry in read_entries(source, reading.files):
             if spread.is_settled():
                 return spread.taken()
             try:
@@ -394,38 +363,20 @@ def _to_taken(
     ordered: OrderEntry,
 ) -> _TakenEntry:
     """What the scan keeps of an entry: no texts, which may be long."""
-    sample = outcome.sample if isinstance(outcome, Record) else outcome
-    context = sample.context
-    shared = (
-        hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest()
-        if context and reading.by_context
-        else None
-    )
+    sample, counted = outcome.sample if isinstance(outcome, Record) else outcome, Scan()
+    counted.add(sample, _named_suites(entry, reading))
+    digest = hashlib.blake2b((sample.context or "").encode("utf-8", "surrogatepass")).hexdigest()
+    context = digest if sample.context and reading.by_context else None
     bare = entry._replace(raw=None)
-    return _TakenEntry(
-        number,
-        bare,
-        _digest(outcome),
-        shared,
-        len(context or ""),
-        _named_suites(entry, reading),
-        ordered,
-        sample.model_copy(update={"context": None}) if sample.is_session else None,
-    )
+    return _TakenEntry(number, bare, _digest(outcome), context, ordered, counted)
 
 
 def _named_suites(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
     """The suite that a response names, if any."""
-    named = (
-        entry.raw.get("suite") if reading.has_responses and isinstance(entry.raw, dict) else None
-    )
+    if not reading.has_responses or not isinstance(entry.raw, dict):
+        return ()
+    named = entry.raw.get("suite")
     return (named,) if isinstance(named, str) and named else ()
-
-
-def _read(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
-    if shard.published and files is not None:
-        return read_questions(shard, files)
-    return entries(shard)
 
 
 BrokenEntryHandler: TypeAlias = Callable[[Entry, Exception], None]
@@ -434,17 +385,15 @@ BrokenEntryHandler: TypeAlias = Callable[[Entry, Exception], None]
 def read_samples(
     shard: Shard, reading: SampleReader, on_broken: BrokenEntryHandler | None = None
 ) -> Iterator[Sample]:
-    """Reads the samples of a shard that `scan` made, which has no invalid entries any more. If an
-    entry raises all the same, `on_broken` is called and the entry left out; without `on_broken` the
-    error propagates."""
+    """The samples of a shard that `scan` made. An entry that raises all the same goes to
+    `on_broken`; without it the error propagates."""
     return _read_each(shard, reading.files, reading.sample, on_broken)
 
 
 def read_records(
     shard: Shard, reading: SampleReader, on_broken: BrokenEntryHandler | None = None
 ) -> Iterator[Record]:
-    """Reads the responses of a shard that `scan` made as records to judge; `on_broken` as in
-    `read_samples`."""
+    """The responses of a shard as records to judge; `on_broken` as in `read_samples`."""
     return _read_each(shard, reading.files, reading.record, on_broken)
 
 
@@ -454,7 +403,7 @@ def _read_each(
     make: Callable[[Entry], T | None],
     on_broken: BrokenEntryHandler | None,
 ) -> Iterator[T]:
-    for entry in _read(shard, files):
+    for entry in read_entries(shard, files):
         if isinstance(entry.raw, InvalidSample):
             continue
         try:
@@ -484,18 +433,17 @@ def _check(
         parsed = reading.record(entry) if reading.has_responses else reading.sample(entry)
         if parsed is None:
             return None
-        sample, who, again = (
-            (parsed.sample, parsed.candidate.name, parsed.epoch)
-            if isinstance(parsed, Record)
-            else (parsed, "", 1)
-        )
+        sample = parsed.sample if isinstance(parsed, Record) else parsed
+        who, again = "", 1
+        if isinstance(parsed, Record):
+            who, again = parsed.candidate.name, parsed.epoch
         # A session's turns are samples of their own
         who += f"\x1f{again}" if again > 1 else ""
         turns = turn_ids(sample) if sample.is_session else ()
         for name in (sample.id, *turns):
             key = hashlib.blake2b(f"{who}\n{name}".encode(), digest_size=8).digest()
-            place = entry.place or entry.path
-            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place)
+            path, place = entry.origin
+            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place or path)
             if first is not None:
                 which = f"answer of epoch {again}" if again > 1 else "sample"
                 which += "" if name == sample.id else f" or turn {name}"
@@ -506,13 +454,6 @@ def _check(
 
 
 def _to_problems(entry: Entry, error: InvalidSample) -> list[Problem]:
-    return [
-        Problem(
-            path=entry.path,
-            place=entry.place,
-            sample_id=error.sample_id,
-            field=fault.field,
-            message=fault.message,
-        )
-        for fault in error.faults
-    ]
+    path, place = entry.origin
+    where = {"path": path, "place": place, "sample_id": error.sample_id}
+    return [Problem(**where, field=fault.field, message=fault.message) for fault in error.faults]

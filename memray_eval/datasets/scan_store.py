@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,35 +35,12 @@ class FileStates(NamedTuple):
 
 
 class StoredScan(Frozen):
-    """A scan as a run folder keeps it: what was found, in the files as they were then (`files`).
+    """A scan as a run folder keeps it: what it found, in the files as they were then (`files`).
     `made_by` is all else that it depends on: how the dataset was read, and by which version."""
 
     made_by: dict[str, Any]
     files: str
-    context_files: tuple[str, ...]
-    n_samples: int
-    n_invalid: int
-    fingerprint: str
-    context_chars: int
-    suites: dict[str, int]
-    shards: tuple[Shard, ...]
-    n_sessions: int = 0
-    n_later_turns: int = 0
-    n_simulated: int = 0
-
-    def to_scan(self) -> Scan:
-        return Scan(
-            n_samples=self.n_samples,
-            n_invalid=self.n_invalid,
-            shards=list(self.shards),
-            fingerprint=self.fingerprint,
-            context_chars=self.context_chars,
-            suites=Counter(self.suites),
-            context_files=set(self.context_files),
-            n_sessions=self.n_sessions,
-            n_later_turns=self.n_later_turns,
-            n_simulated=self.n_simulated,
-        )
+    scan: Scan
 
 
 def read_states(
@@ -117,21 +93,10 @@ def store_scan(
     states = read_states(path, scan.context_files, files)
     if states.newest_s > started - SETTLED_S:
         return None
-    stored = StoredScan(
-        made_by=dict(made_by),
-        files=states.digest,
-        context_files=tuple(sorted(scan.context_files)),
-        n_samples=scan.n_samples,
-        n_invalid=scan.n_invalid,
-        fingerprint=scan.fingerprint,
-        context_chars=scan.context_chars,
-        suites=dict(scan.suites),
-        shards=tuple(scan.shards),
-        n_sessions=scan.n_sessions,
-        n_later_turns=scan.n_later_turns,
-        n_simulated=scan.n_simulated,
-    )
-    return stored.model_dump(mode="json", exclude_defaults=True)
+    stored = StoredScan(made_by=dict(made_by), files=states.digest, scan=scan)
+    plain = stored.model_dump(mode="json", exclude_defaults=True)
+    plain["scan"]["context_files"] = sorted(scan.context_files)
+    return plain
 
 
 def restore_scan(
@@ -143,7 +108,7 @@ def restore_scan(
         kept = StoredScan.model_validate(stored)
         if json.loads(json.dumps(dict(made_by))) != kept.made_by:
             return None
-        is_same = read_states(path, kept.context_files, files).digest == kept.files
+        is_same = read_states(path, kept.scan.context_files, files).digest == kept.files
     except (ValidationError, EvalError, OSError):
         return None  # the scan itself says what is wrong with the dataset
-    return kept.to_scan() if is_same else None
+    return kept.scan if is_same else None

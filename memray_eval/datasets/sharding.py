@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from memray_eval.datasets.shards import Entry, Shard
 
@@ -18,18 +18,9 @@ CONTEXT_SHARD_BYTES = 4 << 20
 CONTEXT_ROWS_FACTOR, SHARDS_AN_ENGINE = 8, 4
 
 
-class Sharder(Protocol):
-    """Takes a source's entries in order and cuts shards. `context` is that of a valid entry."""
-
-    def add(self, entry: Entry, is_good: bool, context: str | None) -> None: ...
-
-    def finish(self) -> list[Shard]: ...
-
-
 class RowSharder:
-    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES. Where
-    a source turns out to be long they grow, up to `most_rows`, so that there are some thousands,
-    and not one for each few rows."""
+    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES, and
+    up to `most_rows` in a long source, so that there are some thousands."""
 
     def __init__(self, source: Shard, rows_per_shard: int, most_rows: int = 0) -> None:
         self.source, self.rows_per_shard, self.most_rows = source, rows_per_shard, most_rows
@@ -52,8 +43,7 @@ class RowSharder:
         if not is_good:
             self.skip.append(entry.position)
         wanted = max(self.rows_per_shard, min(self.most_rows, self.n_rows // MANY_SHARDS))
-        # Some can only be read from their start: one shard, whose rows are spread after the
-        # reading.
+        # What can only be read from its start is one shard, whose rows are spread after the reading
         if not self.source.is_read_from_start and (self.rows >= wanted or self.size >= SHARD_BYTES):
             self._end_shard()
 
@@ -63,17 +53,16 @@ class RowSharder:
 
     def _end_shard(self) -> None:
         if self.start is not None and self.rows:
-            names = self.source.names[self.start : self.end]
-            stretch = {
+            cut = {
                 "start": self.start,
                 "stop": self.end,
-                "names": names,
+                "names": self.source.names[self.start : self.end],
                 "skip": tuple(self.skip),
                 "first_number": self.first_number,
+                "rows": self.rows,
+                "size": self.size,
             }
-            self.done.append(
-                self.source.model_copy(update={**stretch, "rows": self.rows, "size": self.size})
-            )
+            self.done.append(self.source.model_copy(update=cut))
         self._start_shard()
 
 
@@ -86,11 +75,9 @@ class EntryPlace(NamedTuple):
 
 
 class ContextSharder:
-    """Cuts shards in which entries on one context stand side by side, in the order in which
-    contexts first appear, so that an engine computes it once. A shard ends between two contexts if
-    it can; for several `engines`, all entries on a context stay in one unless too few shards came
-    of it. A fraction stands for several, and a source of which only that part of the entries is
-    here."""
+    """Cuts shards in which entries on one context are side by side, in the order in which contexts
+    first appear, so that an engine computes it once. For several `engines` (a fraction: of part of
+    a source), all entries on a context stay in one shard unless too few came of it."""
 
     def __init__(self, source: Shard, rows_per_shard: int, engines: float = 1) -> None:
         self.source, self.rows_per_shard, self.engines = source, rows_per_shard, engines
@@ -100,9 +87,8 @@ class ContextSharder:
         if is_good:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            self.groups.setdefault(digest, []).append(
-                EntryPlace(entry.position, entry.size, entry.number)
-            )
+            where = EntryPlace(entry.position, entry.size, entry.number)
+            self.groups.setdefault(digest, []).append(where)
 
     def finish(self) -> list[Shard]:
         shards: list[list[EntryPlace]] = [[]]
@@ -156,22 +142,13 @@ def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
     large dataset, many for a small one. Shards by context stay as they are."""
     out: list[Shard] = []
     for shard in shards:
-        last = out[-1] if out else None
-        joins = (
-            last is not None
-            and last.path == shard.path
-            and not shard.take
-            and last.rows + shard.rows <= rows
-        )
-        if last is not None and joins and last.size + shard.size <= SHARD_BYTES:
-            joined = {
-                "stop": shard.stop,
-                "names": last.names + shard.names,
-                "skip": last.skip + shard.skip,
-            }
-            out[-1] = last.model_copy(
-                update={**joined, "rows": last.rows + shard.rows, "size": last.size + shard.size}
-            )
-        else:
+        last = out[-1] if out else shard
+        n_rows, size = last.rows + shard.rows, last.size + shard.size
+        is_next = bool(out) and last.path == shard.path and not shard.take
+        if not is_next or n_rows > rows or size > SHARD_BYTES:
             out.append(shard)
+            continue
+        names, skip = last.names + shard.names, last.skip + shard.skip
+        joined = {"stop": shard.stop, "names": names, "skip": skip, "rows": n_rows, "size": size}
+        out[-1] = last.model_copy(update=joined)
     return out

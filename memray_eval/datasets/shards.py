@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -11,19 +12,18 @@ from memray_eval.types import Frozen
 
 Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow", "document", "eval", "text"]
 
+WRITTEN_FROM = "_from"  # of a row that was written again: the path and the place where it was
+
 
 class Shard(Frozen):
-    """A stretch of a source that one task reads.
+    """A stretch of a source that one task reads: positions `start` to `stop` (bytes of a JSONL or
+    CSV, rows, items of a JSON, `names` of a folder, or questions of a `published` file, which draw
+    on the files `beside`) without those in `skip`; or those in `take`, in that order (for a JSON:
+    in the file's).
 
-    It covers positions `start` to `stop` (bytes of a JSONL or CSV, rows of a Parquet, items of a
-    JSON, `names` of a folder) without those in `skip`; or the positions in `take`, in that order
-    (for a JSON: in the file's order). `rows` and `size` (bytes) say how much that is. `header`
-    holds what a JSON object says of all its items (`read_header`); an item that says nothing itself
-    inherits it. Lines of a JSONL and rows of a CSV are numbered from `first_number` on, those in
-    `take` by `numbers`; `label` tells the sources of one dataset apart, where it has several. Of a
-    `published` file, whose items hold several questions each, positions number the questions; they
-    draw on the files `beside`. `encoding` is that of its text, "" for UTF-8 or what its byte order
-    mark says."""
+    `rows` and `size` (bytes) say how much that is. Items that lack what `header` holds inherit it.
+    Lines and rows are numbered from `first_number` on, those in `take` by `numbers`; `label` tells
+    the sources of one dataset apart. `encoding` is "" for UTF-8."""
 
     kind: Kind
     path: str
@@ -47,6 +47,13 @@ class Shard(Frozen):
         """Whether nobody can begin in the middle of it: one task reads it all."""
         return self.kind in ("json", "document", "text") or (self.kind == "csv" and self.published)
 
+    def picker(self) -> Callable[[int], bool]:
+        """Tells of a position whether it is in `take`, or from `start` to `stop`."""
+        taken, start, stop = frozenset(self.take), self.start, self.stop
+        if taken:
+            return taken.__contains__
+        return lambda position: start <= position and (stop is None or position < stop)
+
     def entry(self, position: int, end: int, label: str, raw: Any, size: int, number: int) -> Entry:
         """An entry of this file."""
         return Entry(position, end, self.path, label, raw, size, number, self.label)
@@ -57,12 +64,9 @@ class Shard(Frozen):
 
 
 class Entry(NamedTuple):
-    """One raw entry of a source.
-
-    It spans `position` to `end` of the file at `path`; `place` says where in words for a message
-    ("line 3"). `raw` is the parsed object, or why it could not be read; `size` is in bytes. Its
-    row has this `number`, from 1 on, in the source that is called `label` where there are
-    several."""
+    """One raw entry of a source, from `position` to `end` of the file at `path`; `place` is that in
+    words ("line 3"), `raw` the parsed object, or why it could not be read, `size` in bytes, and
+    `number` that of its row, from 1 on, in the source that is called `label`."""
 
     position: int
     end: int
@@ -72,6 +76,14 @@ class Entry(NamedTuple):
     size: int
     number: int = 0
     label: str = ""
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The path and the place of the row, before it was written again."""
+        own = self.raw.get(WRITTEN_FROM) if type(self.raw) is dict else None
+        if isinstance(own, list) and len(own) == 2:
+            return str(own[0]), str(own[1])
+        return self.path, self.place
 
     @property
     def row_id(self) -> str:

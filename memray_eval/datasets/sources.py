@@ -3,8 +3,8 @@ entries, whole or shard by shard."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from memray_eval.datasets.columnar_files import read_arrow, read_parquet
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
-    is_lines,
+    first_line,
+    kind_of_json,
     read_document,
     read_folder,
     read_header,
@@ -30,7 +31,7 @@ from memray_eval.ports import PublishedFiles
 from memray_eval.storage.encodings import find_encoding
 from memray_eval.storage.paths import locate
 
-__all__ = ["Entry", "Shard", "entries", "read_header", "read_questions", "sources_of", "whole"]
+__all__ = ["Entry", "Shard", "entries", "read_entries", "read_header", "sources_of", "whole"]
 
 HUB = "hf://"
 _WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]  # of a dataset of the hub
@@ -46,15 +47,21 @@ _SUFFIXES: dict[str, Kind] = {
     ".eval": "eval",
     ".txt": "text",
 }
-# Of a Hugging Face dataset
+_READERS: dict[Kind, Callable[[Shard], Iterator[Entry]]] = {
+    "folder": read_folder,
+    "json": read_json,
+    "jsonl": read_jsonl,
+    "csv": read_csv,
+    "document": read_document,
+    "parquet": read_parquet,
+    "arrow": read_arrow,
+    "eval": read_eval,
+    "text": read_text,
+}
+# Of a Hugging Face dataset, and of a run folder
 _DESCRIPTIONS = (
-    "dataset_info.json",
-    "dataset_infos.json",
-    "dataset_dict.json",
-    "state.json",
-    "log.jsonl",  # of a run folder, as the two below
-    "log.1.jsonl",
-    "log.2.jsonl",
+    *"dataset_info.json dataset_infos.json dataset_dict.json state.json".split(),
+    *"log.jsonl log.1.jsonl log.2.jsonl".split(),
 )
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
@@ -71,20 +78,15 @@ def whole(path: str) -> list[Shard]:
     if info.type == fs.FileType.File:
         return [_file_shard(path)]
     if info.type == fs.FileType.Unknown:
-        raise DataError(
-            f"{path} is neither a file nor a folder (a FIFO, socket or device); copy what it holds "
-            "to a file"
-        )
-    children = sorted(
-        filesystem.get_file_info(fs.FileSelector(inner)), key=lambda child: str(child.path)
-    )
-    children = [child for child in children if not child.base_name.startswith((".", "_"))]
-    if {"records", "manifest.json"} <= {child.base_name for child in children}:
+        what = "neither a file nor a folder (a FIFO, socket or device)"
+        raise DataError(f"{path} is {what}; copy what it holds to a file")
+    children = filesystem.get_file_info(fs.FileSelector(inner))
+    kinds = {child.base_name: child.type for child in children}
+    names = sorted(name for name in kinds if not name.startswith((".", "_")))
+    if {"records", "manifest.json"} <= {*names}:
         return whole(f"{path.rstrip('/')}/records")  # a run folder
-    folders = tuple(child.base_name for child in children if child.type == fs.FileType.Directory)
-    files = _pick_data_files(
-        child.base_name for child in children if child.type == fs.FileType.File
-    )
+    folders = tuple(name for name in names if kinds[name] == fs.FileType.Directory)
+    files = _pick_data_files(name for name in names if kinds[name] == fs.FileType.File)
     if files and not (folders and all(_suffix(name) == ".json" for name in files)):
         return _file_shards(path, files)
     if folders and (below := _find_files_below(filesystem, inner, folders)):
@@ -117,11 +119,8 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
 def _pick_data_files(names: Iterable[str]) -> list[str]:
     """The files of a folder that hold samples. JSON files count only if there is nothing else but
     texts, and texts only if there is nothing else."""
-    files = [
-        name
-        for name in names
-        if _suffix(name) in _SUFFIXES and name.rpartition("/")[2] not in _DESCRIPTIONS
-    ]
+    readable = (name for name in names if _suffix(name) in _SUFFIXES)
+    files = [name for name in readable if name.rpartition("/")[2] not in _DESCRIPTIONS]
     files = [name for name in files if _suffix(name) != ".txt"] or files
     return [name for name in files if _suffix(name) != ".json"] or files
 
@@ -129,76 +128,56 @@ def _pick_data_files(names: Iterable[str]) -> list[str]:
 def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[str]) -> list[str]:
     """The data files in a folder's subfolders (a split or a task each); none if the subfolders are
     samples themselves."""
-    looked_at = folders[:_LOOKED_AT]
-    samples = filesystem.get_file_info(
-        [f"{inner.rstrip('/')}/{name}/{SAMPLE_FILE}" for name in looked_at]
-    )
-    if any(info.type == fs.FileType.File for info in samples):
+    folder = inner.rstrip("/")
+    samples = [f"{folder}/{name}/{SAMPLE_FILE}" for name in folders[:_LOOKED_AT]]
+    if any(info.type == fs.FileType.File for info in filesystem.get_file_info(samples)):
         return []
     below: list[str] = []
-    for name in folders:
-        infos = filesystem.get_file_info(
-            fs.FileSelector(f"{inner.rstrip('/')}/{name}", recursive=True)
-        )
-        paths = (
-            str(info.path).removeprefix(f"{inner.rstrip('/')}/")
-            for info in infos
-            if info.type == fs.FileType.File
-        )
-        below += sorted(
-            _pick_data_files(
-                path for path in paths if not any(part.startswith(".") for part in path.split("/"))
-            )
-        )
-        if not below and name == looked_at[-1]:
+    for number, name in enumerate(folders, 1):
+        infos = filesystem.get_file_info(fs.FileSelector(f"{folder}/{name}", recursive=True))
+        files = (str(info.path) for info in infos if info.type == fs.FileType.File)
+        paths = (path.removeprefix(f"{folder}/") for path in files)
+        below += sorted(_pick_data_files(path for path in paths if "/." not in f"/{path}"))
+        if not below and number == len(samples):
             return []
     return below
 
 
 def prepared(source: Shard, encoding: str = "") -> Shard:
     """A whole source with what its name does not say: how its text is written (as its byte order
-    mark says, else in `encoding`), and whether a .json file holds lines."""
+    mark says, else in `encoding`), and whether a JSON file holds lines or one document."""
     if source.kind in ("parquet", "arrow", "eval", "folder"):
         return source.model_copy(update={"encoding": encoding})
     try:
-        found = find_encoding(*locate(source.path), encoding)
+        encoding = find_encoding(*locate(source.path), encoding)
     except OSError:  # which its reader says
         return source
-    source = source.model_copy(update={"encoding": found})
-    if source.kind == "json" and not source.published and is_lines(source):
-        return source.model_copy(update={"kind": "jsonl", "header": {}})
-    return source
+    source = source.model_copy(update={"encoding": encoding})
+    kind = source.kind if source.published else kind_of_json(source)
+    if kind == source.kind:
+        return source
+    return source.model_copy(update={"kind": kind, "header": {}})
 
 
 def entries(shard: Shard) -> Iterator[Entry]:
     """Reads the entries of a shard in order: unreadable ones too, but not those in `skip`."""
     skip = frozenset(shard.skip)
-    read = {
-        "folder": read_folder,
-        "json": read_json,
-        "jsonl": read_jsonl,
-        "csv": read_csv,
-        "document": read_document,
-        "parquet": read_parquet,
-        "arrow": read_arrow,
-        "eval": read_eval,
-        "text": read_text,
-    }[shard.kind]
-    return (entry for entry in read(shard) if entry.position not in skip)
+    return (entry for entry in _READERS[shard.kind](shard) if entry.position not in skip)
 
 
-def read_questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
-    """The questions of a published file, in its order, but those in `skip`."""
-    wanted, skip, position = frozenset(shard.take), frozenset(shard.skip), 0
-    items = Shard(kind=shard.kind, path=shard.path)
-    for item in entries(items):
+def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
+    """As `entries`; of a published file its questions."""
+    return entries(shard) if not shard.published or files is None else _questions(shard, files)
+
+
+def _questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
+    position, is_wanted, skip = 0, shard.picker(), frozenset(shard.skip)
+    for item in entries(Shard(kind=shard.kind, path=shard.path)):
         for entry in _questions_of(item, files, position):
             position += 1
-            at = entry.position
-            in_stretch = at >= shard.start and (shard.stop is None or at < shard.stop)
-            if (at in wanted if wanted else in_stretch) and at not in skip:
+            if is_wanted(entry.position) and entry.position not in skip:
                 yield entry
-        end = shard.take[-1] + 1 if wanted else shard.stop
+        end = shard.take[-1] + 1 if shard.take else shard.stop
         if end is not None and position >= end:
             return
 
@@ -207,11 +186,9 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
     """The questions of one item, numbered from `first` on."""
     position = first
 
-    def entry(place: str, raw: Any) -> Entry:
-        where = ", ".join(part for part in (item.place, place) if part)
-        return Entry(
-            position, position + 1, item.path, where, raw, item.size, position + 1, item.label
-        )
+    def entry(within: str, raw: Any) -> Entry:
+        where, number = ", ".join(part for part in (item.place, within) if part), position + 1
+        return Entry(position, number, item.path, where, raw, item.size, number, item.label)
 
     is_own = isinstance(item.raw, Mapping) and "query" in item.raw  # a sample in our own format
     if is_own or isinstance(item.raw, InvalidSample):
@@ -242,23 +219,18 @@ def _suffix(name: str) -> str:
 
 def _file_shards(folder: str, names: Sequence[str]) -> list[Shard]:
     """The files of a folder; where they are several, each has its name for a label."""
-    shards = [_file_shard(f"{folder.rstrip('/')}/{name}") for name in names]
-    return (
-        [
-            shard.model_copy(update={"label": name.partition(".")[0]})
-            for shard, name in zip(shards, names, strict=True)
-        ]
-        if len(shards) > 1
-        else shards
-    )
+    labels = [name.partition(".")[0] if len(names) > 1 else "" for name in names]
+    return [
+        _file_shard(f"{folder.rstrip('/')}/{name}").model_copy(update={"label": label})
+        for name, label in zip(names, labels, strict=True)
+    ]
 
 
 def _file_shard(path: str) -> Shard:
     kind = _SUFFIXES.get(_suffix(path))
     if kind is None:
-        raise DataError(
-            f"{path}: cannot tell its format from its name; it must end in {', '.join(_SUFFIXES)}"
-        )
+        ends = ", ".join(_SUFFIXES)
+        raise DataError(f"{path}: cannot tell its format from its name; it must end in {ends}")
     return Shard(kind=kind, path=path)
 
 
@@ -274,10 +246,9 @@ def fetch_dataset(path: str) -> str:
     try:
         snapshot_download(name, repo_type="dataset", allow_patterns=_WANTED, local_dir=folder)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(
-            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as the "
-            "dataset."
+            f"{path} cannot be fetched: {first_line(error)}. Download it elsewhere and name its "
+            "folder as the dataset."
         ) from None
     for archive in folder.rglob("*.zip"):
         _unpack(archive)
@@ -288,6 +259,5 @@ def _unpack(archive: Path) -> None:
     target = archive.with_suffix("")
     if not target.exists():
         pending = target.with_name(f"{target.name}.pending")
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(pending)
+        shutil.unpack_archive(archive, pending, "zip")
         pending.rename(target)

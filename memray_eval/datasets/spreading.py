@@ -22,18 +22,15 @@ class Rank(NamedTuple):
     tasks are known; the answers of all candidates to one sample follow each other."""
 
     untasked: bool
-    place: int
+    nth: int
     scenario: int
     task: int
     candidate: int
 
 
 class Spread(Generic[T]):
-    """Keeps the entries of a stream with the `limit` lowest ranks. It holds no more entries than
-    that, and a number for each task and scenario that it took from.
-
-    `tasks` are all that can come, where the suite names them. With `pairs` several candidates may
-    answer one sample."""
+    """Keeps the entries of a stream with the `limit` lowest ranks, and no more. `tasks` are all
+    that can come, if known. With `pairs` several candidates may answer one sample."""
 
     def __init__(self, limit: int, tasks: Collection[str] = (), pairs: bool = False) -> None:
         self._limit, self._tasks, self._pairs = limit, frozenset(tasks), pairs
@@ -43,9 +40,8 @@ class Spread(Generic[T]):
         self._scenarios: dict[str, dict[str, int]] = {}  # their numbers within a task
         self._candidates: dict[str, int] = {}
         self._counts: Counter[tuple[str, str]] = Counter()  # samples taken of a task and scenario
-        self._places: dict[
-            tuple[str, str, str], int
-        ] = {}  # of samples taken, for the other answers to them
+        # Of samples taken, for the other answers to them
+        self._places: dict[tuple[str, str, str], int] = {}
 
     @property
     def is_full(self) -> bool:
@@ -55,12 +51,10 @@ class Spread(Generic[T]):
         """The rank of the next entry of the stream. None if it is too high to be taken; then so are
         all later entries of a task or scenario that this entry is the first of."""
         task, scenario = self._stratum(outline)
-        scenarios = self._scenarios.get(task, {})
+        scenarios, key = self._scenarios.get(task, {}), (task, scenario, outline.sample_id)
         rank = Rank(
             untasked=bool(self._tasks) and not task,
-            place=self._places.get(
-                (task, scenario, outline.sample_id), self._counts[task, scenario]
-            ),
+            nth=self._places.get(key, self._counts[task, scenario]),
             scenario=scenarios.get(scenario, len(scenarios)),
             task=self._numbers.get(task, len(self._numbers)),
             candidate=self._candidates.setdefault(outline.answered_by, len(self._candidates)),
@@ -74,10 +68,10 @@ class Spread(Generic[T]):
     def take(self, outline: Outline, rank: Rank, entry: T) -> None:
         """Takes a valid entry. Once the limit is reached, the entry of the highest rank goes."""
         task, scenario = self._stratum(outline)
-        if rank.place == self._counts[task, scenario]:
+        if rank.nth == self._counts[task, scenario]:
             self._counts[task, scenario] += 1
         if self._pairs:
-            self._places[task, scenario, outline.sample_id] = rank.place
+            self._places[task, scenario, outline.sample_id] = rank.nth
         self._n_taken += 1
         held = (tuple(-part for part in rank), self._n_taken, entry)
         (heapq.heapreplace if self.is_full else heapq.heappush)(self._kept, held)

@@ -29,7 +29,7 @@ from memray_eval.config.sections import (
     SinkConfig,
 )
 from memray_eval.datasets.columns import ColumnMap, find_columns
-from memray_eval.datasets.joining import Samples, join_responses
+from memray_eval.datasets.joining import Samples, rewrite_responses
 from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
@@ -101,35 +101,31 @@ class ReadSpec:
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
         guesses. Raises DataError if a column is missing."""
-        reader = self.reader
-        if self.samples is not None:
-            return self._joined(self.samples.with_columns(say), say)
-        sources = sources_of(self.dataset, reader.files)
-        if any(source.published for source in sources):
-            return self
-        if any(source.kind == "json" and source.path != self.dataset for source in sources):
-            check_whose(self.dataset, reader.suite)
+        reader, samples = self.reader, self.samples
+        if samples is None:
+            sources = sources_of(self.dataset, reader.files)
+            if any(source.published for source in sources):
+                return self
+            if any(source.kind == "json" and source.path != self.dataset for source in sources):
+                check_whose(self.dataset, reader.suite)
+        else:
+            samples = samples.with_columns(say)
         columns = find_columns(
             self.dataset,
             self.columns,
             reader.has_responses,
-            reader.adapt is no_adaptation,
+            samples is not None or reader.adapt is no_adaptation,
             reader.encoding,
+            is_joined=samples is not None,
         )
-        if columns.is_told:
-            say(columns.tell(self.dataset.rstrip("/").rpartition("/")[2]))
-        return replace(self, reader=replace(reader, columns=columns.map))
-
-    def _joined(self, samples: ReadSpec, say: Callable[[str], None]) -> ReadSpec:
-        """The same of the responses with their samples, which a file below `out` holds."""
-        encoding = self.reader.encoding
-        found = find_columns(self.dataset, self.columns, True, True, encoding, is_joined=True)
-        if found.is_told:
-            say(found.tell(self.dataset.rstrip("/").rpartition("/")[2]))
-        by_id = Samples(samples.dataset, samples.reader)
-        joined = join_responses(self.dataset, found.map, encoding, by_id, self.out, say)
-        reader = replace(self.reader, columns=ColumnMap(), encoding="")
-        return replace(self, dataset=joined, reader=reader, samples=None)
+        if note := columns.describe(self.dataset.rstrip("/").rpartition("/")[2]):
+            say(note)
+        if samples is None and not (reader.has_responses and columns.has_several):
+            return replace(self, reader=replace(reader, columns=columns.map))
+        by_id = None if samples is None else Samples(samples.dataset, samples.reader)
+        rows = rewrite_responses(self.dataset, columns.map, reader.encoding, by_id, self.out, say)
+        reader = replace(reader, columns=ColumnMap(), encoding="")
+        return replace(self, dataset=rows, reader=reader, samples=None)
 
     def block_rows(self, n_samples: int) -> int:
         """The number of rows that travel together: an engine's batch for small datasets, so that

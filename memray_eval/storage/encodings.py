@@ -17,6 +17,8 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+# By which of four bytes are no null, as in text that begins with two letters or signs of ASCII
+_UNMARKED = {b"\1\0\1\0": "utf-16-le", b"\0\1\0\1": "utf-16-be"}
 _STEP_BYTES = 64 << 10
 
 
@@ -57,11 +59,12 @@ class _RecodedFile(ForwardFile):
 
 
 def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> str:
-    """The encoding that a file's byte order mark says, else the one that is named; "" for UTF-8."""
+    """The encoding that a file's byte order mark says, else the one that is named, else UTF-16 if
+    every other byte is null; "" for UTF-8."""
     with open_reader(filesystem, path) as file:
         begin = file.peek(4)[:4]
     marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), None)
-    named = marked or encoding
+    named = marked or encoding or _UNMARKED.get(bytes(map(bool, begin)), "")
     return "" if not named or codecs.lookup(named).name == "utf-8" else named
 
 

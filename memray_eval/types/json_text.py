@@ -78,7 +78,8 @@ def record_to_json(record: Record) -> str:
 
 def _changed_fields(model: BaseModel) -> dict[str, Any]:
     """The fields of a turn or a response that are not as by default."""
-    defaults = _defaults(type(model))
+    if not (defaults := _defaults(type(model))):  # a turn
+        return vars(model)
     return {
         name: value
         for name, value in vars(model).items()

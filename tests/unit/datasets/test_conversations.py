@@ -90,28 +90,32 @@ def test_a_field_case_is_right(folder: Path, rows: list[dict[str, Any]], tmp_pat
 )
 def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / case["file"]
-    written = case.get("content", "").encode() or base64.b64decode(case.get("base64", ""))
-    path.write_bytes(written)
-    keys = {name: case[name] for name in ("encoding",) if name in case}
+    path.write_bytes(case.get("content", "").encode() or base64.b64decode(case.get("base64", "")))
+    keys = {name: case[name] for name in ("encoding", "suite") if name in case}
+    keys |= {"out": str(tmp_path / "out")}
     if "dataset" in case:
-        samples = path.with_name(f"dataset{path.suffix}")
+        samples = path.with_name(case.get("dataset_file", f"dataset{path.suffix}"))
         samples.write_text(case["dataset"], "utf-8")
-        keys |= {"samples": str(samples), "out": str(tmp_path / "out")}
+        keys["samples"] = str(samples)
     if "error" in case:
         try:
-            said = [str(problem) for problem in Read(path, **keys).problems]
+            errors = [str(problem) for problem in Read(path, **keys).problems]
         except DataError as error:
-            said = [str(error)]
-        assert case["error"] in "\n".join(said)
-        assert case["file"] in "\n".join(said)
+            errors = [str(error)]
+        assert case["error"] in "\n".join(errors)
+        assert case["file"] in "\n".join(errors)
         return
     read = Read(path, **keys)
     assert not read.problems
-    assert len(read.records) == case.get("rows", 1)
+    expected = case.get("records") or [[case["query"], case["response"]]] * case.get("rows", 1)
+    assert [[record.sample.query, response_of(record).text] for record in read.records] == expected
+    assert [record.epoch for record in read.records] == case.get("epochs", [1] * len(expected))
     for record in read.records:
-        answer = response_of(record).text
-        assert (record.sample.query, answer) == (case["query"], case["response"])
         assert history_of(record) == case.get("history", [])
+        assert list(record.sample.answers) == case.get("answers", [*record.sample.answers])
+        if "score" in case:
+            score = exact_match.METRIC.measure(record.sample, response_of(record)).value
+            assert score == case["score"]
 
 
 def test_what_is_no_turn_is_kept_and_the_first_row_is_shown(tmp_path: Path) -> None:
@@ -119,7 +123,7 @@ def test_what_is_no_turn_is_kept_and_the_first_row_is_shown(tmp_path: Path) -> N
     messages = [
         {"role": "system", "content": "Be brief."},
         USER,
-        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "3"},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}]},
         {"role": "assistant", "content": "Now,"},
@@ -130,6 +134,7 @@ def test_what_is_no_turn_is_kept_and_the_first_row_is_shown(tmp_path: Path) -> N
     assert record.sample.metadata == {
         "system": "Be brief.",
         "tool_messages": [call, messages[3]],
+        "before_tools": ["Let me look."],
         "thinking": ["Hm."],
         "joined_turns": 1,
         "user_id": "u",

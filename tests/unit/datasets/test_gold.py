@@ -86,8 +86,8 @@ def test_a_column_of_right_answers_is_found_and_said(tmp_path: Path, name: str, 
         ["forty"],
         "forty",
     )
-    assert (f"answers is {name!r}" in mapping.tell("rows")) == (name != "answers")
-    assert "kept as metadata" not in mapping.tell("rows")
+    assert (f"answers is {name!r}" in mapping.describe("rows")) == (name != "answers")
+    assert "kept as metadata" not in mapping.describe("rows")
 
 
 def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path:
     mapping = find(tmp_path, rows)
     assert mapping.guessed["answers"] == "gold_answer"
     assert mapping.other_golds == ("target",)
-    assert "'target'" in mapping.tell("rows")
+    assert "'target'" in mapping.describe("rows")
     agreeing = find(tmp_path, [{**QUESTION, "target": "forty", "gold_answer": "forty"}])
     assert agreeing.other_golds == ()
 
