@@ -128,6 +128,8 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
 
     CR1 = sqrt(sum over clusters of (sum of residuals)^2) / n * sqrt(G / (G - 1)) for G clusters, as
     statsmodels' OLS on a constant with cov_type="cluster"."""
+    if values.size < 2:
+        return None
     residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:

@@ -314,7 +314,8 @@ def _session_note(sessions: SessionSummary) -> str:
         tokens = sessions.user_input_tokens + sessions.user_output_tokens
         parts.append(
             f"the users' messages are by {', '.join(sessions.user_models)}: "
-            f"{sessions.user_calls:,} calls, {tokens:,} tokens, ${sessions.user_cost_usd:,.4g}"
+            f"{sessions.user_calls:,} calls, {tokens:,} tokens, "
+            f"{cost_text(sessions.user_cost_usd, sessions.user_unpriced_calls)}"
         )
     return f"{'; '.join(parts)}."
 

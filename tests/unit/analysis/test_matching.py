@@ -10,26 +10,28 @@ import pytest
 from memray_eval.analysis.comparing import Comparison, compare
 from memray_eval.analysis.comparing.open_runs import open_sides, pick_candidates
 from memray_eval.analysis.statistics import Settings
-from memray_eval.types import Record
+from memray_eval.types import Record, Turn
 from tests.runs import chat_records, write_summarised
 
 METRICS = ("empathy", "coherence")
 Change = Callable[[int, Record], Record]
 
 
-def compared(tmp_path: Path, change: Change) -> Comparison:
-    def changed() -> Iterable[Record]:
-        return [change(n, record) for n, record in enumerate(chat_records("new", n=40))]
+def compared(
+    tmp_path: Path, change: Change, before: Change = lambda _, record: record
+) -> Comparison:
+    def changed(name: str, change: Change) -> Iterable[Record]:
+        return [change(n, record) for n, record in enumerate(chat_records(name, n=40))]
 
     runs = [
-        write_summarised(tmp_path / "a", chat_records("old", n=40), METRICS),
-        write_summarised(tmp_path / "b", changed(), METRICS),
+        write_summarised(tmp_path / "a", changed("old", before), METRICS),
+        write_summarised(tmp_path / "b", changed("new", change), METRICS),
     ]
     opened = pick_candidates([run.path for run in runs])
     return compare(open_sides(opened, None), settings=Settings(resamples=200), flips=3)
 
 
-def with_sample(record: Record, **fields: str) -> Record:
+def with_sample(record: Record, **fields: object) -> Record:
     return record.model_copy(update={"sample": record.sample.model_copy(update=fields)})
 
 
@@ -61,6 +63,37 @@ def test_an_id_that_asks_something_else_has_no_partner(tmp_path: Path) -> None:
         "A and B: 3 units ask something else under the same id and are left out"
     ]
     assert all(not flip.other_id for metric in comparison.metrics for flip in metric.flips)
+
+
+@pytest.mark.parametrize(
+    ("notes", "later", "n"),
+    [
+        ({}, "then?", 40),  # the turns of a script
+        ({}, "other", 20),
+        ({"user_model": "u"}, "other", 40),  # a simulated user
+        ({"session": None}, "then?", 20),  # no turn: its history counts as a whole
+    ],
+)
+def test_turns_of_sessions_are_common_whatever_was_answered_before(
+    tmp_path: Path, notes: dict[str, object], later: str, n: int
+) -> None:
+    def turn(n: int, record: Record, said: str, answer: str) -> Record:
+        number, place = n % 2 + 1, {"session": f"s{n // 2}", "turns": 2}
+        history = [Turn(role="user", content="Hi."), Turn(role="assistant", content=answer)]
+        fields = {
+            "query": "Hi." if number == 1 else said,
+            "metadata": {**place, "turn": number, **notes},
+        }
+        return with_sample(
+            record, id=f"s{n // 2}#{number}", history=history * (number - 1), **fields
+        )
+
+    comparison = compared(
+        tmp_path,
+        lambda n, row: turn(n, row, later, "New."),
+        lambda n, row: turn(n, row, "then?", "Old."),
+    )
+    assert comparison.common[0].n == n
 
 
 def test_files_that_ask_the_same_under_the_same_ids_need_no_word(tmp_path: Path) -> None:
