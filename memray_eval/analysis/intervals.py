@@ -49,12 +49,13 @@ class Intervals:
         level: float = 0.95,
     ) -> Interval | None:
         """The interval of a mean in the summary, given its plain standard error over n scored units
-        of a metric with this scale."""
+        of a metric with this scale. Where clusters do not differ they count as so many units."""
         if mean is None:
             return None
         if key in self.errors:
-            error, groups = self.errors[key]
-            interval = t_interval(mean, error, groups - 1, level) if error > 0.0 else None
+            stderr, n = self.errors[key]
+        if stderr and key in self.errors:
+            interval = t_interval(mean, stderr, n - 1, level)
         else:
             interval = figures_interval(mean, stderr, n, level, scale)
         return interval and Interval(max(scale[0], interval.low), min(scale[1], interval.high))
@@ -91,6 +92,9 @@ def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
     def add(metric: MetricSummary) -> MetricSummary:
         interval = intervals.of_metric(metric)
         ends = {"low": interval.low, "high": interval.high} if interval else {}
+        _, groups = intervals.errors.get((metric.candidate, metric.metric, None), (0.0, 2))
+        if groups == 1:  # whose answers a reader of the summary would take as independent
+            ends = {"stderr": None}
         return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
 
     update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}

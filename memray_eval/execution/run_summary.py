@@ -301,7 +301,10 @@ def n_unasked(plan: RunPlan, sessions: Iterable[SessionSummary]) -> int:
 def _session_note(sessions: SessionSummary) -> str:
     """A sentence on the sessions of a candidate."""
     n, turns = sessions.n_sessions, sessions.n_turns
-    parts = [f"{n:,} sessions of {sessions.candidate}, {turns:,} turns"]
+    parts = [
+        f"{n:,} {'session' if n == 1 else 'sessions'} of {sessions.candidate}, {turns:,} "
+        f"{'turn' if turns == 1 else 'turns'}"
+    ]
     if sessions.ends:
         ends = ", ".join(f"{why} {count:,}" for why, count in sessions.ends.items())
         parts.append(f"simulated ones ended: {ends}")
