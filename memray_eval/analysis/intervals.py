@@ -54,10 +54,9 @@ class Intervals:
             return None
         if key in self.errors:
             stderr, n = self.errors[key]
+        interval = figures_interval(mean, stderr, n, level, scale)
         if stderr and key in self.errors:
             interval = t_interval(mean, stderr, n - 1, level)
-        else:
-            interval = figures_interval(mean, stderr, n, level, scale)
         return interval and Interval(max(scale[0], interval.low), min(scale[1], interval.high))
 
     def of_metric(self, metric: MetricSummary) -> Interval | None:
@@ -91,7 +90,9 @@ def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
 
     def add(metric: MetricSummary) -> MetricSummary:
         interval = intervals.of_metric(metric)
-        ends = {"low": interval.low, "high": interval.high} if interval else {}
+        ends: dict[str, float | None] = (
+            {"low": interval.low, "high": interval.high} if interval else {}
+        )
         _, groups = intervals.errors.get((metric.candidate, metric.metric, None), (0.0, 2))
         if groups == 1:  # whose answers a reader of the summary would take as independent
             ends = {"stderr": None}

@@ -25,7 +25,11 @@ PROFILE = {
     },
     "member_narrative": " Ada bakes at night. ",
 }
-PROMPT = {"prompt_id": 7, "category": "spiral_tropes", "prompts": ["i dreamt of a spiral"]}
+PROMPT: dict[str, Any] = {
+    "prompt_id": 7,
+    "category": "spiral_tropes",
+    "prompts": ["i dreamt of a spiral"],
+}
 
 
 def adapted(**row: Any) -> Sample:
