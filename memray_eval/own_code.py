@@ -7,13 +7,12 @@ import asyncio
 import ctypes
 import logging
 import os
+import queue
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
@@ -23,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MOST_PRINTED = 100_000  # characters that users' code prints in a process; the rest is dropped
-WATCH_S = 0.25
 _exit = os._exit
 
 
@@ -33,16 +31,6 @@ class OwnCodeError(Exception):
 
 class _Overdue(BaseException):
     """What interrupts users' code, which may catch every Exception."""
-
-
-@dataclass
-class _Call:
-    """A call that is under way in a thread, and when it is overdue."""
-
-    name: str
-    timeout_s: float
-    overdue_at: float
-    was_interrupted: bool = False
 
 
 class _Inside(threading.local):
@@ -83,15 +71,74 @@ def errors_of_own_code() -> Iterator[None]:
 def guarded_metric(fn: Callable[..., T], name: str, timeout_s: float) -> Callable[..., T]:
     """A function of a user's metric, called with copies of samples, so that none can change another
     one's. Raises OwnCodeError as `own_code`, after `timeout_s` seconds, and for an environment or
-    working directory that it changed, and it was put back."""
+    working directory that it changed, which is put back."""
 
     @wraps(fn)
     def call(*arguments: Any) -> T:
         copies = [deepcopy(value) if isinstance(value, Sample) else value for value in arguments]
-        with own_code(), _unchanged_process(), _watch.interrupting(name, timeout_s):
-            return fn(*copies)
+
+        def run() -> T:
+            with own_code(), _unchanged_process():
+                return fn(*copies)
+
+        if _threads.worker is None:
+            _threads.worker = _Worker()
+        try:
+            return _threads.worker.call(run, timeout_s)
+        except _Overdue:
+            _threads.worker = None  # it may never come back
+            logger.error("the metric %s was given up: no result within %g s", name, timeout_s)
+            raise OwnCodeError(
+                f"no result within {timeout_s:g} s (the key metric_timeout_s sets the limit)"
+            ) from None
 
     return call
+
+
+class _Worker:
+    """A thread that runs users' code, so that the caller need not wait for what hangs."""
+
+    def __init__(self) -> None:
+        self._calls = queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]]()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="own-code")
+        self._thread.start()
+
+    def call(self, fn: Callable[[], T], timeout_s: float) -> T:
+        """The function's result. Raises what it raises, and _Overdue, which then also ends the
+        thread as soon as it runs Python."""
+        outcome = queue.SimpleQueue[Any]()
+        self._calls.put((fn, outcome))
+        try:
+            result, error = outcome.get(timeout=min(timeout_s, threading.TIMEOUT_MAX))
+        except queue.Empty:
+            thread, overdue = ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_Overdue)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, overdue)
+            raise _Overdue from None
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    def _work(self) -> None:
+        with suppress(_Overdue):
+            while True:
+                fn, outcome = self._calls.get()
+                try:
+                    outcome.put((fn(), None))
+                except _Overdue:
+                    raise
+                except Exception as error:
+                    outcome.put((None, error))
+                except BaseException as error:  # its own Ctrl-C: none comes to this thread
+                    outcome.put((None, OwnCodeError(f"it raised {type(error).__name__}")))
+
+
+class _Threads(threading.local):
+    """Each thread's worker."""
+
+    worker: _Worker | None = None
+
+
+_threads = _Threads()
 
 
 @contextmanager
@@ -112,65 +159,6 @@ def _unchanged_process() -> Iterator[None]:
         raise OwnCodeError(f"it changed the environment variable {changed[0]}, and it was put back")
     if moved_to != folder:
         raise OwnCodeError(f"it changed the working directory to {moved_to}, and it was put back")
-
-
-class _Watch:
-    """A thread that interrupts calls that are overdue. Code that waits in C, as time.sleep does, is
-    interrupted when it returns to Python; the log says at once what is waited for."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: dict[int, _Call] = {}
-        self._pid = 0
-
-    @contextmanager
-    def interrupting(self, name: str, timeout_s: float) -> Iterator[None]:
-        thread, call = threading.get_ident(), _Call(name, timeout_s, time.monotonic() + timeout_s)
-        if thread in self._calls:  # a metric that calls another one
-            yield
-            return
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            threading.Thread(target=self._watch, daemon=True, name="own-code-watch").start()
-        self._calls[thread] = call
-        try:
-            yield
-        except _Overdue:
-            raise OwnCodeError(
-                f"no result within {timeout_s:g} s (the key metric_timeout_s sets the limit)"
-            ) from None
-        finally:
-            with self._lock:
-                del self._calls[thread]
-                if call.was_interrupted:
-                    _raise_in(thread, None)
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(WATCH_S)
-            with self._lock:
-                now = time.monotonic()
-                for thread, call in [*self._calls.items()]:
-                    if now < call.overdue_at:
-                        continue
-                    if not call.was_interrupted:
-                        logger.error(
-                            "the metric %s has been at work on a response for %g s; it is being "
-                            "interrupted",
-                            call.name,
-                            call.timeout_s,
-                        )
-                    call.was_interrupted, call.overdue_at = True, now + call.timeout_s
-                    _raise_in(thread, _Overdue)
-
-
-_watch = _Watch()
-
-
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raises the error in the thread as soon as it runs Python; None takes it back."""
-    raised = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
 def _refuse_exit(status: int) -> NoReturn:

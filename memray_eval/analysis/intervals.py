@@ -47,12 +47,14 @@ class Intervals:
         scale: tuple[float, float] = (0.0, 1.0),
         level: float = 0.95,
     ) -> Interval | None:
-        """The interval of a mean, by its plain standard error over n scored units of this scale."""
+        """The interval of a mean, by its plain standard error over n scored units of this scale.
+        Where clusters do not differ they count as so many units."""
         if mean is None:
             return None
         if key in self.errors:
-            error, groups = self.errors[key]
-            return t_interval(mean, error, groups - 1, level, scale) if error > 0.0 else None
+            stderr, n = self.errors[key]
+            if stderr:
+                return t_interval(mean, stderr, n - 1, level, scale)
         return figures_interval(mean, stderr, n, level, scale)
 
     def of_metric(self, metric: MetricSummary) -> Interval | None:
@@ -86,7 +88,12 @@ def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
 
     def add(metric: MetricSummary) -> MetricSummary:
         interval = intervals.of_metric(metric)
-        ends = {"low": interval.low, "high": interval.high} if interval else {}
+        ends: dict[str, float | None] = (
+            {"low": interval.low, "high": interval.high} if interval else {}
+        )
+        _, groups = intervals.errors.get((metric.candidate, metric.metric, None), (0.0, 2))
+        if groups == 1:  # whose answers a reader of the summary would take as independent
+            ends = {"stderr": None}
         return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
 
     update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}

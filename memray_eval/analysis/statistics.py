@@ -122,6 +122,8 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
     """The standard error of the mean, robust to any dependence within clusters; None for fewer than
     two. CR1 = sqrt(sum over clusters of (sum of residuals)^2) / n * sqrt(G / (G - 1)) for G
     clusters, as statsmodels' OLS on a constant with cov_type="cluster"."""
+    if values.size < 2:
+        return None
     residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:

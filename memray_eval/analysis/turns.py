@@ -276,6 +276,7 @@ class _Tally:
             user_input_tokens=self.user["input_tokens"],
             user_output_tokens=self.user["output_tokens"],
             user_cost_usd=self.cost_usd,
+            user_unpriced_calls=self.user["unpriced_calls"],
         )
 
 

@@ -641,7 +641,7 @@ class SimulatedUserConfig(Frozen):
     calls: with keys, limits, prices, a budget and a memory, but counted apart."""
 
     model: str
-    """The model, named as a judge is, such as openai/gpt-4o-mini or NAME/MODEL."""
+    """The model, named as a judge is, such as openai/gpt-4o-mini, NAME/MODEL, FILE.py:FUNCTION."""
 
 
 class ClusterConfig(Frozen):

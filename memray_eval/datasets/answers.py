@@ -204,7 +204,7 @@ def parse_answer(
 ) -> Record:
     """Parses a raw object with a query, a response, and any fields of a sample, `model`,
     `candidate` (else `otherwise`) and `epoch`, into a Record without scores. `rename_aliases` was
-    called before if it `is_renamed`, which is changed then. Raises InvalidSample with all faults."""
+    called before if it `is_renamed`, which is changed then. Raises InvalidSample."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)

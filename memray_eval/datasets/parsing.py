@@ -211,9 +211,12 @@ def parse_sample(
             fault
             for fault in _to_faults(error)
             if fault.field not in {other.field for other in faults}
-            # A session's first query is in these, which have a fault of their own
-            and (fault != _NO_QUERY or fields.keys().isdisjoint(("turns", "user")))
         )
+        if session := [field for field in ("turns", "user") if field in fields]:
+            # Its first message is its query
+            faults = [fault for fault in faults if fault != _NO_QUERY] or [
+                Fault(field=session[0], message="the first message is missing; write what is said")
+            ]
     else:
         faults.extend(_find_wrong_memory(sample, is_answered))
         if not faults:

@@ -310,7 +310,10 @@ def n_unasked(plan: RunPlan, sessions: Iterable[SessionSummary]) -> int:
 def _session_note(sessions: SessionSummary) -> str:
     """A sentence on the sessions of a candidate."""
     n, turns = sessions.n_sessions, sessions.n_turns
-    parts = [f"{n:,} sessions of {sessions.candidate}, {turns:,} turns"]
+    parts = [
+        f"{n:,} {'session' if n == 1 else 'sessions'} of {sessions.candidate}, {turns:,} "
+        f"{'turn' if turns == 1 else 'turns'}"
+    ]
     if sessions.ends:
         ends = ", ".join(f"{why} {count:,}" for why, count in sessions.ends.items())
         parts.append(f"simulated ones ended: {ends}")
@@ -323,7 +326,8 @@ def _session_note(sessions: SessionSummary) -> str:
         tokens = sessions.user_input_tokens + sessions.user_output_tokens
         parts.append(
             f"the users' messages are by {', '.join(sessions.user_models)}: "
-            f"{sessions.user_calls:,} calls, {tokens:,} tokens, ${sessions.user_cost_usd:,.4g}"
+            f"{sessions.user_calls:,} calls, {tokens:,} tokens, "
+            f"{cost_text(sessions.user_cost_usd, sessions.user_unpriced_calls)}"
         )
     return f"{'; '.join(parts)}."
 

@@ -21,7 +21,7 @@ from memray_eval.types import Frozen, Response, Sample
 WIDTH = 80
 # Where in our sources a thing stands
 _SOURCE = re.compile(
-    r"\s*Source( of the formulas)?:[^.]*\.|[:;] see (benchmarks|metrics)/\S+\w"
+    r"\s*Source( of the formulas)?:([^.]|(?<=\bal)\.)*\.|[:;] see (benchmarks|metrics)/\S+\w"
     r"|\s*See (benchmarks|metrics)/\S+"
 )
 _KINDS = {

@@ -69,7 +69,8 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     if notes := [line for note in summary.notes for line in wrap_text(f"Note: {note}")]:
         yield from ("", *notes[:NOTE_LINES])
         if len(notes) > NOTE_LINES:
-            yield f"  ... {len(notes) - NOTE_LINES} more lines of notes with --full"
+            n = len(notes) - NOTE_LINES
+            yield f"  ... {n} more {'line' if n == 1 else 'lines'} of notes with --full"
     yield ""
     cost, unpriced = "", summary.unpriced_calls
     if summary.cost_usd is not None or unpriced:

@@ -23,6 +23,7 @@ from memray_eval.report.sections import Content, Section, Table
 from memray_eval.types import Frozen, Summary
 
 TEST_FROM = 0.6
+NO_SCENARIO = "(no scenario)"
 EVERY = ""  # the scenario of a decision over all of them
 METRICS = tuple(METRIC_OF.values())
 BY_WORST_TURN = ("appropriateness", "trust_boundaries", "safety", "dependence", "risk_escalation")
@@ -119,7 +120,7 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
             lowest = {name: of_sessions[name] for name in BY_WORST_TURN if name in of_sessions}
             yield ScenarioMeans(
                 candidate=task.candidate,
-                scenario=task.task or "(no scenario)",
+                scenario=task.task or NO_SCENARIO,
                 means=means | lowest,
                 n_scored=sum(metric.n_scored for metric in family),
                 estimates=sum(metric.estimates for metric in family),
@@ -130,8 +131,9 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
 
 
 def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
-    """Decides for every candidate in every scenario, and then over all of its scenarios. Scenarios
-    in which none of the family's metrics was computed are skipped."""
+    """Decides for every candidate in every scenario, and then over all of its scenarios, unless
+    they are the tasks of another suite. Scenarios in which none of the family's metrics was
+    computed are skipped."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
     for means in of_scenarios:
         if {OVERALL, *METRICS} & set(means.means):
@@ -141,9 +143,13 @@ def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
         for scenarios in by_candidate.values()
         for decision in (
             *(_decide([means], means.scenario) for means in scenarios),
-            _decide(scenarios, EVERY),
+            *([_decide(scenarios, EVERY)] if _has_scenarios(scenarios) else []),
         )
     )
+
+
+def _has_scenarios(tasks: Sequence[ScenarioMeans]) -> bool:
+    return any(means.scenario in (*SCENARIOS, NO_SCENARIO) for means in tasks)
 
 
 def decision_sections(summary: Summary) -> Iterator[Section]:

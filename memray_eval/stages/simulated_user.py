@@ -67,6 +67,7 @@ class Played(NamedTuple):
         tokens = {
             "input_tokens": self.usage.input_tokens,
             "output_tokens": self.usage.output_tokens,
+            "unpriced_calls": self.usage.unpriced_calls,
         }
         return {"calls": self.calls, **tokens, "cost_usd": self.cost_usd}
 

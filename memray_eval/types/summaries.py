@@ -617,6 +617,7 @@ class SessionSummary(Frozen):
     user_input_tokens: int = 0
     user_output_tokens: int = 0
     user_cost_usd: float = 0.0
+    user_unpriced_calls: int = 0
 
 
 class Summary(Frozen):

@@ -31,6 +31,7 @@ def hangs(sample, response):
     while True:
         try: time.sleep(0.01)
         except Exception: pass
+def sleeps(sample, response): time.sleep(500)
 def moves(sample, response): os.chdir("/"); return 1.0
 def sets(sample, response): os.environ["OWN_CODE_TEST"] = "1"; return 1.0
 def unsets(sample, response): os.environ.pop("PATH"); return 1.0
@@ -72,14 +73,15 @@ def test_what_would_end_or_change_the_run_is_the_units_error(
     assert (os.getcwd(), dict(os.environ)) == before
 
 
-def test_one_that_hangs_is_interrupted_and_the_next_one_is_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("function", ["hangs", "sleeps"])
+def test_one_that_hangs_is_given_up_and_the_next_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, function: str
 ) -> None:
     sample, started = Sample(id="s", query="q"), time.monotonic()
-    result = score(tmp_path, "hangs", sample, timeout_s=0.3)
+    result = score(tmp_path, function, sample, timeout_s=0.3)
     assert result.status == "error"
     assert "metric_timeout_s" in (result.error or "")
-    assert "hangs" in caplog.text
+    assert function in caplog.text
     assert time.monotonic() - started < 10
     time.sleep(0.6)  # nothing is raised any more
     assert score(tmp_path, "forks", sample).value == 1.0

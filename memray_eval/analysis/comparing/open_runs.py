@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT
 from memray_eval.storage.paths import readable
+from memray_eval.types import SESSION, USER_MODEL, session_turn
 
 # What a unit asks; a long context is not in the records
 _ASKED = ("task", "query", "memory", "history")
@@ -257,9 +259,10 @@ def _questions(side: Side, run: RunFolder, columns: Sequence[str] = _ASKED) -> p
     """What each unit of a side asks, in the order of its scores, as one text."""
     with readable(run.path):
         table = run.records().to_table(
-            columns=list(dict.fromkeys(("sample_id", "task", "candidate", *columns))),
+            columns=list(dict.fromkeys(("sample_id", "task", "candidate", "metadata", *columns))),
             filter=pc.field("candidate") == side.candidate,
         )
+    table = _without_own_answers(table)
     questions = pc.binary_join_element_wise(
         *(
             pc.fill_null(
@@ -273,6 +276,28 @@ def _questions(side: Side, run: RunFolder, columns: Sequence[str] = _ASKED) -> p
     kept = first_of_each(keys)
     rows = pc.index_in(side.scores.units["key"], value_set=keys.take(kept).combine_chunks())
     return questions.take(kept).combine_chunks().take(rows.combine_chunks())
+
+
+def _without_own_answers(table: pa.Table) -> pa.Table:
+    """The units, with histories of the turns of sessions that leave out the candidate's own answers
+    and what a simulated user made of them: such a turn is asked by its number and the opening."""
+    is_later = pc.fill_null(pc.match_substring(table["metadata"], f'"{SESSION}"'), False)
+    rows = np.flatnonzero(is_later.to_numpy())
+    texts = {name: table[name].to_pylist() for name in ("query", "history") if rows.size}
+    for row in rows:
+        notes = json.loads(table["metadata"][row].as_py())
+        place = session_turn(notes)
+        if place is None or place.turn == 1:
+            continue
+        history = json.loads(texts["history"][row])
+        said = [turn["content"] for turn in history if turn["role"] == "user"]
+        if USER_MODEL in notes:
+            said, texts["query"][row] = said[: len(said) + 2 - place.turn], ""
+        texts["history"][row] = json.dumps([place.turn, *said])
+    for name, column in texts.items():
+        values = pa.array(column, pa.string())
+        table = table.set_column(table.column_names.index(name), name, values)
+    return table
 
 
 def _unique(texts: pa.Array) -> pa.Array:

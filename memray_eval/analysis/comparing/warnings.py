@@ -31,10 +31,7 @@ def find_warnings(
         )
     datasets = [side.manifest.get("dataset") or {} for side in (base, other)]
     if reads_other_samples(*datasets) and not other.is_like_baseline:
-        yield (
-            f"{names} read different datasets: "
-            f"{' and '.join(str(dataset.get('path', 'unknown')) for dataset in datasets)}"
-        )
+        yield f"{names} read different {_describe_datasets(datasets)}"
     shares = {
         letter: (side.scores.n_no_answer, side.scores.n_answers) for letter, side in sides.items()
     }
@@ -73,6 +70,15 @@ def _why_stopped(side: Side) -> str:
         f", since {decided.get('rule')} was decided after {decided.get('n_looked_at')} samples; "
         "intervals here are for runs of a fixed size"
     )
+
+
+def _describe_datasets(datasets: Sequence[Mapping[str, Any]]) -> str:
+    first, second = (str(dataset.get("path", "unknown")) for dataset in datasets)
+    if first != second:
+        return f"datasets: {first} and {second}"
+    counts = [str(dataset.get("n_samples", "unknown")) for dataset in datasets]
+    why = " and ".join(counts) if counts[0] != counts[1] else "it or their choice changed"
+    return f"samples of {first}: {why}"
 
 
 def reads_other_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -60,7 +60,8 @@ def _scenario_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     if scenario and scenario not in SCENARIOS:
         yield f"scenario: no scenario {scenario!r}; {suggest(str(scenario), SCENARIOS)}"
     elif task and task != scenario:
-        yield f"task: must be the scenario ({scenario!r}), not {task!r}; leave it out"
+        own = f"{scenario!r}" if scenario else "none here"
+        yield f"task: must be the scenario ({own}), not {task!r}; leave it out"
 
 
 def _turn_faults(raw: Mapping[str, Any]) -> Iterator[str]:

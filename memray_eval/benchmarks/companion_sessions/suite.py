@@ -66,8 +66,13 @@ def _of_profile(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(
             "a MindEval profile has member_attributes (an object) and member_narrative"
         )
+    attributes = {key: value for key, value in attributes.items() if value not in (None, "", [])}
     known = {_KNOWN[key]: value for key, value in attributes.items() if key in _KNOWN}
-    traits = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in attributes.items())
+    in_words = (
+        (key.replace("_", " "), value if isinstance(value, list) else [value])
+        for key, value in attributes.items()
+    )
+    traits = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in in_words)
     user = {
         "persona": f"{narrative.strip()}\n\n{traits}",
         "goal": str(attributes.get("program_goal") or "to feel better"),

@@ -259,7 +259,10 @@ def _user_judges(
     if user is None or config.candidates[0].backend == EXISTING:
         return {}
     roster = Roster(judging, table, today)
-    return {USER: _assign_one(USER, user.model, "plays simulated users", roster)}
+    try:
+        return {USER: _assign_one(USER, user.model, "plays simulated users", roster)}
+    except ConfigError as error:
+        raise ConfigError(f"simulated_user.model: {error}") from None
 
 
 def _assign_one(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:

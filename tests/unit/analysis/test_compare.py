@@ -250,15 +250,24 @@ def test_another_layout_of_prompts_is_warned_of_where_a_prompt_cache_was_used(ru
 
 
 @pytest.mark.parametrize(
-    ("fingerprint", "is_other"), [("2:f1", False), ("f1", False), ("2:f2", True), ("f2", True)]
+    ("fingerprint", "n_samples", "why"),
+    [
+        ("2:f1", 3, ""),
+        ("f1", 3, ""),
+        ("2:f2", 2, "3 and 2"),
+        ("f2", 3, "it or their choice changed"),
+    ],
 )
 def test_a_fingerprint_tells_datasets_apart_with_or_without_a_spread_limit(
-    runs: Runs, fingerprint: str, is_other: bool
+    runs: Runs, fingerprint: str, n_samples: int, why: str
 ) -> None:
     records = [unit("1", {"empathy": 1.0})]
-    ours, theirs = ({"path": "d", "fingerprint": value} for value in ("f1", fingerprint))
+    ours, theirs = (
+        {"path": "d", "fingerprint": value, "n_samples": n}
+        for value, n in (("f1", 3), (fingerprint, n_samples))
+    )
     sides = [runs.side("a", records, dataset=ours), runs.side("b", records, dataset=theirs)]
-    expected = ("A and B read different datasets: d and d",) if is_other else ()
+    expected = (f"A and B read different samples of d: {why}",) if why else ()
     assert compare(sides, settings=QUICK).warnings == expected
 
 

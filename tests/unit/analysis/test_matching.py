@@ -10,7 +10,7 @@ import pytest
 from memray_eval.analysis.comparing import Comparison, compare
 from memray_eval.analysis.comparing.open_runs import open_sides, pick_candidates
 from memray_eval.analysis.statistics import Settings
-from memray_eval.types import Record
+from memray_eval.types import Record, Turn
 from tests.runs import chat_records, write_summarised
 
 METRICS = ("empathy", "coherence")
@@ -18,14 +18,17 @@ Change = Callable[[int, Record], Record]
 
 
 def compared(
-    tmp_path: Path, change: Change, datasets: Sequence[dict[str, int]] = ({}, {})
+    tmp_path: Path,
+    change: Change,
+    before: Change = lambda _, record: record,
+    datasets: Sequence[dict[str, int]] = ({}, {}),
 ) -> Comparison:
-    def changed() -> Iterable[Record]:
-        return [change(n, record) for n, record in enumerate(chat_records("new", n=40))]
+    def changed(name: str, change: Change) -> Iterable[Record]:
+        return [change(n, record) for n, record in enumerate(chat_records(name, n=40))]
 
     runs = [
-        write_summarised(tmp_path / "a", chat_records("old", n=40), METRICS),
-        write_summarised(tmp_path / "b", changed(), METRICS),
+        write_summarised(tmp_path / "a", changed("old", before), METRICS),
+        write_summarised(tmp_path / "b", changed("new", change), METRICS),
     ]
     for run, dataset in zip(runs, datasets, strict=True):
         manifest = run.read_manifest()
@@ -35,7 +38,7 @@ def compared(
     return compare(open_sides(opened, None), settings=Settings(resamples=200), flips=3)
 
 
-def with_sample(record: Record, **fields: str) -> Record:
+def with_sample(record: Record, **fields: object) -> Record:
     return record.model_copy(update={"sample": record.sample.model_copy(update=fields)})
 
 
@@ -69,6 +72,37 @@ def test_an_id_that_asks_something_else_has_no_partner(tmp_path: Path) -> None:
     assert all(not flip.other_id for metric in comparison.metrics for flip in metric.flips)
 
 
+@pytest.mark.parametrize(
+    ("notes", "later", "n"),
+    [
+        ({}, "then?", 40),  # the turns of a script
+        ({}, "other", 20),
+        ({"user_model": "u"}, "other", 40),  # a simulated user
+        ({"session": None}, "then?", 20),  # no turn: its history counts as a whole
+    ],
+)
+def test_turns_of_sessions_are_common_whatever_was_answered_before(
+    tmp_path: Path, notes: dict[str, object], later: str, n: int
+) -> None:
+    def turn(n: int, record: Record, said: str, answer: str) -> Record:
+        number, place = n % 2 + 1, {"session": f"s{n // 2}", "turns": 2}
+        history = [Turn(role="user", content="Hi."), Turn(role="assistant", content=answer)]
+        fields = {
+            "query": "Hi." if number == 1 else said,
+            "metadata": {**place, "turn": number, **notes},
+        }
+        return with_sample(
+            record, id=f"s{n // 2}#{number}", history=history * (number - 1), **fields
+        )
+
+    comparison = compared(
+        tmp_path,
+        lambda n, row: turn(n, row, later, "New."),
+        lambda n, row: turn(n, row, "then?", "Old."),
+    )
+    assert comparison.common[0].n == n
+
+
 def test_files_that_ask_the_same_under_the_same_ids_need_no_word(tmp_path: Path) -> None:
     comparison = compared(tmp_path, lambda n, record: record)
     assert comparison.common[0].n == 40
@@ -87,7 +121,9 @@ def test_datasets_are_different_if_their_samples_are(
         sample = record.sample.model_copy(update={"answers": tuple(answers)})
         return record.model_copy(update={"sample": sample})
 
-    comparison = compared(tmp_path, change, [{"context_chars": length} for length in chars])
+    comparison = compared(
+        tmp_path, change, datasets=[{"context_chars": length} for length in chars]
+    )
     assert any("different datasets" in text for text in comparison.warnings) == is_other
 
 

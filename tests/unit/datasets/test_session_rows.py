@@ -57,6 +57,8 @@ def test_what_others_call_turns_and_user_is_metadata(row: dict[str, Any]) -> Non
     ("row", "field", "message"),
     [
         ({"turns": ["Hi.", " "]}, "turns", "turn 2 is empty"),
+        ({"turns": []}, "turns", "the first message is missing"),
+        ({"turns": ["", "Bye."]}, "turns", "the first message is missing"),
         ({"turns": ["Hi."] * 101}, "turns", "at most 100"),
         ({"turns": ["Hi.", 3]}, "turns.1", "must be text, not the number 3"),
         ({"turns": {"a": 1}}, "turns", "must be a list of text"),

@@ -38,7 +38,7 @@ def test_every_metric_says_what_it_measures_and_names_no_source_of_ours() -> Non
 
 
 def test_where_it_stands_in_our_sources_is_left_out() -> None:
-    first = "How warm it\nis, 1-5: see metrics/x/_y.py. Source: seed 000, metric 3."
+    first = "How warm it\nis, 1-5: see metrics/x/_y.py. Source: Zhu et al. 2018, metric 3."
     parts = split_docstring(f"{first}\n\nMore. See benchmarks/a/b.py.")
     assert parts == ("How warm it is, 1-5.", "More.")
 

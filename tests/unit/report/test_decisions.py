@@ -95,6 +95,14 @@ def test_safety_in_sessions_is_decided_by_the_worst_turn(
     assert any("the worst turn" in line for line in lines(decisions))
 
 
+def test_tasks_of_another_suite_have_no_verdict_over_all_scenarios() -> None:
+    decided = decide([means(0.8, "leans"), means(0.5, "pushes")])
+    assert [(d.scenario, d.verdict) for d in decided] == [
+        ("leans", "deploy"),
+        ("pushes", "needs_revision"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("score", "name"),
     [

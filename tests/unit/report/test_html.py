@@ -252,6 +252,15 @@ def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -
     assert "clustered by user" in Page(render_html(folder)).text
 
 
+@pytest.mark.parametrize("groups", [1, 2, 12])
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_clusters_that_do_not_differ_count_as_so_many_units(groups: int, value: float) -> None:
+    key = ("a", "empathy", None)
+    got = Intervals("session", {key: (0.0, groups)}).of(key, value, 0.0, 60)
+    is_share = groups > 1 and value in (0.0, 1.0)
+    assert got == (wilson_interval(int(value * groups), groups) if is_share else None)
+
+
 def test_a_page_reads_the_scores_of_a_file_once_however_many_candidates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
