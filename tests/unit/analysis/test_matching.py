@@ -121,8 +121,7 @@ def test_datasets_are_different_if_their_samples_are(
         sample = record.sample.model_copy(update={"answers": tuple(answers)})
         return record.model_copy(update={"sample": sample})
 
-    lengths = [{"context_chars": length} for length in chars]
-    comparison = compared(tmp_path, change, datasets=lengths)
+    comparison = compared(
         tmp_path, change, datasets=[{"context_chars": length} for length in chars]
     )
     assert any("different datasets" in text for text in comparison.warnings) == is_other
