@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PREFIX, PENDING = "memray-eval-", "memray-eval.pending-"
-_LOCK = ".lock"
+_LOCK, _FILES = ".lock", "files"
 
 
 class ScratchFolder:
@@ -25,9 +25,11 @@ class ScratchFolder:
         pending = Path(tempfile.mkdtemp(prefix=PENDING))
         lock = os.open(pending / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
+        (pending / _FILES).mkdir()
         made = pending.name.removeprefix(PENDING)
-        self.path = pending.rename(pending.with_name(f"{PREFIX}{what}-{made}"))
-        self._end = weakref.finalize(self, _remove, str(self.path), lock, os.getpid())
+        home = pending.rename(pending.with_name(f"{PREFIX}{what}-{made}"))
+        self.path = home / _FILES
+        self._end = weakref.finalize(self, _remove, str(home), lock, os.getpid())
 
     def close(self) -> None:
         self._end()

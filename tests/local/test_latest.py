@@ -119,7 +119,7 @@ def test_send_takes_latest(call, runs: Runs, named: str) -> None:  # type: ignor
 
 
 def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
-    for sides in (("latest~1", "latest"), ("latest~1:given", "latest:given")):
+    for sides in (("latest~1", "latest"), ("latest~1:rows", "latest:rows")):
         code, output = call("compare", *sides)
         assert code == 0, output
         assert runs.newest in output

@@ -54,7 +54,8 @@ def test_the_next_one_removes_what_a_kill_left(tmp_path: Path) -> None:
     assert (left / "big").exists()
     with ScratchFolder("keys") as folder:
         assert not left.exists()
-        assert list(tmp_path.iterdir()) == [Path(folder)]
+        assert list(tmp_path.iterdir()) == [Path(folder).parent]
+        assert not list(Path(folder).iterdir())
     assert not list(tmp_path.iterdir())
 
 
