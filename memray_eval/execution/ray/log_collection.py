@@ -123,6 +123,12 @@ def send_logs_to(counter: RunCounter, level: int) -> None:
     _library_handler = LibraryHandler(counter)
 
 
+def send_warnings() -> None:
+    """Sends the warnings of libraries that wait in this process."""
+    if _library_handler is not None:
+        _library_handler.flush()
+
+
 def _catch_library_warnings() -> None:
     """Hands each warning of a library to `_library_handler` as it is made. A handler on their
     loggers would be lost: Ray Data sets its own up anew with each task, Ray Data LLM's and vLLM's

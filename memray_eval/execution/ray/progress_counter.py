@@ -15,7 +15,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from memray_eval.execution.exported_metrics import RUN, Exporter, Series
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
-from memray_eval.execution.ray.log_collection import send_logs_to
+from memray_eval.execution.ray.log_collection import send_logs_to, send_warnings
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry
 from memray_eval.execution.stopping import ScoredUnits, StopWatch
@@ -62,6 +62,8 @@ class RemoteCounter:
         return partial(self._send, name)
 
     def _send(self, method: str, *values: Any, **named: Any) -> Any:
+        if method == "add":  # a block is done: its process may end before a warning's time is up
+            send_warnings()
         return self.actor.call.remote(method, *values, **named)
 
     def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
