@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MOST_PRINTED = 100_000  # characters that users' code prints in a process; the rest is dropped
-_exit = os._exit
+_exit, _putenv, _unsetenv = os._exit, os.putenv, os.unsetenv
 
 
 class OwnCodeError(Exception):
@@ -34,9 +34,13 @@ class _Overdue(BaseException):
 
 
 class _Inside(threading.local):
-    """Of each thread, the process in which it runs users' code; 0: it does not."""
+    """Of each thread, the process in which it runs users' code (0: it does not), and the variables
+    of the environment that the code wrote."""
 
     pid = 0
+
+    def __init__(self) -> None:
+        self.written: dict[str, None] = {}
 
 
 _inside = _Inside()
@@ -143,16 +147,19 @@ _threads = _Threads()
 
 @contextmanager
 def _unchanged_process() -> Iterator[None]:
+    """Puts back what this thread's code changes; other threads may write variables meanwhile."""
     folder, variables = os.getcwd(), dict(os.environ)
+    _inside.written.clear()
     try:
         yield
     finally:
-        changed = [name for name, value in variables.items() if os.environ.get(name) != value]
-        changed += [name for name in os.environ if name not in variables]
+        changed = [name for name in _inside.written if os.environ.get(name) != variables.get(name)]
+        for name in changed:
+            if name in variables:
+                os.environ[name] = variables[name]
+            else:
+                del os.environ[name]
         moved_to = os.getcwd()
-        if changed:
-            os.environ.clear()
-            os.environ.update(variables)
         if moved_to != folder:
             os.chdir(folder)
     if changed:
@@ -165,6 +172,16 @@ def _refuse_exit(status: int) -> NoReturn:
     if _inside.pid == os.getpid():  # not in a process that the code forked
         raise OwnCodeError(f"it called os._exit({status})")
     _exit(status)
+
+
+def _note_putenv(name: Any, value: Any) -> None:
+    _inside.written[os.fsdecode(name)] = None
+    _putenv(name, value)
+
+
+def _note_unsetenv(name: Any) -> None:
+    _inside.written[os.fsdecode(name)] = None
+    _unsetenv(name)
 
 
 class _Output:
@@ -190,9 +207,11 @@ class _Output:
 
 
 def _take_over() -> None:
-    """Puts ours before os._exit and the standard streams, which other code may have replaced."""
+    """Puts ours before os._exit, the writers of the environment (os.environ calls them) and the
+    standard streams, which other code may have replaced."""
     if os._exit is not _refuse_exit:
         os._exit = _refuse_exit
+        os.putenv, os.unsetenv = _note_putenv, _note_unsetenv
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, _Output):

@@ -31,6 +31,7 @@ def hangs(sample, response):
     while True:
         try: time.sleep(0.01)
         except Exception: pass
+def naps(sample, response): time.sleep(0.4); return 1.0
 def sleeps(sample, response): time.sleep(500)
 def moves(sample, response): os.chdir("/"); return 1.0
 def sets(sample, response): os.environ["OWN_CODE_TEST"] = "1"; return 1.0
@@ -85,6 +86,21 @@ def test_one_that_hangs_is_given_up_and_the_next_one_is_not(
     assert time.monotonic() - started < 10
     time.sleep(0.6)  # nothing is raised any more
     assert score(tmp_path, "forks", sample).value == 1.0
+
+
+def test_a_metric_is_not_blamed_for_what_another_thread_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is loaded meanwhile sets variables of its own, which stay."""
+    monkeypatch.setenv("OF_ANOTHER_THREAD", "0")  # so that it is gone in the end
+    monkeypatch.delenv("OF_ANOTHER_THREAD")
+    score(tmp_path, "forks", Sample(id="s", query="q"))
+    setting = threading.Timer(0.1, os.environ.__setitem__, ("OF_ANOTHER_THREAD", "1"))
+    setting.start()
+    result = score(tmp_path, "naps", Sample(id="s", query="q"))
+    setting.join()
+    assert result.value == 1.0
+    assert os.environ["OF_ANOTHER_THREAD"] == "1"
 
 
 def test_samples_are_copies(tmp_path: Path) -> None:
