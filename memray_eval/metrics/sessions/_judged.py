@@ -35,8 +35,9 @@ def share_metric(
     verify: Verify | None = None,
     judgment: type[BaseModel] = SessionJudgment,
 ) -> JudgedMetric:
-    """A metric whose judge reads the conversation and gives a share, higher is better. A `judgment`
-    of lists of quotes, reasoning and score is that of an empty response without quotes."""
+    """A metric whose judge reads the conversation and gives a share from 0 to 1; higher is better.
+    `judgment` has lists of quotes, `reasoning` and `score`. An empty response scores 1: it does no
+    harm; by default it is left out as no answer."""
 
     def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
         history = {"HISTORY": history_lines(sample)}
