@@ -20,7 +20,7 @@ from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.schedule import schedule
 from memray_eval.execution.services import check_calls
-from memray_eval.judges.accounts import is_embedded, may_bill
+from memray_eval.judges.accounts import check_judge, is_embedded, may_bill
 from memray_eval.judges.router import unpriced
 from memray_eval.metric import RULES
 from memray_eval.types import Turn, join_jurors, turn_sample
@@ -152,8 +152,8 @@ def check_stop_rule(plan: RunPlan) -> None:
 
 
 def check_sessions(plan: RunPlan) -> None:
-    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model, or
-    the suite's prompts show no earlier turns."""
+    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model or
+    its key is not set, or the suite's prompts show no earlier turns."""
     spec, scan = plan.spec, plan.scan
     if not plan.has_sessions:
         return
@@ -167,6 +167,9 @@ def check_sessions(plan: RunPlan) -> None:
             f"{scan.n_simulated} samples have a simulated user, and nobody plays it; name a model: "
             "simulated_user: {model: openai/gpt-4o-mini}, or --set simulated_user.model=MODEL"
         )
+    if scan.n_simulated:
+        for player in spec.user_judges.values():
+            check_judge(player.judge, spec.judging)
     read = (read_samples(shard, spec.read.reader, lambda *_: None) for shard in scan.shards)
     first = next((sample for samples in read for sample in samples if sample.n_turns > 1), None)
     if first is None:

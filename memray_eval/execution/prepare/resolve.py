@@ -254,21 +254,27 @@ def _affect_judges(
 def _user_judges(
     config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
 ) -> dict[str, JudgeAssignment]:
-    """The model that plays simulated users, if any. Raises ConfigError if it cannot be asked."""
+    """The model that plays simulated users, if any. Raises ConfigError for a name that is no
+    model's; its key is looked for once the scan has found such users (checks.py)."""
     user = config.simulated_user
     if user is None or config.candidates[0].backend == EXISTING:
         return {}
     roster = Roster(judging, table, today)
     try:
-        return {USER: _assign_one(USER, user.model, "plays simulated users", roster)}
+        return {USER: _assign(USER, user.model, "plays simulated users", roster)}
     except ConfigError as error:
         raise ConfigError(f"simulated_user.model: {error}") from None
 
 
 def _assign_one(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
     """The assignment of a model that is asked for something else than a score."""
+    assigned = _assign(key, model, why, roster)
+    check_judge(assigned.judge, roster.config)
+    return assigned
+
+
+def _assign(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
     judge, gone = roster.stand_in(model)
-    check_judge(judge, roster.config)
     heirs = {judge: roster.heirs_of(judge)}
     return JudgeAssignment(metric=key, judge=judge, why=why, successions=gone, heirs=heirs)
 
