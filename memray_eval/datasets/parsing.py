@@ -304,7 +304,7 @@ def _nearest(name: str, value: Any) -> str | None:
     return hint if could_be else None
 
 
-@lru_cache(1024)
+@lru_cache(100_000)  # more than the columns of a wide table
 def _nearest_field(name: str) -> str | None:
     return nearest(name, Sample.model_fields)
 
