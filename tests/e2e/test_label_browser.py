@@ -1,5 +1,5 @@
 """Labelling in a real browser, headless Chromium: fifty labels by keyboard, a reload in the middle,
-two tabs.
+two tabs; two browsers that share a queue, whose server is killed.
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
@@ -34,16 +34,23 @@ DOMAINS = ("Runtime", "Log", "Page", "Network")
 
 
 @contextmanager
-def labelling(folder: RunFolder) -> Iterator[str]:
-    """The command itself, ended by Ctrl-C; yields its address."""
+def labelling(
+    folder: RunFolder, *options: str, ended_by: signal.Signals = signal.SIGINT
+) -> Iterator[tuple[str, list[str]]]:
+    """The command itself, ended by a signal; yields its address, and a list that then holds the
+    lines of its stderr."""
     words = [sys.executable, "-m", "memray_eval", "view", folder.path, "--label", "empathy"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    said: list[str] = []
+    with subprocess.Popen([*words, *options], text=True, **pipes) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         try:
-            yield process.stdout.readline().strip()
+            yield process.stdout.readline().strip(), said
         finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+            process.send_signal(ended_by)
+        said += process.stderr.read().splitlines()
+        assert process.wait(60) == (0 if ended_by == signal.SIGINT else -ended_by)
 
 
 @asynccontextmanager
@@ -108,11 +115,12 @@ def test_fifty_labels_by_keyboard_with_a_reload_and_two_tabs(tmp_path: Path) -> 
             own = url.rpartition("/")[0]
             assert all(url.startswith((own, "data:")) for url in tab.requested)
 
-    with labelling(folder) as url:
+    with labelling(folder) as (url, _):
         asyncio.run(whole(url))
     events = [json.loads(line) for line in (Path(folder.path) / FILE).read_text().splitlines()]
     labels = [event for event in events if event["kind"] == "label"]
     assert len(labels) == 50
+    events = [event for event in events if event["kind"] != "queue"]
     assert len({label["unit_id"] for label in labels}) == 50
     assert {event["rater"] for event in events} == {"Ana"}
     file = tmp_path / "labels.csv"
@@ -144,3 +152,58 @@ async def look(tab: Tab) -> None:
             await tab.evaluate("new Promise((done) => setTimeout(done, 150))")
             assert await tab.evaluate(OVERFLOW) == 0
             await tab.picture(f"label-{scheme}-{width}")
+
+
+def test_two_browsers_share_a_queue_and_a_kill_loses_nothing(tmp_path: Path) -> None:
+    """Ana and Bo label twenty units, each in a browser of their own; the server is killed while
+    both label, and goes on from its log."""
+    folder = write_run(tmp_path / "run", plain_records(90), 90)
+    file = Path(folder.path) / FILE
+    shown: dict[str, int] = {}  # labels that a browser saw acknowledged
+
+    async def whole(url: str, until: int) -> None:
+        async with (
+            browser(tmp_path / f"ana{until}") as ana,
+            browser(tmp_path / f"bo{until}") as bo,
+        ):
+            await asyncio.gather(begin(ana, url, "ana"), begin(bo, url, "bo"))
+
+            async def work(tab: Tab, name: str, keys: str) -> None:
+                for number in range(shown.get(name, 0), until):
+                    if number == 3:
+                        await tab.evaluate("document.getElementById('answer').focus()")
+                        await tab.call("Input.insertText", text=f"{name}: rest, 1")
+                        await tab.evaluate("document.getElementById('comment').focus()")
+                        await tab.call("Input.insertText", text="<b>too long</b>")
+                        await tab.press("Escape")
+                    await label(tab, keys[number % len(keys)])
+                    shown[name] = number + 1
+
+            await asyncio.gather(work(ana, "ana", "12345"), work(bo, "bo", "1234"))
+            if until == 20:
+                words = "document.getElementById('agreement').textContent"
+                await ana.evaluate("document.getElementById('agree').click()")
+                await ana.until(f"{words}.includes('weighted kappa')")
+                assert await ana.evaluate("window.hacked === undefined")
+            assert ana.complaints == bo.complaints == []
+
+    options = ("--queue", "ana,bo", "--limit", "20")
+    with labelling(folder, *options, ended_by=signal.SIGKILL) as (url, _):
+        asyncio.run(whole(url, 9))
+    kept = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [event["kind"] for event in kept].count("label") == 18
+    with file.open("a") as torn:
+        torn.write('{"id": "torn", "kind": "lab')  # as a kill within a write leaves it
+    with labelling(folder, *options) as (url, said):
+        asyncio.run(whole(url, 20))
+    lines = file.read_text().splitlines()
+    labels = [json.loads(line) for line in lines if '"kind":"label"' in line]
+    assert {(event["rater"], event["unit_id"]) for event in kept if event["kind"] == "label"} <= {
+        (event["rater"], event["unit_id"]) for event in labels
+    }
+    assert len(labels) == len({(event["rater"], event["unit_id"]) for event in labels}) == 40
+    assert all(event["at"] > 1e9 for event in labels)
+    assert [event["answer"] for event in labels if "answer" in event].count("bo: rest, 1") == 1
+    assert "empathy: 20 units labelled (ana 20, bo 20)" in said
+    assert any("kappa between raters" in line for line in said), said
+    print("\n".join(said))
