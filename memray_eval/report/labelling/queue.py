@@ -12,8 +12,8 @@ give unbiased sums over all units (the paper's theorem 1), whatever n is.
 
 The size is the predicted standard deviation of people's label around the verdict, Neyman's
 allocation (JRSS 97, 1934): sqrt(e) of a verdict that is wrong with chance e, its doubt between SURE
-and that of a coin. No unit is drawn more than 3.2 times as often as another, so that doubts which
-tell nothing cost an eighth of the labels at most (tests/bench/active_labels.py)."""
+and that of a coin. No unit is drawn more than 2.3 times as often as another, so that doubts which
+tell nothing cost few labels (tests/bench/active_labels.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from memray_eval.metrics._shared.pairs import FIRST, VALUES
 from memray_eval.ports import FloatArray
 from memray_eval.types import Frozen
 
-SURE, COIN = 0.05, 0.5  # the chances that the least and the most doubtful verdict is wrong
+SURE, COIN = 0.1, 0.5  # the chances that the least and the most doubtful verdict is wrong
 EVEN_SHARE = 0.5  # of the sizes before there were events of the queue: even, the rest by doubt
 ANYONE = ""  # who labels the units of a queue that names no raters
 _WHOLE = float(1 << 64)
@@ -173,17 +173,21 @@ def _mix(ids: Ids) -> Ids:
     return ids ^ (ids >> np.uint64(31))
 
 
-def doubt_of(score: Mapping[str, Any], scale: tuple[float, float]) -> float:
+def doubt_of(score: Mapping[str, Any], scale: tuple[float, float], is_older: bool = False) -> float:
     """The doubt of a verdict, 0 to 1, from a row of the records: 1 if the judge gave
-    none; else the largest of 1 - its confidence, the share of its evidence that was not found, how
-    far a jury was apart, and how near a graded value is to the middle of its scale."""
+    none; else the largest of 1 - its confidence, the share of its evidence that was not found, and
+    the square of how far a jury was apart, which is a variance. `is_older`: for labels that precede
+    events of queues, how far itself, and how near a graded value is to the middle of its scale."""
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     value = score.get("value")
     if value is None or not math.isfinite(value):
         return 1.0
     parts = dict(score.get("parts") or ())
-    share = min(1.0, max(0.0, (float(value) - low) / width))
-    doubts = [1 - abs(2 * share - 1), (parts.get(DISAGREEMENT) or 0.0) / width]
+    apart = (parts.get(DISAGREEMENT) or 0.0) / width
+    doubts = [apart if is_older else apart**2]
+    if is_older:
+        share = min(1.0, max(0.0, (float(value) - low) / width))
+        doubts.append(1 - abs(2 * share - 1))
     if parts.get(EVIDENCE):
         doubts.append((parts.get(UNVERIFIED) or 0.0) / parts[EVIDENCE])
     try:

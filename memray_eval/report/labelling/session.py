@@ -70,21 +70,15 @@ class LabelSession:
         units: UnitColumns,
         choices: Sequence[Choice],
         parts: Sequence[RecordFile],
+        store: LabelStore,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        local = folder.local_path
-        if local is None:
-            raise ConfigError(
-                f"labels are added to a file of the run's folder, and {folder.path} is in the "
-                "cloud: copy it to this machine, and label it there"
-            )
         self.folder, self.metric, self.choices = folder, metric, tuple(choices)
         self._units, self._parts, self._clock = units, list(parts), clock
         self._filesystem: fs.FileSystem = locate(folder.path)[0]
         self._leases: dict[tuple[str, str], tuple[str, float]] = {}
         self._lock = threading.Lock()
-        self._store = LabelStore(local, metric)
-        self._shared_by = self._store.queue
+        self._store, self._shared_by = store, store.queue
         self.queue = self._make_queue()
 
     def share(self, raters: Sequence[str], overlap: float = 1.0, limit: int | None = None) -> None:
@@ -396,7 +390,14 @@ class LabelSession:
 
 def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
     """Opens a run for labelling by a metric; None: its headline, or the first that a judge scored.
-    Raises ConfigError for one that no judge scored, DataError for unreadable records."""
+    Raises ConfigError for one that no judge scored and a run in a cloud, DataError for unreadable
+    records."""
+    local = folder.local_path
+    if local is None:
+        raise ConfigError(
+            f"labels are added to a file of the run's folder, and {folder.path} is in the "
+            "cloud: copy it to this machine, and label it there"
+        )
     with readable(folder.path):
         parts = list_parts(folder.records())
     filesystem, _ = locate(folder.path)
@@ -411,6 +412,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
         names = ", ".join(judged) or "none"
         raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {names}")
     scale = _scale_of(folder, name)
+    store = LabelStore(local, name)
     units = UnitColumns(f"{folder.run_id}\x1f{name}")
     seen: set[float] = set()
     fields: set[str] = set()
@@ -418,7 +420,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
         first = 0
         for batch in read_columns(filesystem, part, ("unit_id", "response", "error", "scores")):
             for row, score in _scores_in(batch, name):
-                doubt = doubt_of(score, scale)
+                doubt = doubt_of(score, scale, store.precedes_queue)
                 units.add(batch["unit_id"][row].as_py(), number, first + row, doubt)
                 seen |= set() if score["value"] is None else {score["value"]}
                 fields |= {key for key, _ in score["parts"] or ()}
@@ -427,7 +429,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
         raise ConfigError(f"the run has no answer that {name} was asked about")
     is_integer = scale[1] - scale[0] > 1 and all(float(value).is_integer() for value in seen)
     choices = choices_for(scale, is_integer, seen, fields)
-    return LabelSession(folder, name, units, choices, parts)
+    return LabelSession(folder, name, units, choices, parts, store)
 
 
 def rubric_text(metric: str) -> str:

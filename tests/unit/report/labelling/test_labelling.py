@@ -61,7 +61,7 @@ def test_a_rater_sees_the_sample_and_the_answer_and_nothing_of_the_judge(
 ) -> None:
     state = session.state("ana", "t")
     assert state["unit"]["response"] == "I hear you. Rest well."
-    assert state["unit"]["memory"] == [["job", "nurse"], ["pets", "a cat, a dog"]]
+    assert sorted(state["unit"]["memory"]) == [["job", "nurse"], ["pets", "a cat, a dog"]]
     assert "SECRET" not in json.dumps(state)
     assert session.quotes(state["unit"]["id"]) == ["I hear you"]
     assert [choice.key for choice in session.choices] == ["1", "2", "3", "4", "5"]
@@ -314,19 +314,22 @@ def test_of_units_with_an_id_twice_the_last_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "doubt"),
+    ("score", "doubt", "older"),
     [
-        ({"value": None}, 1.0),
-        ({"value": 3.0}, 1.0),
-        ({"value": 5.0}, 0.0),
-        ({"value": 5.0, "judgment": '{"confidence": 0.6}'}, 0.4),
-        ({"value": 5.0, "parts": [("disagreement", 2.0)]}, 0.5),
-        ({"value": 5.0, "parts": [("evidence", 4.0), ("unverified", 3.0)]}, 0.75),
-        ({"value": 5.0, "judgment": "[1]"}, 0.0),
+        ({"value": None}, 1.0, 1.0),
+        ({"value": 3.0}, 0.0, 1.0),
+        ({"value": 5.0}, 0.0, 0.0),
+        ({"value": 5.0, "judgment": '{"confidence": 0.6}'}, 0.4, 0.4),
+        ({"value": 5.0, "parts": [("disagreement", 2.0)]}, 0.25, 0.5),
+        ({"value": 5.0, "parts": [("evidence", 4.0), ("unverified", 3.0)]}, 0.75, 0.75),
+        ({"value": 5.0, "judgment": "[1]"}, 0.0, 0.0),
     ],
 )
-def test_what_makes_a_verdict_uncertain(score: dict[str, object], doubt: float) -> None:
+def test_what_makes_a_verdict_uncertain(
+    score: dict[str, object], doubt: float, older: float
+) -> None:
     assert doubt_of(score, (1, 5)) == pytest.approx(doubt)
+    assert doubt_of(score, (1, 5), is_older=True) == pytest.approx(older)
 
 
 def test_each_scale_has_its_keys() -> None:
@@ -434,14 +437,18 @@ def test_labels_of_units_that_do_not_exist_are_counted(session: LabelSession) ->
 
 
 def test_labels_of_an_older_version_keep_their_order_and_weights(session: LabelSession) -> None:
+    """u002, u007: graded in the middle, whose doubt was 1."""
+    units = UnitColumns(f"{session.folder.run_id}\x1f{METRIC}")
+    for number in range(12):
+        units.add(f"u{number:03}", 0, number, (0.0, 0.5, 1.0, 0.5, 0.0)[number % 5])
+    expected = Queue(units, is_by_doubt=True)
     file = Path(session.folder.path) / FILE
     line = {"id": "1", "kind": "label", "metric": METRIC, "rater": "ana", "value": 3.0}
-    by_doubt = Queue(session._units, is_by_doubt=True)
-    first = session._units.rows[by_doubt.locate(0)[1]]
-    file.write_text(json.dumps(line | {"unit_id": f"u{first:03}"}) + "\n")
+    file.write_text(json.dumps(line | {"unit_id": f"u{expected.locate(0)[1]:03}"}) + "\n")
     again = open_labelling(session.folder, METRIC)
-    give(again, 4, "bo")
-    assert again.queue.place(f"u{first:03}") == 0
+    assert order(again) == [f"u{expected.locate(place)[1]:03}" for place in range(12)]
     again.share(["ana", "bo"])
-    assert again.queue.place(f"u{first:03}") == 0
-    assert "queue" not in file.read_text().splitlines()[1]
+    give(again, 4, "bo")
+    assert order(again) == order(open_labelling(session.folder, METRIC))
+    (first, *_) = csv.DictReader(io.StringIO(again.write_csv()))
+    assert float(first["weight"]) == pytest.approx(expected.weights([("", 0)])[0], rel=1e-5)
