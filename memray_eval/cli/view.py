@@ -139,10 +139,18 @@ class Labels(NamedTuple):
         session = open_labelling(run, self.metric)
         if self.queue is not None:
             session.share(self.queue.split(","), self.overlap, self.limit)
+        shares = (f"{rater} {session.queue.assigned(rater).size}" for rater in session.queue.raters)
+        if shared := ", ".join(shares):
+            say(f"The queue is shared: {shared} units")
         if self.corrected is not None:
             text = session.write_corrected()
+            if not text:
+                raise ConfigError(
+                    "no rater has written a right answer yet: there is nothing to write"
+                )
             _write(self.corrected, text)
-            say(f"{text.count(chr(10))} samples with a right answer by a rater: {self.corrected}")
+            n_samples = text.count("\n")
+            say(f"{n_samples} samples have a right answer of a rater, now in {self.corrected}")
             say(f"Ask them again: memray-eval run JOB --dataset {self.corrected}")
         if self.csv is not None:
             _write(self.csv, session.write_csv())

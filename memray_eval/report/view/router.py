@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from aiohttp import web
 from pydantic import ValidationError
 
-from memray_eval.errors import ConfigError, EvalError
+from memray_eval.errors import ConfigError, EvalError, reason_of
 from memray_eval.report.html.page_renderer import render_page
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.view.run_list import UnknownRun
@@ -103,11 +103,10 @@ async def _listening(app: web.Application, host: str, port: int) -> AsyncIterato
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         server = socket.create_server((host, port), family=family)
     except OSError as error:
-        where = f"port {port}" if host == HOST else f"{host}, port {port}"
-        raise ConfigError(
-            f"cannot listen at {where}: {error.strerror}; give another with --port, or 0 for a "
-            f"free one{'' if host == HOST else '; --host is an address of this machine'}"
-        ) from None
+        where, advice = f"port {port}", "give another with --port, or 0 for a free one"
+        if host != HOST:
+            where, advice = f"{host}, {where}", f"{advice}; --host is an address of this machine"
+        raise ConfigError(f"cannot listen at {where}: {reason_of(error)}; {advice}") from None
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S
     )
