@@ -201,7 +201,7 @@ def test_two_browsers_share_a_queue_and_a_kill_loses_nothing(tmp_path: Path) -> 
     options = ("--queue", "ana,bo", "--limit", "20")
     with labelling(folder, *options, ended_by=signal.SIGKILL) as (url, process, _):
         asyncio.run(both(url, process.kill))
-    kept = labels_in(file)
+    kept, before = labels_in(file), dict(acknowledged)
     for name in ("ana", "bo"):  # one more may be kept than a browser heard of
         n_kept = sum(rater == name for rater, _ in kept)
         assert acknowledged[name] <= n_kept <= acknowledged[name] + 1
@@ -217,7 +217,7 @@ def test_two_browsers_share_a_queue_and_a_kill_loses_nothing(tmp_path: Path) -> 
     order = ("ana 20, bo 20", "bo 20, ana 20")  # who began
     assert {f"empathy: 20 units labelled ({names})" for names in order} & {*said}
     assert any("kappa between raters" in line for line in said), said
-    print(f"acknowledged before the kill: {acknowledged}, kept: {len(kept)}", *said, sep="\n")
+    print(f"acknowledged before the kill: {before}, kept: {len(kept)}", *said, sep="\n")
 
 
 def labels_in(file: Path) -> dict[tuple[str, str], dict[str, Any]]:

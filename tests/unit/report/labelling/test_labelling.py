@@ -352,6 +352,22 @@ def answer_all(session: LabelSession, rater: str, values: Sequence[float], **wor
         session.answer(rater, "t", f"{rater}{number}", unit["id"], value, False, **words)
 
 
+def test_of_two_tabs_on_one_unit_the_last_word_counts_and_both_are_kept(
+    session: LabelSession,
+) -> None:
+    session.share(["ana", "bo"])
+    other = open_labelling(session.folder, METRIC)  # another server, so no lease between them
+    unit = session.state("ana", "one")["unit"]["id"]
+    assert other.state("ana", "two")["unit"]["id"] == unit
+    session.answer("ana", "one", "first", unit, 2, False, comment="so so")
+    state = other.answer("ana", "two", "second", unit, 4, False)
+    assert state["labelled"] == 1
+    (row,) = csv.DictReader(io.StringIO(session.write_csv()))
+    assert (row["human"], row.get("comment")) == ("4", None)
+    lines = (Path(session.folder.path) / FILE).read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["queue", "label", "label"]
+
+
 @pytest.mark.heavy
 def test_agreement_of_a_queue_is_hidden_until_all_are_done(session: LabelSession) -> None:
     session.share(["ana", "bo"], limit=6)
