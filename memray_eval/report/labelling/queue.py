@@ -42,7 +42,7 @@ Ids = npt.NDArray[np.uint64]
 
 
 class UnitColumns:
-    """Units as they are read, 25 bytes each: a digest of the id, the number of the part and the row
+    """Units as they are read, 24 bytes each: a digest of the id, the number of the part and the row
     of the record, and how uncertain the verdict is. Of units with one id the last counts."""
 
     def __init__(self, seed: str) -> None:

@@ -79,7 +79,7 @@ class LabelSession:
                 f"a queue has 1 to {MOST_RATERS} raters, each of another name; it got "
                 f"{', '.join(map(repr, names)) or 'none'}"
             )
-        event = self._queue_event(raters=tuple(names), overlap=overlap, limit=limit)
+        event = self._queue_event(raters=tuple(sorted(names)), overlap=overlap, limit=limit)
         with self._lock:
             self._store.refresh()
             before = self._store.queue or self._queue_event()
@@ -322,7 +322,9 @@ class LabelSession:
             self._refresh()
         name, raters = check_rater(name), self.queue.raters
         if raters and name not in raters:
-            hint = f"; did you mean {close!r}?" if (close := nearest(name, raters)) else ""
+            folded = {rater.casefold(): rater for rater in raters}
+            close = nearest(name.casefold(), folded)
+            hint = f"; did you mean {folded[close]!r}?" if close else ""
             raise ConfigError(f"this queue is of {', '.join(raters)}, and not of {name!r}{hint}")
         return name
 

@@ -94,7 +94,7 @@ async def serving_routes(
 
 def is_local(host: str) -> bool:
     """Whether only this machine reaches an address."""
-    return host in (HOST, "localhost", "::1")
+    return host in (HOST, "localhost")
 
 
 @asynccontextmanager

@@ -403,8 +403,9 @@ def test_raters_who_never_differ_are_said(
 @pytest.mark.parametrize("name", ["Ana", "eve", "\u202eana", "ana\u200b", "a,b\n\x07"])
 def test_a_queue_is_of_its_raters_alone(session: LabelSession, name: str) -> None:
     session.share(["ana", "José"])
-    with pytest.raises(ConfigError, match=r"name|queue"):
+    with pytest.raises(ConfigError, match=r"name|queue") as refused:
         session.state(name, "t")
+    assert ("did you mean 'ana'?" in str(refused.value)) == (name == "Ana")
     assert session.state("Jose\u0301", "t")["unit"] is not None  # the same name, decomposed
 
 
@@ -418,7 +419,7 @@ def test_raters_of_a_queue_have_names(session: LabelSession, names: list[str]) -
 def test_another_server_takes_up_how_units_are_shared(session: LabelSession) -> None:
     other = open_labelling(session.folder, METRIC)
     session.share(["ana", "bo"], overlap=0.0)
-    session.share(["ana", "bo"], overlap=0.0)  # the same: nothing to keep
+    session.share(["bo", "ana"], overlap=0.0)  # the same: nothing to keep
     sizes = [other.state(rater, "t")["total"] for rater in ("ana", "bo")]
     assert sum(sizes) == 12
     assert len((Path(session.folder.path) / FILE).read_text().splitlines()) == 1
