@@ -73,6 +73,8 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         ("a: [", [], "not valid YAML"),
         ("- a\n", [], "must hold a mapping"),
         (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
+        (MINIMAL + "str: 5\n", [], "str: no such key"),  # as a branch of a union is called
+        (MINIMAL + "Limit[: 5\n", [], "Limit[: no such key"),
         ("dataset: d\n", [], "candidates: missing"),
         (MINIMAL, ["judge=7"], "judge: must be text or a list or a mapping of keys, not 7"),
         (MINIMAL, ["judge={empathy: 7}"], "judge.empathy: must be text or a list, not 7"),
