@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -87,25 +88,34 @@ class CallTotals:
 
     def __init__(self) -> None:
         self._calls: dict[str, Calls] = {}
-        self._heard: dict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]] = {}
+        # The oldest report first
+        self._heard: OrderedDict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]] = (
+            OrderedDict()
+        )
+        self._under_way: dict[str, tuple[int, int]] = {}
 
     def add(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot], now: float) -> None:
-        """Adds an actor's report on its judges, at a time of `now`'s clock."""
+        """Adds an actor's report on its judges, at a time of `now`'s clock. O(1) in actors."""
+        self._forget(member)
         self._heard[member] = now, snapshots
         for judge, snapshot in snapshots.items():
             self._calls[judge] = self._calls.get(judge, Calls()) + snapshot.calls
+            self._count(judge, snapshot.in_flight, snapshot.waiting)
 
     def under_way(self, now: float) -> dict[str, tuple[int, int]]:
         """Calls in flight, and calls that wait for slots, by judge, of recently heard actors."""
-        self._heard = {
-            member: heard for member, heard in self._heard.items() if now - heard[0] <= STALE_S
-        }
-        out = dict.fromkeys(self._calls, (0, 0))
-        for _, snapshots in self._heard.values():
-            for judge, snapshot in snapshots.items():
-                in_flight, waiting = out[judge]
-                out[judge] = in_flight + snapshot.in_flight, waiting + snapshot.waiting
-        return out
+        while self._heard and now - self._heard[oldest := next(iter(self._heard))][0] > STALE_S:
+            self._forget(oldest)
+        return dict(self._under_way)
+
+    def _forget(self, member: str) -> None:
+        _, snapshots = self._heard.pop(member, (0.0, {}))
+        for judge, snapshot in snapshots.items():
+            self._count(judge, -snapshot.in_flight, -snapshot.waiting)
+
+    def _count(self, judge: str, in_flight: int, waiting: int) -> None:
+        before = self._under_way.get(judge, (0, 0))
+        self._under_way[judge] = before[0] + in_flight, before[1] + waiting
 
     def judges_now(self, now: float) -> dict[str, JudgeNow]:
         """The calls of each judge, and the limit that keeps others back."""

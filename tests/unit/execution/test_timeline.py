@@ -111,6 +111,9 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     assert totals.under_way(START + 2) == {"a": (7, 2), "b": (0, 0)}
     # M is silent: it died
     assert totals.under_way(START + 1 + STALE_S) == {"a": (3, 0), "b": (0, 0)}
+    totals.add("m", {"b": snapshot_of(in_flight=2)}, START + 1 + STALE_S)  # it was slow
+    assert totals.under_way(START + 2 + STALE_S) == {"a": (3, 0), "b": (2, 0)}
+    assert totals.under_way(START + 3 + 2 * STALE_S) == {"a": (0, 0), "b": (0, 0)}
 
 
 def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
