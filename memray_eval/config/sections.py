@@ -100,6 +100,9 @@ MEASURED_KEYS = tuple(
 )
 
 
+FEW_ROWS = 16  # that travel together, unless there are many
+
+
 class EngineConfig(Frozen):
     """How vLLM runs: `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices;
     of a range as many as find room, and more as the cluster grows. More engines that load at a time
@@ -129,12 +132,17 @@ class EngineConfig(Frozen):
     computes in it, else float32."""
     kv_cache_gib: Positive = 2.0
     """On a CPU, the memory of the KV cache."""
-    batch_size: Count = 16
-    """Rows that travel together."""
+    batch_size: Count | None = None
+    """Rows that travel together; by default 16, and up to 128 in a large run of many engines."""
     concurrent_batches: Count | None = None
     """Batches in flight in an engine; by default as many as keep it busy."""
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that travel together, as configured or fitted (`fit_engine`)."""
+        return self.batch_size or FEW_ROWS
 
     @model_validator(mode="after")
     def _plans_its_devices(self) -> EngineConfig:

@@ -70,7 +70,7 @@ def engine_work(
     )
     places = min(engine.max_num_seqs or math.inf, math.ceil(n_prompts))
     if engine.concurrent_batches is not None:
-        places = min(places, engine.batch_size * engine.concurrent_batches)
+        places = min(places, engine.rows * engine.concurrent_batches)
     if times.kv_tokens is not None:
         # What prompts of a block share is held once
         places = min(places, times.kv_tokens // max(1.0, new + answer))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import EngineTimes, RateLimits, least_of
+from memray_eval.config.sections import EngineConfig, EngineTimes, RateLimits, least_of
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sharding import SHARD_BYTES
@@ -45,6 +45,7 @@ CALL_CPU_S = 0.004  # of one core, for a judge call: tests/bench/judge_throughpu
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
+DRIVER_BLOCK_S = 0.028  # of one core, for a block of prompts: tests/bench/driver_ceiling.py
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
@@ -198,12 +199,14 @@ def estimate(
         scan.context_chars / max(1, scan.n_samples),
         units / len(spec.candidates),
     )
-    question = _EngineQuestion(spec, sampled, blocks, mean_chars, device)
+    block_rows = spec.read.block_rows(samples or scan.n_samples)
+    question = _EngineQuestion(spec, sampled, blocks, mean_chars, block_rows, device)
     cpus = placement.judge_cpus if placement is not None else capacity.cpus
     judges, bounds = _estimate_judges(spec, _judge_load(spec, records, scale), pool)
     bounds += [
         *_judge_cpus(judges, pool, cpus),
         *_bound_generation(spec, waves, placement, answered, per_candidate, question),
+        *_bound_driver(question, waves, per_candidate),
         *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
     ]
@@ -615,7 +618,13 @@ class _EngineQuestion:
     sampled: Sequence[SampledUnit]
     blocks: float
     mean_chars: float
+    block_rows: int
     device: Device
+
+    def fitted(self, group: Sequence[Candidate]) -> EngineConfig:
+        """The engine of these candidates, as the run fits it."""
+        config = self.spec.engine_of(group[0].model)
+        return fit_engine(config, self.mean_chars, self.device, self.block_rows)
 
     def bound(
         self, group: tuple[Candidate, ...], engines: int, samples: float
@@ -631,7 +640,7 @@ class _EngineQuestion:
         times = self.spec.assumptions.engine
         if times is None or not prompts:
             return None
-        engine = fit_engine(self.spec.engine_of(group[0].model), self.mean_chars, self.device)
+        engine = self.fitted(group)
         # The one that has most of the blocks
         share = math.ceil(self.blocks / engines) / self.blocks
         work = engine_work(prompts, times, engine, engines, share * samples * len(group))
@@ -643,6 +652,21 @@ class _EngineQuestion:
         if self.blocks < engines:
             how += f", {engines - int(self.blocks):,} of them without a block (rows_per_block)"
         return work.seconds, how
+
+
+def _bound_driver(
+    question: _EngineQuestion, waves: Sequence[Sequence[tuple[Candidate, ...]]], samples: float
+) -> Iterator[Bound]:
+    """Yields the bound of the driver, which hands every block of prompts from stage to stage."""
+    blocks = sum(
+        samples * len(group) / question.fitted(group).rows
+        for wave in waves
+        for group in wave
+        if group[0].backend == "vllm"
+    )
+    if blocks:
+        what = f"the driver, with {math.ceil(blocks):,} blocks"
+        yield Bound("generate", what, blocks * DRIVER_BLOCK_S, "a larger engine.batch_size")
 
 
 def _bound_prompts(spec: RunSpec, prompt_tokens: float, capacity: Capacity) -> Iterator[Bound]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from memray_eval.config.sections import AffectConfig, EngineConfig, least_of, most_of
+from memray_eval.config.sections import FEW_ROWS, AffectConfig, EngineConfig, least_of, most_of
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.run_plan import RunSpec
@@ -197,18 +197,26 @@ ENGINE_LOADS: Mapping[tuple[Device, bool], EngineLoad] = {
     ("gpu", False): EngineLoad(256, 8_192),
     ("gpu", True): EngineLoad(64, 16_384),
 }
+# The driver takes as long for a block of few rows as of many (tests/bench/driver_ceiling.py): with
+# so many rows for each engine it has all of them answer PLACEHOLDER units a second
+ROWS_AN_ENGINE, MOST_ROWS = 4, 128
 WAITING = 2  # prompts at an engine for each that it answers at once: none of its places is empty
 
 
-def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> EngineConfig:
-    """An engine on prompts of this mean length: gaps of the config filled by ENGINE_LOADS, fewer
-    rows for long contexts: at most BATCH_CHARS in a batch and ENGINE_CHARS under way."""
+def fit_engine(
+    engine: EngineConfig, mean_chars: float, device: Device, block_rows: int = FEW_ROWS
+) -> EngineConfig:
+    """An engine on prompts of this mean length, in blocks of so many rows: gaps of the config
+    filled by ENGINE_LOADS; rows in a batch that the driver can hand out to all `replicas`, but
+    fewer of long contexts: at most BATCH_CHARS in a batch and ENGINE_CHARS under way."""
     length = max(1.0, mean_chars)
     load = ENGINE_LOADS[device, length >= LONG_CHARS]
     seqs = engine.max_num_seqs or load.max_num_seqs
-    batches = engine.concurrent_batches or max(2, math.ceil(WAITING * seqs / engine.batch_size))
-    rows = max(1, min(engine.batch_size, int(BATCH_CHARS / length)))
-    most = min(engine.batch_size * batches, int(ENGINE_CHARS / length))
+    for_all = min(ROWS_AN_ENGINE * most_of(engine.replicas), block_rows, MOST_ROWS)
+    wanted = engine.batch_size or max(FEW_ROWS, for_all)
+    batches = engine.concurrent_batches or max(2, math.ceil(WAITING * seqs / wanted))
+    rows = max(1, min(wanted, int(BATCH_CHARS / length)))
+    most = min(wanted * batches, int(ENGINE_CHARS / length))
     step = load.max_num_batched_tokens  # vLLM wants it to be no less than the sequences
     kwargs = {"max_num_batched_tokens": max(step, seqs)} if step else {}
     return engine.model_copy(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
+from memray_eval.execution.prefix_router import PrefixAsk, PrefixRouter
 from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.execution.stopping import ScoredUnits, StopMonitor, StopWatch, describe_decision
@@ -49,7 +50,7 @@ class RunCounter:
         self._caught, self._most_caught = 0, most_caught
         self._parameters = ParameterBook(self.add_line)
         self._calls, self._timeline = CallTotals(), Timeline(time.time())
-        self._exporter = exporter
+        self._exporter, self._router = exporter, PrefixRouter()
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to figures that the manifest keeps."""
@@ -87,6 +88,22 @@ class RunCounter:
 
     def take_step(self, step: Step) -> Standing:
         return self._parameters.take(step)
+
+    def place_rows(self, ask: PrefixAsk) -> str:
+        return self._router.place(ask)
+
+    async def engine_for(self, ask: PrefixAsk) -> str:
+        """The name of the engine that answers rows which begin alike; "" if none is known."""
+        return self.place_rows(ask)
+
+    def record_asked(self, client: str, asked: Mapping[str, int]) -> None:
+        self._router.record_asked(client, asked)
+
+    def add_engine(self, pipeline: str, engine: str) -> None:
+        self._router.add(pipeline, engine)
+
+    def lose_engine(self, pipeline: str, engine: str) -> None:
+        self._router.lose(pipeline, engine)
 
     async def is_stopping(self) -> bool:
         return self._stop is not None

@@ -208,7 +208,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         columns=columns,
         samples=samples,
         out=config.out,
-        batch_size=config.engine.batch_size,
+        batch_size=config.engine.rows,
         rows_per_block=config.rows_per_block,
         limit=config.limit,
         limit_order=config.limit_order,

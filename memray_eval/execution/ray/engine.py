@@ -20,7 +20,14 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.plan import Device, blocks_in_flight
-from memray_eval.execution.prompt_stage import ANSWER, ANSWER_TYPE, SAMPLING, TOKENS, take_stored
+from memray_eval.execution.prompt_stage import (
+    ANSWER,
+    ANSWER_TYPE,
+    ASKING,
+    SAMPLING,
+    TOKENS,
+    take_stored,
+)
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
 from memray_eval.execution.ray.engine_start import start_engine
@@ -61,7 +68,7 @@ def add_engines(
     label_selector: Mapping[str, str] | None = None,
     sessions: SessionSpec | None = None,
 ) -> Dataset:
-    """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA), in so
+    """Adds the stage that has vLLM answer: rows with ASKING (ENGINE_SCHEMA), in so
     many `blocks`, have ANSWER in their place, null where there are no tokens, with
     `__inference_error__` where the engine refuses; or sessions become records. Engines are in the
     groups of `placement`: `at_first` of them, where `config.replicas` is a range (None: the least).
@@ -77,6 +84,7 @@ def add_engines(
     engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
     options = _actor_options(config, model, device)
     in_flight = blocks_in_flight(config, blocks, at_first)
+    places = config.rows * (config.concurrent_batches or 1)
     compute = ActorPoolStrategy(
         min_size=least,
         initial_size=at_first,
@@ -92,9 +100,9 @@ def add_engines(
         dataset,
         EngineClient,
         partial(placement.next_client, start),
-        fn_constructor_args=(model, least, context, load_stored, sessions),
+        fn_constructor_args=(model, least, places, context, load_stored, sessions),
         batch_format="pyarrow",
-        batch_size=config.batch_size,
+        batch_size=config.rows,
         zero_copy_batch=True,
         compute=compute,
         num_cpus=0,
@@ -106,7 +114,7 @@ def add_engines(
 def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
     """The options of Ray Data LLM's stage."""
     return {
-        "batch_size": config.batch_size,
+        "batch_size": config.rows,
         "max_concurrent_batches": config.concurrent_batches,
         "model": resolve_model(model),
         "engine_kwargs": {
@@ -174,7 +182,7 @@ class EngineActor:
         await self._turns.wait_for_others()
 
     async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
-        """The table with ANSWER in the place of TOKENS and SAMPLING, null where it has no tokens.
+        """The table with ANSWER in the place of what asks (ASKING), null where it has no tokens.
         Raises EngineReserved if somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
@@ -193,7 +201,7 @@ class EngineActor:
         has_prompt = is_asked.to_numpy()
         places = pa.array(np.cumsum(has_prompt) - 1, mask=~has_prompt)
         column = pa.array(answers, ANSWER_TYPE).take(places)
-        return table.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, column)
+        return table.drop_columns([*ASKING]).append_column(ANSWER, column)
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:

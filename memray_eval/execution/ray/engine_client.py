@@ -4,13 +4,14 @@ engine and the engine's node."""
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
 from memray_eval.execution.block_stages import collect_engine_answers
+from memray_eval.execution.prefix_router import PrefixAsk
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
     FORM,
+    PREFIX,
     SAMPLING,
     SECOND,
     TRUNCATED,
@@ -34,7 +37,7 @@ from memray_eval.execution.ray.ray_compat import is_lost
 from memray_eval.execution.session_stage import Sessions, SessionSpec
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.stages.generate import engine_response
-from memray_eval.types import RETRIED, SESSION
+from memray_eval.types import RETRIED
 from memray_eval.types.json_text import candidate_from_json
 
 READY_S = 1.0  # in which an engine that is up says so
@@ -45,23 +48,27 @@ logger = logging.getLogger(__name__)
 
 
 class EngineClient:
-    """Has one engine answer rows and, while that one is not up, any other of the pipeline, until it
-    is clear that a row kills them all (lost_rows.py). An engine that fails to start for good is
-    done without if `least` others are up, else GenerationError says why. `add_stored` gives rows
-    the responses of the run's folder, if Ray restarted this actor. With `sessions` it asks whole
-    ones, each at one engine."""
+    """Has one engine answer rows, and rows that begin alike the pipeline's engine for such
+    (prefix_router.py), which has `places` rows when it is busy. While the own one is not up, any
+    other answers, until it is clear that a row kills them all (lost_rows.py). An engine that fails
+    to start for good is done without if `least` others are up, else GenerationError says why.
+    `add_stored` gives rows the responses of the run's folder, if Ray restarted this actor. With
+    `sessions` it asks whole ones."""
 
     def __init__(
         self,
         model: str,
         least: int,
+        places: int,
         context: StageContext | None,
         load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
         sessions: SessionSpec | None = None,
     ) -> None:
         self._model, self._least, self._context = model, least, context
+        self._places, self._asked = places, Counter[str]()  # rows that are placed by their prefix
+        self._placed: dict[str, Any] = {}  # engines that answered such, by name
         name = str(ray.get_runtime_context().get_actor_name())
-        self._pipeline, self._own_name = pipeline_of(name), engine_name(name)
+        self._pipeline, self._own_name = pipeline_of(name) or "", engine_name(name)
         self._own: Any = None
         self._up: list[Any] = []  # engines to ask while the own one is not there
         self._looked_at, self._look, self._has_told = 0.0, asyncio.Lock(), False
@@ -85,14 +92,16 @@ class EngineClient:
             return
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
-        answered = await self._asker.answer(table)
-        yield await ask_again(table, answered, self._asker.answer)
+        parts = [self._answer(part) for part in split_by_prefix(table)]
+        yield pa.concat_tables(await asyncio.gather(*parts))
+
+    async def _answer(self, table: pa.Table) -> pa.Table:
+        return await ask_again(table, await self._asker.answer(table), self._asker.answer)
 
     async def _answer_turn(self, table: pa.Table) -> pa.Table:
         """The record of a session's turn with its response."""
         assert self._context is not None
-        answered = await ask_again(table, await self._asker.answer(table), self._asker.answer)
-        return collect_engine_answers(answered, self._context)
+        return collect_engine_answers(await self._answer(table), self._context)
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
         """The answers of an engine; None if it was lost while it was asked this."""
@@ -103,12 +112,49 @@ class EngineClient:
             self._died_alone = engine if answered is None else self._died_alone
             return answered
         while True:
-            engine = self._own or await self._any_engine(_session_of(table))
+            engine = self._own or await self._any_engine()
+            async with self._place(table, engine) as placed:
+                try:
+                    answered = await self._call(placed, placed.answer, table)
+                    return answered
+                except EngineReserved:
+                    await self._call(placed, placed.wait_for_others)
+
+    @asynccontextmanager
+    async def _place(self, table: pa.Table, engine: Any) -> AsyncIterator[Any]:
+        """The engine that answers rows which begin like these; `engine` if they do not."""
+        prefixes = set(table.column(PREFIX).to_pylist())
+        prefix = prefixes.pop() if len(prefixes) == 1 else None
+        if prefix is None or self._context is None:
+            yield engine
+            return
+        counter, own = self._context.counter, self._own_name if engine == self._own else ""
+        name = await counter.engine_for(
+            PrefixAsk(
+                *(self._pipeline, self._own_name, own, prefix, table.num_rows, self._places),
+                asked=dict(+self._asked),
+            )
+        )
+        self._asked[name] += table.num_rows
+        try:
+            yield await self._engine_named(name) or engine
+        finally:
+            self._asked[name] -= table.num_rows
+            counter.record_asked(self._own_name, dict(+self._asked))
+
+    async def _engine_named(self, name: str) -> Any:
+        """The pipeline's engine of this name; None if it has ended."""
+        if name and name not in self._placed:
             try:
-                answered = await self._call(engine, engine.answer, table)
-                return answered
-            except EngineReserved:
-                await self._call(engine, engine.wait_for_others)
+                self._placed[name] = await asyncio.to_thread(ray.get_actor, name)
+            except ValueError:
+                self._forget(name)
+        return self._placed.get(name)
+
+    def _forget(self, name: str) -> None:
+        self._placed.pop(name, None)
+        if self._context is not None:
+            self._context.counter.lose_engine(self._pipeline, name)
 
     async def _reserve_engine(self) -> tuple[Any, int]:
         """An engine that answers nothing until it is asked with this ticket: another than the one
@@ -146,6 +192,8 @@ class EngineClient:
 
     def _note_loss(self, engine: Any, reason: str) -> None:
         self._up = [other for other in self._up if other != engine]
+        for name in [name for name, placed in self._placed.items() if placed == engine]:
+            self._forget(name)
         if engine == self._own:
             self._own = None
             logger.warning("an engine of %s was lost: %s", self._model, reason)
@@ -154,17 +202,15 @@ class EngineClient:
                 "of itself when it is up again."
             )
 
-    async def _any_engine(self, session: str = "") -> Any:
-        """This client's engine, or one that is up; the same for all turns of a session."""
+    async def _any_engine(self) -> Any:
+        """This client's engine, or one that is up."""
         async with self._look:
             while self._own is None:
                 if not self._up or time.monotonic() - self._looked_at >= LOOK_S:
                     await asyncio.to_thread(self._find_engines)
                 if self._up:
                     break
-        if self._own is not None or not session:
-            return self._own or random.choice(self._up)
-        return max(self._up, key=lambda engine: _weight(session, engine))
+        return self._own or random.choice(self._up)
 
     def _wait_for_own(self) -> None:
         """Waits until this client's engine is up, which may have to wait for its node first."""
@@ -177,6 +223,8 @@ class EngineClient:
                 try:
                     ray.get(engine.ready.remote())
                     self._own = engine
+                    if self._context is not None:
+                        self._context.counter.add_engine(self._pipeline, self._own_name)
                 except GenerationError:
                     self._find_engines()
                     return
@@ -227,16 +275,17 @@ class EngineClient:
             self._context.counter.add_line(line)
 
 
-def _session_of(table: pa.Table) -> str:
-    """The session of a row that asks alone; "" of other rows."""
-    text = table.column("metadata")[0].as_py() if table.num_rows == 1 else ""
-    return str(json.loads(text or "{}").get(SESSION, ""))
-
-
-def _weight(session: str, engine: Any) -> bytes:
-    """The highest answers a session (rendezvous hashing): a lost engine moves only its own."""
-    text = f"{session}\n{engine}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=8).digest()
+def split_by_prefix(table: pa.Table) -> list[pa.Table]:
+    """Neighbouring rows that begin alike apart from others; rows that are alone stay together."""
+    parts, n_taken = list[tuple[int, int, bool]](), 0  # start, rows, whether each is alone
+    for _, rows in groupby(table.column(PREFIX).to_pylist()):
+        n_rows = len(list(rows))
+        if n_rows == 1 and parts and parts[-1][2]:
+            parts[-1] = (parts[-1][0], parts[-1][1] + 1, True)
+        else:
+            parts.append((n_taken, n_rows, n_rows == 1))
+        n_taken += n_rows
+    return [table.slice(start, n_rows) for start, n_rows, _ in parts] or [table]
 
 
 async def ask_again(

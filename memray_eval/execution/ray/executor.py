@@ -273,7 +273,8 @@ class RayExecutor:
         """With the engine of a group's model, and batches for contexts as long as the dataset's."""
         scan = self.plan.scan
         mean_chars = scan.context_chars / max(1, scan.n_samples)
-        engine = fit_engine(self.spec.engine_of(group[0].model), mean_chars, setup.device)
+        config, rows = self.spec.engine_of(group[0].model), self.plan.block_rows
+        engine = fit_engine(config, mean_chars, setup.device, rows)
         return replace(setup, engine=engine)
 
     @contextmanager

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from memray_eval.errors import GenerationError
-from memray_eval.execution.prompt_stage import ANSWER, ANSWER_TYPE, SAMPLING, TOKENS
+from memray_eval.execution.prompt_stage import ANSWER, ANSWER_TYPE, ASKING
 
 LOST_BESIDE = 2  # times that a table is lost beside others before it is asked alone: nodes are lost
 PARTS = 4  # of a table that was lost alone
@@ -89,7 +89,7 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
     )
     logger.warning("the engine refused a prompt: %s", why)
     answer = pa.array([{"__inference_error__": why}], ANSWER_TYPE)
-    return row.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, answer)
+    return row.drop_columns([*ASKING]).append_column(ANSWER, answer)
 
 
 class Turns:

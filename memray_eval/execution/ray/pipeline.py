@@ -291,7 +291,7 @@ def _is_one_file(shards: Sequence[Shard]) -> bool:
 def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
     """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON."""
     if _is_one_file(setup.plan.scan.shards):
-        spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.batch_size)
+        spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.rows)
         set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
         return spread_out
     return dataset
@@ -306,7 +306,7 @@ def _asking(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> PromptSp
         resume_state=setup.plan.resume_state,
         context=setup.context,
         max_model_len=setup.engine.max_model_len,
-        rows=setup.engine.batch_size,
+        rows=setup.engine.rows,
         is_repeated=is_repeated_task,
     )
 

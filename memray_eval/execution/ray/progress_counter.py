@@ -14,6 +14,7 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from memray_eval.execution.exported_metrics import RUN, Exporter, Series
+from memray_eval.execution.prefix_router import PrefixAsk
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.ray.log_collection import send_logs_to, send_warnings
 from memray_eval.execution.run_counter import RunCounter
@@ -27,6 +28,7 @@ ANSWER_S = 10.0
 REPORTS = (
     "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
     "record_failed_unit", "record_scores", "record_logs", "add_line", "stop", "restore_parameters",
+    "record_asked", "add_engine", "lose_engine",
 )  # fmt: skip
 
 
@@ -81,6 +83,12 @@ class RemoteCounter:
             standing: Standing = await self._send("take_step", step)
             return standing
         return Standing(dict(step.changes))
+
+    async def engine_for(self, ask: PrefixAsk) -> str:
+        with suppress(ray.exceptions.RayError):  # it is being restarted
+            engine: str = await self._send("place_rows", ask)
+            return engine
+        return ""
 
     async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
