@@ -287,7 +287,7 @@ def pipeline(part: Part, engine: EngineConfig, name: str) -> Iterator[Ask]:
     placement: Any = KeptEngine()
 
     def ask(prompts: Prompts, answer: int) -> Answered:
-        rows = engine.batch_size
+        rows = engine.rows
         tables = [
             table_of(prompts[place : place + rows], answer)
             for place in range(0, len(prompts), rows)
@@ -318,11 +318,11 @@ def table_of(prompts: Prompts, answer: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from memray_eval.execution.prompt_stage import SAMPLING, TOKENS
+    from memray_eval.execution.prompt_stage import PREFIX, SAMPLING, TOKENS
 
     sampling = json.dumps({"temperature": 0.0, "max_tokens": answer, "ignore_eos": True})
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]
-    return pa.Table.from_pylist([{SAMPLING: sampling, TOKENS: one} for one in tokens])
+    return pa.Table.from_pylist([{SAMPLING: sampling, TOKENS: one, PREFIX: None} for one in tokens])
 
 
 @contextmanager

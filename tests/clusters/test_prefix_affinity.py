@@ -70,7 +70,7 @@ def run(books: Path, monkeypatch: pytest.MonkeyPatch, has_prefix: bool = True) -
     config = fit_engine(EngineConfig.model_validate(JOB), 1.0, "cpu")
     engine_class = fake_engine(books, row_s=1.0, answers_from=ENGINES)
     monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
-    set_up_data_context(no_progress_timeout_s=60)
+    set_up_data_context(no_progress_timeout_s=300)
     counter = RemoteCounter(ProgressCounter.remote())  # type: ignore[attr-defined]
     context = StageContext(str(books), cast(RunCounter, counter))
     asked = rows(has_prefix)

@@ -121,7 +121,7 @@ class PipelineSetup:
             units = sum(shard.rows for shard in self.plan.scan.shards) * len(
                 self.plan.spec.candidates
             )
-            return max(1, math.ceil(units / self.engine.batch_size))
+            return max(1, math.ceil(units / self.engine.rows))
         return max(1, len(self.plan.scan.shards))
 
 

@@ -14,9 +14,8 @@ from memray_eval.errors import GenerationError
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
+    ASKING,
     ENGINE_SCHEMA,
-    SAMPLING,
-    TOKENS,
     TRUNCATED,
 )
 from memray_eval.execution.ray import lost_rows
@@ -37,7 +36,7 @@ def table(rows: Iterable[int]) -> pa.Table:
 
 def answers(rows: pa.Table) -> pa.Table:
     answer = pa.array([{"__inference_error__": ""}] * rows.num_rows, ANSWER_TYPE)
-    return rows.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, answer)
+    return rows.drop_columns([*ASKING]).append_column(ANSWER, answer)
 
 
 class Engine:

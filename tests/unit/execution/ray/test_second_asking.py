@@ -12,7 +12,9 @@ from memray_eval.execution.block_stages import collect_engine_answers
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
+    ASKING,
     ENGINE_SCHEMA,
+    PREFIX,
     SAMPLING,
     SECOND,
     TOKENS,
@@ -45,7 +47,7 @@ def rows(retry_max_tokens: int | None, n: int) -> pa.Table:
         for i in range(n)
     ]
     sampling = {"temperature": 0.0, "max_tokens": 7, "stop": []}
-    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [json.dumps(sampling)] * n}
+    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [json.dumps(sampling)] * n, PREFIX: [None] * n}
     table = to_table(records)
     for field in list(ENGINE_SCHEMA)[len(table.schema) :]:
         table = table.append_column(field, pa.array(own[field.name], field.type))
@@ -54,7 +56,7 @@ def rows(retry_max_tokens: int | None, n: int) -> pa.Table:
 
 def answered(table: pa.Table, answers: list[dict[str, Any] | None]) -> pa.Table:
     column = pa.array(answers, ANSWER_TYPE)
-    return table.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, column)
+    return table.drop_columns([*ASKING]).append_column(ANSWER, column)
 
 
 def asked_again(table: pa.Table, first: list[Any], second: list[Any]) -> tuple[pa.Table, list[Any]]:
