@@ -45,7 +45,9 @@ CALL_CPU_S = 0.004  # of one core, for a judge call: tests/bench/judge_throughpu
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
-DRIVER_BLOCK_S = 0.028  # of one core, for a block of prompts: tests/bench/driver_ceiling.py
+# of one core of the driver, for a block of samples or a batch of prompts, and a unit in them:
+# tests/bench/driver_ceiling.py
+DRIVER_BLOCK_S, DRIVER_UNIT_S = 0.014, 0.00009
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
@@ -657,16 +659,14 @@ class _EngineQuestion:
 def _bound_driver(
     question: _EngineQuestion, waves: Sequence[Sequence[tuple[Candidate, ...]]], samples: float
 ) -> Iterator[Bound]:
-    """Yields the bound of the driver, which hands every block of prompts from stage to stage."""
-    blocks = sum(
-        samples * len(group) / question.fitted(group).rows
-        for wave in waves
-        for group in wave
-        if group[0].backend == "vllm"
-    )
-    if blocks:
-        what = f"the driver, with {math.ceil(blocks):,} blocks"
-        yield Bound("generate", what, blocks * DRIVER_BLOCK_S, "a larger engine.batch_size")
+    """Yields the bound of the driver, which hands each block from stage to stage."""
+    groups = [group for wave in waves for group in wave if group[0].backend == "vllm"]
+    units = samples * sum(map(len, groups))
+    batches = sum(samples * len(group) / question.fitted(group).rows for group in groups)
+    if units:
+        seconds = (batches + units / question.block_rows) * DRIVER_BLOCK_S + units * DRIVER_UNIT_S
+        what = f"the driver, with {math.ceil(batches):,} batches of prompts"
+        yield Bound("generate", what, seconds, "a larger engine.batch_size")
 
 
 def _bound_prompts(spec: RunSpec, prompt_tokens: float, capacity: Capacity) -> Iterator[Bound]:

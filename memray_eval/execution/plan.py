@@ -197,8 +197,8 @@ ENGINE_LOADS: Mapping[tuple[Device, bool], EngineLoad] = {
     ("gpu", False): EngineLoad(256, 8_192),
     ("gpu", True): EngineLoad(64, 16_384),
 }
-# The driver takes as long for a block of few rows as of many (tests/bench/driver_ceiling.py): with
-# so many rows for each engine it has all of them answer PLACEHOLDER units a second
+# The driver takes about as long for a batch of few rows as of many: with so many for each engine it
+# has 60 units/s and more for each of up to 64 (tests/bench/driver_ceiling.py)
 ROWS_AN_ENGINE, MOST_ROWS = 4, 128
 WAITING = 2  # prompts at an engine for each that it answers at once: none of its places is empty
 
@@ -212,7 +212,7 @@ def fit_engine(
     length = max(1.0, mean_chars)
     load = ENGINE_LOADS[device, length >= LONG_CHARS]
     seqs = engine.max_num_seqs or load.max_num_seqs
-    for_all = min(ROWS_AN_ENGINE * most_of(engine.replicas), block_rows, MOST_ROWS)
+    for_all = min(ROWS_AN_ENGINE * most_of(engine.replicas), block_rows, seqs, MOST_ROWS)
     wanted = engine.batch_size or max(FEW_ROWS, for_all)
     batches = engine.concurrent_batches or max(2, math.ceil(WAITING * seqs / wanted))
     rows = max(1, min(wanted, int(BATCH_CHARS / length)))

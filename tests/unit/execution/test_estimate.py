@@ -187,6 +187,19 @@ def test_of_a_range_of_engines_the_least_is_counted_and_the_range_told() -> None
     assert "2 of 1 GPU each (the least of engine.replicas, which lets them grow to 8)" in line
 
 
+def test_the_driver_bounds_small_batches_of_many_engines() -> None:
+    job = generating(replicas=2)
+
+    def driver_s(**engine: int) -> float:
+        changed = job.model_copy(update={"engine": job.engine.model_copy(update=engine)})
+        found = seconds(estimate_of(changed, samples=1_000_000))
+        (driver,) = (each for what, each in found.items() if what.startswith("the driver"))
+        return driver
+
+    assert driver_s(batch_size=16) == pytest.approx(driver_s(batch_size=128) + 766, rel=0.01)
+    assert driver_s(replicas=64) == pytest.approx(driver_s(replicas=64, batch_size=128))
+
+
 def test_models_that_answer_one_after_the_other_take_the_sum() -> None:
     pair = [{"name": name, "model": name, "sampling": {"max_tokens": 200}} for name in "ab"]
     in_turn, together = (

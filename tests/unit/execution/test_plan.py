@@ -10,6 +10,7 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Holding, Node
 from memray_eval.execution.plan import (
+    ENGINE_CHARS,
     Device,
     JudgePool,
     check_room,
@@ -171,6 +172,28 @@ def test_an_engine_has_enough_prompts_for_all_its_sequences(
         result.concurrent_batches,
         result.engine_kwargs,
     ) == fitted
+
+
+@pytest.mark.parametrize(
+    ("engine", "mean_chars", "block_rows", "rows"),
+    [
+        ({}, 500, 256, 16),
+        ({"replicas": 8}, 500, 256, 32),
+        ({"replicas": {"min": 1, "max": 64}}, 500, 256, 128),
+        ({"replicas": 64}, 500, 40, 40),  # few samples
+        ({"replicas": 64, "max_num_seqs": 20}, 500, 256, 20),
+        ({"replicas": 64}, 400_000, 256, 10),
+        ({"replicas": 64, "batch_size": 8}, 500, 256, 8),
+    ],
+)
+def test_many_engines_have_larger_batches_of_short_prompts(
+    engine: dict[str, Any], mean_chars: float, block_rows: int, rows: int
+) -> None:
+    config = EngineConfig.model_validate(engine)
+    fitted = fit_engine(config, mean_chars, "gpu", block_rows)
+    assert fitted.rows == rows
+    asked = rows * (fitted.concurrent_batches or 0)
+    assert asked >= min(2 * (fitted.max_num_seqs or 0), ENGINE_CHARS // mean_chars) - rows
 
 
 @pytest.mark.parametrize(
