@@ -112,6 +112,8 @@ class EngineClient:
             self._died_alone = engine if answered is None else self._died_alone
             return answered
         while True:
+            if self._own is not None and is_lost(self._own):  # nothing may be under way there
+                self._note_loss(self._own, "it is restarted")
             engine = self._own or await self._any_engine()
             async with self._place(table, engine) as placed:
                 try:
@@ -196,6 +198,7 @@ class EngineClient:
             self._forget(name)
         if engine == self._own:
             self._own = None
+            self._forget(self._own_name)
             logger.warning("an engine of %s was lost: %s", self._model, reason)
             self._say(
                 f"An engine of {self._model} was lost; what it was asked is asked of another, or "
