@@ -47,7 +47,7 @@ WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
 # of one core of the driver, for a block of samples or a batch of prompts, and a unit in them:
 # tests/bench/driver_ceiling.py
-DRIVER_BLOCK_S, DRIVER_UNIT_S = 0.014, 0.00009
+DRIVER_BLOCK_S, DRIVER_UNIT_S = 0.012, 0.00009
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}

@@ -17,12 +17,13 @@ from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Sna
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.execution.stopping import ScoredUnits, StopMonitor, StopWatch, describe_decision
 from memray_eval.execution.timeline import CallTotals, Timeline, queue_lengths
-from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
+from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver, Calls
 from memray_eval.provider_http.parameters import Changes, ParameterBook, Standing, Step
 from memray_eval.types import EarlyDecision
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
+EXPORT_S = 1.0  # of calls, at least between two exports
 
 
 class RunCounter:
@@ -51,6 +52,8 @@ class RunCounter:
         self._parameters = ParameterBook(self.add_line)
         self._calls, self._timeline = CallTotals(), Timeline(time.time())
         self._exporter, self._router = exporter, PrefixRouter()
+        self._unexported: dict[str, list[CallMetricsSnapshot]] = {}
+        self._exported_at = 0.0
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to figures that the manifest keeps."""
@@ -78,8 +81,18 @@ class RunCounter:
         self._calls.add(member, snapshots, now)
         for judge, snapshot in snapshots.items():
             self._timeline.calls(now, snapshot.calls)
-            self._exporter.calls(judge, snapshot)
+            self._unexported.setdefault(judge, []).append(snapshot)
+        if now - self._exported_at >= EXPORT_S:
+            self._export_calls(now)
+
+    def _export_calls(self, now: float) -> None:
+        """Exports the calls reported since it last did: recorders cost more than what they hear."""
+        for judge, snapshots in self._unexported.items():
+            calls = sum((snapshot.calls for snapshot in snapshots), Calls())
+            waits_s = tuple(wait for snapshot in snapshots for wait in snapshot.waits_s)
+            self._exporter.calls(judge, CallMetricsSnapshot(calls=calls, waits_s=waits_s))
         self._exporter.under_way(self._calls.under_way(now))
+        self._unexported, self._exported_at = {}, now
 
     def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
         """Exports what a block of answers took, by candidate."""
@@ -120,6 +133,7 @@ class RunCounter:
         self._parameters.restore(refused)
 
     def telemetry(self) -> RunTelemetry:
+        self._export_calls(time.time())
         return RunTelemetry(
             stages=self._stages,
             events=self._lines,

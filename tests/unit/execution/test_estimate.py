@@ -196,7 +196,7 @@ def test_the_driver_bounds_small_batches_of_many_engines() -> None:
         (driver,) = (each for what, each in found.items() if what.startswith("the driver"))
         return driver
 
-    assert driver_s(batch_size=16) == pytest.approx(driver_s(batch_size=128) + 766, rel=0.01)
+    assert driver_s(batch_size=16) == pytest.approx(driver_s(batch_size=128) + 656, rel=0.01)
     assert driver_s(replicas=64) == pytest.approx(driver_s(replicas=64, batch_size=128))
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.execution.exported_metrics import SERIES, answer_usage
+from memray_eval.execution.exported_metrics import SERIES, Exporter, Series, answer_usage
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.timeline import (
     BINS,
     FIRST_BIN_S,
@@ -139,6 +140,28 @@ def test_the_table_of_metrics_can_be_exported() -> None:
         assert series.description.endswith(".")
         assert bool(series.buckets) == (series.kind == "histogram")
         assert all(low < high for low, high in pairwise(series.buckets))
+
+
+def test_reports_of_calls_are_exported_together_and_none_is_lost() -> None:
+    exported = list[tuple[str, float]]()
+
+    class Recorder:
+        def __init__(self, series: Series, run_id: str) -> None:
+            self.name = series.name
+
+        def inc(self, amount: float, tags: dict[str, str]) -> None:
+            exported.append((self.name, amount))
+
+        set = observe = inc
+
+    counter = RunCounter(exporter=Exporter("r", Recorder))
+    for member in range(50):
+        counter.record_calls(f"{member}", {"a": snapshot_of(ok=2, in_flight=1)})
+    counter.telemetry()
+    calls = [amount for name, amount in exported if name == "memray_judge_calls"]
+    assert sum(calls) == 100
+    assert len(calls) < 10
+    assert [amount for name, amount in exported if name == "memray_in_flight"][-1] == 50
 
 
 def test_only_what_was_measured_of_answers_counts() -> None:
