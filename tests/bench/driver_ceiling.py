@@ -50,7 +50,7 @@ def one(units: int, batch: str, replicas: int) -> None:
 
     engine.telling_engine = lambda context: fake_engine()
     if batch == "fitted":
-        executor.fit_engine = lambda config, *rest: plan.fit_engine(
+        vars(executor)["fit_engine"] = lambda config, *rest: plan.fit_engine(
             config.model_copy(update={"replicas": ENGINES}), *rest
         ).model_copy(update={"replicas": replicas})
     with tempfile.TemporaryDirectory() as folder:
