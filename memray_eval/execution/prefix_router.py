@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Mapping
 from typing import NamedTuple
 
 SPARE = 1.25  # of the mean rows of an engine: one above it passes others on
@@ -12,8 +11,8 @@ MOST_HOMES = 10_000  # beginnings that are remembered, the last used
 
 
 class PrefixAsk(NamedTuple):
-    """Rows that a client is about to ask, and those it has under way (`asked`), by engine. `own` is
-    its engine if that is up, else ""; a busy engine has `places` rows."""
+    """Rows that a client is about to ask. `own` is its engine if that is up, else ""; a busy engine
+    has `places` rows."""
 
     pipeline: str
     client: str
@@ -21,7 +20,6 @@ class PrefixAsk(NamedTuple):
     prefix: str
     rows: int
     places: int
-    asked: Mapping[str, int]
 
 
 class PrefixRouter:
@@ -31,13 +29,12 @@ class PrefixRouter:
 
     def __init__(self) -> None:
         self._up: defaultdict[str, set[str]] = defaultdict(set)  # by pipeline
-        self._asked: dict[str, Mapping[str, int]] = {}  # by client, which may be lost
+        self._asked: defaultdict[str, Counter[str]] = defaultdict(Counter)  # rows, by client
         self._rows: Counter[str] = Counter()
         self._homes: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def place(self, ask: PrefixAsk) -> str:
         """The name of the engine to ask; "" if none is known."""
-        self.record_asked(ask.client, ask.asked)
         if ask.own:
             self.add(ask.pipeline, ask.own)
         up, key = self._up[ask.pipeline], (ask.pipeline, ask.prefix)
@@ -54,15 +51,19 @@ class PrefixRouter:
         self._homes.move_to_end(key)
         if len(self._homes) > MOST_HOMES:
             self._homes.popitem(last=False)
-        asked = {**ask.asked, engine: ask.asked.get(engine, 0) + ask.rows}
-        self.record_asked(ask.client, asked)
+        self._asked[ask.client][engine] += ask.rows
+        self._rows[engine] += ask.rows
         return engine
 
-    def record_asked(self, client: str, asked: Mapping[str, int]) -> None:
-        """Takes the rows that a client has under way, by engine."""
-        self._rows.subtract(self._asked.get(client, {}))
-        self._rows.update(asked)
-        self._asked[client] = asked
+    def record_answered(self, client: str, engine: str, rows: int) -> None:
+        """Notes that rows are no longer under way, if they were placed since this began."""
+        rows = min(rows, self._asked[client][engine])
+        self._asked[client][engine] -= rows
+        self._rows[engine] -= rows
+
+    def forget_client(self, client: str) -> None:
+        """Drops what a client had under way: it was restarted."""
+        self._rows.subtract(self._asked.pop(client, Counter[str]()))
 
     def add(self, pipeline: str, engine: str) -> None:
         """Notes that an engine is up."""

@@ -109,8 +109,11 @@ class RunCounter:
         """The name of the engine that answers rows which begin alike; "" if none is known."""
         return self.place_rows(ask)
 
-    def record_asked(self, client: str, asked: Mapping[str, int]) -> None:
-        self._router.record_asked(client, asked)
+    def record_answered(self, client: str, engine: str, rows: int) -> None:
+        self._router.record_answered(client, engine, rows)
+
+    def forget_client(self, client: str) -> None:
+        self._router.forget_client(client)
 
     def add_engine(self, pipeline: str, engine: str) -> None:
         self._router.add(pipeline, engine)

@@ -8,7 +8,6 @@ import json
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import groupby
@@ -65,8 +64,7 @@ class EngineClient:
         sessions: SessionSpec | None = None,
     ) -> None:
         self._model, self._least, self._context = model, least, context
-        self._places, self._asked = places, Counter[str]()  # rows that are placed by their prefix
-        self._placed: dict[str, Any] = {}  # engines that answered such, by name
+        self._places, self._placed = places, dict[str, Any]()  # engines by name
         name = str(ray.get_runtime_context().get_actor_name())
         self._pipeline, self._own_name = pipeline_of(name) or "", engine_name(name)
         self._own: Any = None
@@ -77,6 +75,8 @@ class EngineClient:
         self._add_stored = load_stored(context)
         self._sessions = None if sessions is None else Sessions(sessions)
         self._failure: GenerationError | None = None
+        if context is not None:
+            context.counter.forget_client(self._own_name)
         try:
             if self._add_stored is None:
                 self._wait_for_own()
@@ -132,17 +132,12 @@ class EngineClient:
             return
         counter, own = self._context.counter, self._own_name if engine == self._own else ""
         name = await counter.engine_for(
-            PrefixAsk(
-                *(self._pipeline, self._own_name, own, prefix, table.num_rows, self._places),
-                asked=dict(+self._asked),
-            )
+            PrefixAsk(self._pipeline, self._own_name, own, prefix, table.num_rows, self._places)
         )
-        self._asked[name] += table.num_rows
         try:
             yield await self._engine_named(name) or engine
         finally:
-            self._asked[name] -= table.num_rows
-            counter.record_asked(self._own_name, dict(+self._asked))
+            counter.record_answered(self._own_name, name, table.num_rows)
 
     async def _engine_named(self, name: str) -> Any:
         """The pipeline's engine of this name; None if it has ended."""

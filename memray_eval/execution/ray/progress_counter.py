@@ -28,7 +28,7 @@ ANSWER_S = 10.0
 REPORTS = (
     "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
     "record_failed_unit", "record_scores", "record_logs", "add_line", "stop", "restore_parameters",
-    "record_asked", "add_engine", "lose_engine",
+    "record_answered", "forget_client", "add_engine", "lose_engine",
 )  # fmt: skip
 
 

@@ -16,15 +16,15 @@ ENGINES = ("e1", "e2", "e3", "e4")
 SESSIONS = [f"s{n}" for n in range(90)]
 
 
-def asking(prefix: str, client: str = "e1", rows: int = 1, **asked: int) -> PrefixAsk:
-    return PrefixAsk("p", client, client, prefix, rows, places=16, asked=asked)
+def asking(prefix: str, client: str = "e1", rows: int = 1) -> PrefixAsk:
+    return PrefixAsk("p", client, client, prefix, rows, places=16)
 
 
 def router_of(*engines: str) -> PrefixRouter:
     router = PrefixRouter()
     for engine in engines:
         router.place(asking(f"first of {engine}", engine))
-        router.record_asked(engine, {})
+        router.forget_client(engine)
     return router
 
 
@@ -33,7 +33,7 @@ def homes(router: PrefixRouter) -> dict[str, str]:
     found = {}
     for session in SESSIONS:
         found[session] = router.place(asking(session))
-        router.record_asked("e1", {})
+        router.record_answered("e1", found[session], 1)
     return found
 
 
@@ -47,14 +47,14 @@ def test_a_beginning_stays_with_an_engine_and_moves_only_if_that_is_lost() -> No
     moved = {session for session in SESSIONS if before[session] != after[session]}
     assert moved == {session for session in SESSIONS if before[session] == "e2"}
     router.place(asking("any", "e2"))  # it is up again
-    router.record_asked("e2", {})
+    router.forget_client("e2")
     assert homes(router) == after
 
 
 def test_an_engine_above_the_bound_passes_on() -> None:
     router, asked = router_of(*ENGINES), Counter[str]()
     for _ in range(100):
-        asked[router.place(asking("hot", rows=1, **asked))] += 1
+        asked[router.place(asking("hot"))] += 1
     assert set(asked) == set(ENGINES)
     assert max(asked.values()) <= SPARE * 100 / len(ENGINES) + 1
     assert Counter(asked).most_common(1)[0][0] == router_of(*ENGINES).place(asking("hot"))
@@ -63,7 +63,17 @@ def test_an_engine_above_the_bound_passes_on() -> None:
 def test_a_client_that_was_lost_holds_no_rows_once_it_is_back() -> None:
     router = router_of(*ENGINES)
     home = router.place(asking("a", "e3", rows=500))
-    assert router.place(asking("a", "e3", rows=1)) == home  # it tells of nothing under way
+    assert router.place(asking("a", "e1")) != home
+    router.forget_client("e3")
+    assert router.place(asking("a", "e1")) == home
+
+
+def test_rows_placed_before_the_counter_was_restarted_are_not_counted_off() -> None:
+    router = router_of(*ENGINES)
+    home = router.place(asking("a"))
+    router.record_answered("e1", home, 400)
+    placed = Counter(router.place(asking("a")) for _ in range(100))
+    assert max(placed.values()) <= SPARE * 100 / len(ENGINES) + 1
 
 
 def test_no_engine_is_known() -> None:
