@@ -1,4 +1,4 @@
-"""Of two engines of one model, one answers all questions on a context."""
+"""Of two engines of one model one answers all questions on a context, or all turns of a session."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray import engine
 from memray_eval.execution.runs import run
+from memray_eval.types import SESSION
 
 CONTEXTS, QUESTIONS = 8, 12
 
@@ -60,26 +61,50 @@ def test_each_context_is_computed_by_one_of_two_engines(
         for question in range(QUESTIONS)
         for context in range(CONTEXTS)
     ]
-    data = tmp_path / "data.jsonl"
+    keys = {"suite": "longbench", "metrics": ["rule_score"]}
+    by_context = engines_by_sample(rows, keys, tmp_path, monkeypatch)
+    assert len(by_context) == CONTEXTS
+    assert {len(engines) for engines in by_context.values()} == {1}
+    assert len(set.union(*by_context.values())) == 2  # and both had work
+
+
+@pytest.mark.night
+def test_each_session_is_answered_by_one_of_two_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., RunConfig]
+) -> None:
+    rows = [{"id": f"{n}", "turns": [f"{k} of {n}" for k in range(4)]} for n in range(24)]
+    keys = {"suite": "chat", "metrics": ["length_appropriateness"]}
+    by_session = engines_by_sample(rows, keys, tmp_path, monkeypatch)
+    assert len(by_session) == 24
+    assert {len(engines) for engines in by_session.values()} == {1}
+    assert len(set.union(*by_session.values())) == 2
+
+
+def engines_by_sample(
+    rows: list[dict[str, Any]],
+    keys: dict[str, Any],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, set[str]]:
+    """The engines that answered, by session, or by what an id has before its first "-"."""
+    data = folder / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
     config = RunConfig.model_validate(
         {
-            "suite": "longbench",
             "dataset": str(data),
             "candidates": [{"name": "one", "model": "embedded", "sampling": {"max_tokens": 8}}],
-            "metrics": ["rule_score"],
             "judge": "rules",
             "engine": {"replicas": 2, "cpus": 0.2, "batch_size": 4, "concurrent_batches": 1},
-            "out": str(tmp_path / "out"),
+            "out": str(folder / "out"),
+            **keys,
         }
     )
     monkeypatch.setattr(engine, "telling_engine", engine_that_tells_its_name)
     done = run(config, print, quiet=True)
-    by_context: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
     for record in done.folder.each():
         assert record.response is not None
         assert record.response.error is None
-        by_context.setdefault(record.sample.id.partition("-")[0], set()).add(record.response.text)
-    assert len(by_context) == CONTEXTS
-    assert {len(engines) for engines in by_context.values()} == {1}
-    assert len(set.union(*by_context.values())) == 2  # and both had work
+        first = str(record.sample.metadata.get(SESSION, record.sample.id)).partition("-")[0]
+        found.setdefault(first, set()).add(record.response.text)
+    return found

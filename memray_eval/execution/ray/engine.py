@@ -52,6 +52,7 @@ from memray_eval.results.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
+LEAST_PLACES = 64  # rows of one context that an engine may have, however few it answers at once
 _ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
@@ -84,7 +85,7 @@ def add_engines(
     engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
     options = _actor_options(config, model, device)
     in_flight = blocks_in_flight(config, blocks, at_first)
-    places = config.rows * (config.concurrent_batches or 1)
+    places = max(LEAST_PLACES, config.rows * (config.concurrent_batches or 1))
     compute = ActorPoolStrategy(
         min_size=least,
         initial_size=at_first,
