@@ -113,7 +113,7 @@ def test_a_seed_makes_the_same_and_a_part_the_same_of_it() -> None:
 
 
 @pytest.mark.parametrize(("size", "share"), [(40, 0.15), (400, 0.01), (4000, 0.01)])
-def test_a_large_memory_has_its_size_and_forbids_near_misses_and_secrets(size: int, share: float) -> None:
+def test_a_large_memory_forbids_near_misses_and_secrets(size: int, share: float) -> None:
     cases = {case.id: case for case in load_cases()}
     secrets = {(case.secret.key, case.tempting[case.secret.key]) for case in cases.values()}
     for sample in islice(samples(["large"], [size]), 12):
