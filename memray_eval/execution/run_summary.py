@@ -345,8 +345,9 @@ def _affect_notes(counts: Mapping[str, int]) -> Iterator[str]:
             "or heard."
         )
     if n_unavailable := counts.get(f"emotion {UNAVAILABLE}"):
+        share = n_unavailable / counts["samples"]  # both count a sample again in each stage
         yield (
-            f"the emotion of {n_unavailable} samples is not available: it needs {EMOTION_NEEDS}. "
+            f"the emotion of {share:.0%} of samples is not available: it needs {EMOTION_NEEDS}. "
             "Metrics that need it do not apply."
         )
 
