@@ -61,6 +61,7 @@ def _rule_metric(name: str, rule: Rule) -> ComputedMetric:
         title=f"{rule.title} ({rule.version})",
         value_label=rule.value_label,
         scale=(0, 1),
+        requires=(),
         about=rule.about,
         measure=lambda sample, response: score_by_rule(name, sample, response),
         applies=lambda sample: rule.why_not(as_published(sample)),

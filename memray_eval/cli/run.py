@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from typer.core import TyperCommand
 
 from memray_eval.cli.app import RUN, app, print_report, say, show
 from memray_eval.cli.options import (
@@ -77,7 +78,15 @@ def generate(
     exit_if_failed(finished)
 
 
-@app.command(rich_help_panel=RUN)
+class _EvaluateCommand(TyperCommand):
+    """Takes the responses after `--results` too, as another benchmark's evaluate.py does."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        words = (word.removeprefix("--results=") for word in args if word != "--results")
+        return super().parse_args(ctx, list(words))
+
+
+@app.command(cls=_EvaluateCommand, rich_help_panel=RUN)
 @takes(
     f"responses config dataset encoding suite mapped limit {_JUDGING} out name skip_invalid "
     "settings as_json full"

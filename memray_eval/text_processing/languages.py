@@ -13,7 +13,7 @@ from memray_eval.text_processing.values import NUMBER, as_float, fold
 READ_CHARS = 5_000  # of a text, to tell its language
 FOREIGN_SHARE = 0.3  # of the letters, in other scripts than Latin
 # Of German, French, Spanish, Portuguese and Italian, what English does not have
-_FOREIGN = (
+FOREIGN_WORDS = (
     frozenset(
         """
     der die das und ist nicht ein eine einen sie ihr ihre ihrer dein deine du mit für auf den dem zu
@@ -33,6 +33,11 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _ARABIC = re.compile(r"[\u0600-\u06ff]")  # whose articles and particles are a part of the word
 
 
+def is_unspaced(text: str) -> bool:
+    """Returns True if a text is of a script whose words no spaces part, such as Chinese."""
+    return len(_UNSPACED.findall(text)) > FOREIGN_SHARE * sum(map(str.isalpha, text))
+
+
 @lru_cache(maxsize=1024)
 def is_foreign(text: str, *, is_prose: bool = True) -> bool:
     """Returns True if a text is in another script than Latin, or has more function words of another
@@ -43,7 +48,7 @@ def is_foreign(text: str, *, is_prose: bool = True) -> bool:
     if other > FOREIGN_SHARE * len(letters):
         return True
     spoken = words(text)
-    foreign = sum(word in _FOREIGN for word in spoken)
+    foreign = sum(word in FOREIGN_WORDS for word in spoken)
     english = sum(word in STOPWORDS and word not in _IN_BOTH for word in spoken)
     if english or not is_prose:
         return foreign >= 2 and foreign > english
