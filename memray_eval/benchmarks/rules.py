@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from inspect import getdoc
 
 from memray_eval.benchmarks import Rule, all_suites
 from memray_eval.benchmarks.long_context.suite import as_published
@@ -63,6 +64,7 @@ def _rule_metric(name: str, rule: Rule) -> ComputedMetric:
         scale=(0, 1),
         requires=(),
         about=rule.about,
+        formulas=getdoc(rule.by or rule.score) or "",
         measure=lambda sample, response: score_by_rule(name, sample, response),
         applies=lambda sample: rule.why_not(as_published(sample)),
         scorer=lambda sample: scorer(name),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from typer.core import TyperCommand
 
 from memray_eval.cli.app import RUN, app, print_report, say, show
 from memray_eval.cli.options import (
@@ -78,25 +77,19 @@ def generate(
     exit_if_failed(finished)
 
 
-class _EvaluateCommand(TyperCommand):
-    """Takes the responses after `--results` too, as another benchmark's evaluate.py does."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
-        words = (word.removeprefix("--results=") for word in args if word != "--results")
-        return super().parse_args(ctx, list(words))
-
-
-@app.command(cls=_EvaluateCommand, rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN)
 @takes(
-    f"responses config dataset encoding suite mapped limit {_JUDGING} out name skip_invalid "
-    "settings as_json full"
+    f"responses results config dataset encoding suite mapped limit {_JUDGING} out name "
+    "skip_invalid settings as_json full"
 )
 def evaluate(
     options: JobOptions,
-    responses: str = argument(
+    responses: str | None = argument(
         "A run folder, latest, or a .csv, .json, .jsonl or .parquet file with queries "
-        "and responses."
+        "and responses.",
+        None,
     ),
+    results: str | None = option("The same.", WHAT, hidden=True),
     config: Path | None = BASE_CONFIG,
     dataset: str | None = option(
         "The dataset whose samples they answer, where rows have a sample's id and no query.", WHAT
@@ -111,7 +104,9 @@ def evaluate(
     from memray_eval.execution.prepare.origins import name_answers
     from memray_eval.results.lookup import find_run
 
-    responses = find_run(responses)
+    if (named := responses or results) is None or (responses and results):
+        raise ConfigError("name one file or run folder: `memray-eval evaluate RESPONSES`")
+    responses = find_run(named)
     answered = {
         "dataset": responses,
         "samples": dataset,

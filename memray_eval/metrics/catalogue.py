@@ -118,7 +118,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
-    texts = [metric.formulas]
+    texts = [_without_source(metric.formulas)]
     # what the functions say that make its figures
     for function in (getattr(metric, "measure", None), metric.aggregate):
         module = getattr(function, "__module__", "")

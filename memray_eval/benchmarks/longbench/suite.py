@@ -188,7 +188,7 @@ _published = Published(
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A record, a row of our own, or a row of pred/*.jsonl as LongBench's pred.py writes it, which
     lacks the question. Raises ValueError that says what is wrong."""
-    if raw.get("query") != "" or not {"answers", "all_classes", "length"} <= raw.keys():
+    if raw.get("query") != "" or not {"answers", "length"} <= raw.keys():
         return _published(raw, path)
     prediction = {name: raw[name] for name in raw if name not in ("all_classes", "length")}
     return {**prediction, **_fields_beside_query(raw, path)}

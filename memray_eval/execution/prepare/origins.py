@@ -70,9 +70,8 @@ def _suite_of_rows(path: str) -> str | None:
     source = prepared(sources[0].model_copy(update={"header": header}))
     first = islice(entries(source), LOOKED_AT)
     rows = [entry.raw for entry in first if isinstance(entry.raw, Mapping)]
-    named = Counter(
-        row["suite"] for row in rows if isinstance(row.get("suite"), str) and row["suite"]
-    )
+    suites = (row.get("suite") for row in rows)
+    named = Counter(name for name in suites if isinstance(name, str) and name)
     ranked = sorted(named, key=lambda suite: (suite not in all_suites(), -named[suite], suite))
     if ranked:
         return ranked[0]

@@ -155,7 +155,12 @@ def aggregate_overall(columns: Columns) -> Aggregates:
 def dimension_metric(dimension: str, title: str, value_label: str, about: str) -> JudgedMetric:
     """The metric of one dimension."""
     measure = partial(measure_dimension, dimension=dimension)
-    return _metric(title, value_label, measure, about=about, anchors=ANCHORS[dimension])
+    formulas = (
+        "The judge's figure for this dimension, as it is. One call gives the six of a reply.\n"
+        f"In overall_quality it weighs {WEIGHTS[dimension]:.2f}; `companion_weights` changes that."
+    )
+    anchors = ANCHORS[dimension]
+    return _metric(title, value_label, measure, about=about, formulas=formulas, anchors=anchors)
 
 
 def overall_metric(title: str, value_label: str, about: str, formulas: str) -> JudgedMetric:
