@@ -34,12 +34,15 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 def advice() -> dict[str, str]:
-    """By command, the file that prints it."""
+    """By command, the file that prints it, or the page for those who come from elsewhere."""
     found = {}
     for file in sorted((REPOSITORY / "memray_eval").rglob("*.py")):
         for text in texts(ast.parse(file.read_text("utf-8"))):
             for command in _COMMAND.findall(" ".join(text.split())):
                 found.setdefault(command, str(file.relative_to(REPOSITORY)))
+    page = REPOSITORY / "jobs" / "COMING_FROM.md"
+    for command in _COMMAND.findall(page.read_text("utf-8")):
+        found.setdefault(command, str(page.relative_to(REPOSITORY)))
     return found
 
 
@@ -67,3 +70,4 @@ def test_a_command_that_is_advised_parses(command: str) -> None:
 def test_advice_is_found() -> None:
     assert len(ADVICE) > 20
     assert Path(ADVICE["doctor JOB"]).name == "breaker.py"
+    assert [*ADVICE.values()].count("jobs/COMING_FROM.md") > 50
