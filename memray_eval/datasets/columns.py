@@ -350,8 +350,10 @@ class _FirstRows:
         has_query = any(row.get(name) for row in self.fields for name in asked)
         if has_query or "query" in by_name or self.form is not None:
             return False
-        is_judged = not {*self.columns, *by_name}.isdisjoint(ANSWERS_FIELDS)
-        return is_judged and self._likely_column({*columns, *TEXT_FIELDS, "sample_id"}) is None
+        if {*self.columns, *by_name}.isdisjoint(ANSWERS_FIELDS):
+            return False
+        is_told = "query" in self.columns  # as a run writes such rows
+        return is_told or self._likely_column({*columns, *TEXT_FIELDS, "sample_id"}) is None
 
     def guess(
         self, by_job: Mapping[str, ColumnSource], has_responses: bool, is_joined: bool

@@ -40,7 +40,7 @@ from typing import NamedTuple
 from memray_eval.config.sections import Weights, WordList
 from memray_eval.metric import ComputedMetric, MetricValue, NothingToScoreError
 from memray_eval.metrics._shared.weights import describe_weights, weights_by_task
-from memray_eval.text_processing.languages import FOREIGN_WORDS, is_foreign, is_unspaced
+from memray_eval.text_processing.languages import is_foreign, is_unspaced, may_be_foreign
 from memray_eval.text_processing.matching import mark_blocks
 from memray_eval.types import Response, Sample
 
@@ -218,8 +218,7 @@ def read(text: str) -> Reading:
         else 1,
         _LIST_ITEM.search(lines) is not None,
         _has_headers(lines),
-        # most texts have no word of another language, and need no second look
-        not (text.isascii() and FOREIGN_WORDS.isdisjoint(unique)) and is_foreign(text),
+        may_be_foreign(text, unique) and is_foreign(text),
     )
 
 
