@@ -39,6 +39,7 @@ from memray_eval.config.sections import (
     SimulatedUserConfig,
     Sinks,
     SuiteTemplate,
+    Weights,
     WordList,
     check_extra,
 )
@@ -118,8 +119,12 @@ class RunConfig(Frozen):
     rubrics: dict[str, str] = Field(default_factory=dict)
     """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
     own."""
-    text_weights: dict[str, float] = Field(default_factory=dict)
-    """The weights of overall_score by the text family's scores; they sum to 1."""
+    text_weights: Weights = Field(default_factory=dict)
+    """The weights of overall_score by the text family's scores, which sum to 1; or by task, such as
+    `{poem: {lexical_diversity: 1}}`."""
+    companion_weights: Weights = Field(default_factory=dict)
+    """The weights of overall_quality by the companion's six dimensions, likewise, or by
+    scenario."""
     transitions: WordList = "strict"
     """Which transition words coherence_score counts, the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "exclude"

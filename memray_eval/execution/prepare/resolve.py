@@ -18,7 +18,13 @@ from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgingConfig, MetricOptions, NamedServer, most_of
+from memray_eval.config.sections import (
+    JudgingConfig,
+    MetricOptions,
+    NamedServer,
+    Weights,
+    most_of,
+)
 from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError, nearest
@@ -225,13 +231,22 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
 def _suite_of(config: RunConfig) -> SuiteSource:
     source = find_suite(config.suite, config.templates)
     tasks = source.load().tasks
-    if unknown := sorted(set(config.tasks) - set(tasks)):
-        hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-        known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
-        if hint is not None:
-            known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
-        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {known_tasks}")
+    weights = ("text_weights", "companion_weights") if tasks else ()
+    named = {key: _tasks_in(getattr(config, key)) for key in weights} | {"tasks": config.tasks}
+    for key, names in named.items():
+        if unknown := sorted(set(names) - set(tasks)):
+            hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
+            known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
+            if hint is not None:
+                known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
+            problem = f"{key}: suite {source.name!r} has no task {unknown[0]!r}"
+            raise ConfigError(f"{problem}; {known_tasks}")
     return source
+
+
+def _tasks_in(weights: Weights) -> tuple[str, ...]:
+    """The tasks that have weights of their own."""
+    return tuple(task for task, shares in weights.items() if isinstance(shares, Mapping))
 
 
 def _affect_judges(
