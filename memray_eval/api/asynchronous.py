@@ -1,0 +1,56 @@
+"""The same for a program with an event loop: each call works in a thread, and a cancelled one stops
+its run, which `resume` goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from memray_eval.api import calibrating, comparing, running
+from memray_eval.execution.interrupts import DRAIN_S, cancelled
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _to_async(function: Callable[P, T], arguments: str) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The function as a coroutine. Cancelled, it has its run finish what is in flight (for up to
+    DRAIN_S), and the error's notes say how to go on."""
+
+    @wraps(function)
+    async def call(*args: P.args, **keywords: P.kwargs) -> T:
+        asked, context = threading.Event(), copy_context()
+        context.run(cancelled.set, asked)
+        work = asyncio.ensure_future(
+            asyncio.to_thread(context.run, lambda: function(*args, **keywords))
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError as error:
+            asked.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work], timeout=DRAIN_S)
+            if work.done() and not work.cancelled() and (ended := work.exception()):
+                error.add_note(str(ended))
+            raise
+
+    name = function.__name__
+    call.__name__ = call.__qualname__ = f"{name}_async"
+    call.__doc__ = f"""`{name}` in a thread, for `await`: the loop goes on. If it is cancelled, what
+    is in flight is finished and kept, and the run can be resumed.
+
+        await me.{name}_async({arguments})
+    """
+    return call
+
+
+run_async = _to_async(running.run, '"jobs/memory.yaml", limit=10')
+generate_async = _to_async(running.generate, '"jobs/memory.yaml", limit=10')
+evaluate_async = _to_async(running.evaluate, '"answers.csv", ["relevance"]')
+compare_async = _to_async(comparing.compare, '"latest~1", "latest"')
+calibrate_async = _to_async(calibrating.calibrate, '"labels.csv", "relevance"')
