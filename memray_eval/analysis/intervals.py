@@ -163,21 +163,19 @@ def summarise_groups(
     median, min, max, std and stderr of the group's scored units (of epochs: their means)."""
     cluster, name = find_cluster(records), metric.metric
     scores = read_all_scores(records, [metric.candidate], cluster, by, [name])[metric.candidate]
-    clusters = None
-    if cluster is not None or scores.epochs > 1:
-        clusters = number_clusters(scores.units["cluster"])
+    has_clusters = cluster is not None or scores.epochs > 1
+    clusters = number_clusters(scores.units["cluster"]) if has_clusters else None
     values = scores.values.get(name, np.full(scores.units.num_rows, np.nan))
     groups = np.asarray(scores.units["group"].to_pylist(), dtype=object)
     summaries = {}
     for group in dict.fromkeys(groups.tolist()):
         rows = np.flatnonzero((groups == group) & ~np.isnan(values))
-        figure, scored = _figure_of(scores, metric, rows, clusters), values[rows]
-        of_units: dict[str, float | None] = dict.fromkeys(OF_GROUPS)
-        if rows.size:
-            of_units = {of: float(getattr(np, of)(scored)) for of in OF_GROUPS}
-        counts = {"n": int((groups == group).sum()), "n_scored": int(rows.size)}
-        update = {**of_units, **counts, "figure": figure, "stderr": figure.stderr}
-        summaries[str(group)] = metric.model_copy(update=update)
+        figure = _figure_of(scores, metric, rows, clusters)
+        update: dict[str, object] = {
+            of: float(getattr(np, of)(values[rows])) if rows.size else None for of in OF_GROUPS
+        }
+        update |= {"n": int((groups == group).sum()), "n_scored": rows.size, "figure": figure}
+        summaries[group] = metric.model_copy(update=update | {"stderr": figure.stderr})
     return summaries
 
 

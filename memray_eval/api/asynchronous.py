@@ -11,7 +11,7 @@ from contextvars import copy_context
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from memray_eval.api import calibrating, comparing, running
+from memray_eval.api import comparing, running
 from memray_eval.execution.interrupts import DRAIN_S, cancelled
 
 P = ParamSpec("P")
@@ -26,16 +26,15 @@ def _to_async(function: Callable[P, T], arguments: str) -> Callable[P, Coroutine
     async def call(*args: P.args, **keywords: P.kwargs) -> T:
         asked, context = threading.Event(), copy_context()
         context.run(cancelled.set, asked)
-        work = asyncio.ensure_future(
-            asyncio.to_thread(context.run, lambda: function(*args, **keywords))
-        )
+        in_thread = asyncio.to_thread(context.run, lambda: function(*args, **keywords))
+        work = asyncio.ensure_future(in_thread)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError as error:
             asked.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([work], timeout=DRAIN_S)
-            if work.done() and not work.cancelled() and (ended := work.exception()):
+            if work.done() and (ended := work.exception()):
                 error.add_note(str(ended))
             raise
 
@@ -53,4 +52,3 @@ run_async = _to_async(running.run, '"jobs/memory.yaml", limit=10')
 generate_async = _to_async(running.generate, '"jobs/memory.yaml", limit=10')
 evaluate_async = _to_async(running.evaluate, '"answers.csv", ["relevance"]')
 compare_async = _to_async(comparing.compare, '"latest~1", "latest"')
-calibrate_async = _to_async(calibrating.calibrate, '"labels.csv", "relevance"')

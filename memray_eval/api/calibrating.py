@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-
 from memray_eval.analysis.calibration import (
     CalibrationReport,
     Unit,
     calibrate_judge,
     people_agreement,
     suggest_judge,
-)
+)  # fmt: skip
 from memray_eval.api.runs import to_stderr
 from memray_eval.api.shown import Shown, Tables, to_table
 from memray_eval.config.loading import load_config
@@ -26,7 +24,7 @@ from memray_eval.datasets.labels import (
     find_preset,
     map_columns,
     read_labelled,
-)
+)  # fmt: skip
 from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.errors import ConfigError, without_advice
 from memray_eval.execution.prepare.origins import existing_candidate
@@ -34,10 +32,10 @@ from memray_eval.execution.runs import run
 from memray_eval.metric import Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
-from memray_eval.report.calibration_console import PEOPLE, short_sections
+from memray_eval.report.calibration_console import PEOPLE, sections
 from memray_eval.report.sections import Section
 from memray_eval.storage.scratch import ScratchFolder
-from memray_eval.types import EXISTING, Record
+from memray_eval.types import EXISTING, Record, Score
 
 # A file of responses, by this judge -> what came of each
 Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
@@ -54,26 +52,21 @@ class Calibration(Shown, CalibrationReport):
     """
 
     def _sections(self) -> Iterator[Section]:
-        return short_sections(self)
+        yield next(sections(self))
 
     def _tables(self) -> Tables:
-        return {"figures": self.table, "curve": self._curve}
-
-    def table(self) -> pa.Table:
-        """A row a judge, or people among themselves, and figure: value, 95 % interval, units."""
-        rows = [
-            {"judge": judge, "figure": name, **figure.model_dump(), "n_scored": n}
-            for judge, n, figures in (
-                *((one.judge, one.n_scored, one.figures) for one in self.judges),
-                *((PEOPLE, self.people.n, self.people.figures) for _ in (1,) if self.people),
-            )
-            for name, figure in figures.items()
-        ]
-        return to_table(rows, "judge figure value low high n_scored")
-
-    def _curve(self) -> pa.Table:
-        rows = [{"of": one.judge, **part.model_dump()} for one in self.judges for part in one.curve]
-        return to_table(rows, "of low high n judge people")
+        of = [(judge.judge, judge.figures) for judge in self.judges]
+        of += [(PEOPLE, self.people.figures)] if self.people else []
+        figures = (
+            {"judge": name, "figure": figure, **value.model_dump()}
+            for name, values in of
+            for figure, value in values.items()
+        )
+        curve = ({"of": one.judge, **dict(part)} for one in self.judges for part in one.curve)
+        return {
+            "figures": lambda: to_table(figures, "judge figure value low high"),
+            "curve": lambda: to_table(curve, "of low high n judge people"),
+        }
 
 
 def calibrate(
@@ -101,21 +94,16 @@ def calibrate(
         is_file = isinstance(labelled, str | Path)
         path = Path(labelled if is_file else write_rows(to_rows(labelled), folder))
         named, measured, labelling = find_metric(metric, preset)
-        columns = (map or {}) if preset else {**_FIELDS, **(map or {})}
+        columns = ({} if preset else _FIELDS) | dict(map or {})
         labelling = map_columns([f"{name}={column}" for name, column in columns.items()], labelling)
         scale = human_scale or labelling.scale or measured.scale
         rows = read_labelled(path, labelling, scale, limit)
-        budget = {} if budget_usd is None else {"budget.usd": budget_usd}
-        evaluate = make_evaluate(
-            folder, {"metrics": [named], **budget, **settings}, (), confirm, {},
-            to_stderr(quiet),
-        )  # fmt: skip
-        report, _ = compare_judges(
-            path.name if is_file else "rows", rows, measured.name, measured.scale, scale,
-            list(dict.fromkeys([judge] if isinstance(judge, str) else judge)), evaluate,
-            Path(folder),
-        )  # fmt: skip
-    return Calibration.model_validate(dict(report))
+        keys = {"metrics": [named], "budget.usd": budget_usd, **settings}
+        evaluate = make_evaluate(folder, keys, (), confirm, {}, to_stderr(quiet))
+        judges = [judge] if isinstance(judge, str) else judge
+        file = path.name if is_file else "rows"
+        how = rows, measured.name, measured.scale, scale, judges, evaluate, Path(folder)
+        return Calibration.model_validate(dict(compare_judges(file, *how)[0]))
 
 
 def find_metric(metric: str | None, preset: str | None) -> tuple[str, Metric, Labelling]:
@@ -140,12 +128,8 @@ def make_evaluate(
     among the `manifests` by the judge. `say` gets its messages; it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
-        keys = {
-            "dataset": str(responses),
-            "judge": judge,
-            "out": f"{folder}/results",
-            "candidates": [EXISTING_ONLY],
-        }
+        keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
+        keys["out"] = f"{folder}/results"
         config = load_config(None, overrides | keys, settings)
         with without_advice():
             finished = run(config, say, quiet=True, agree=lambda _: yes)
@@ -175,17 +159,13 @@ def compare_judges(
         (calibrate_judge(units, judge, scale, human_scale), units)
         for judge, units in verdicts.items()
     ]
+    suggestion = suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None
     report = CalibrationReport(
-        labelled=name,
-        metric=metric,
-        scale=scale,
-        human_scale=human_scale,
-        n=len(rows),
-        n_clusters=len({row.cluster for row in rows}),
+        labelled=name, metric=metric, scale=scale, human_scale=human_scale, n=len(rows),
+        n_clusters=len({row.cluster for row in rows}), suggestion=suggestion,
         judges=tuple(calibration for calibration, _ in trials),
         people=people_agreement(trials[0][1], human_scale),
-        suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
-    )
+    )  # fmt: skip
     return report, verdicts
 
 
@@ -207,22 +187,21 @@ def to_units(
         for score in record.scores
         if score.metric == metric
     }
-    units = []
-    for row in rows:
-        unit = Unit(
-            id=row.id, people=row.people, judge=None, cluster=row.cluster, weight=row.weight
-        )
-        if (score := scores.get(row.id)) is not None:
-            judgment = json.loads(score.judgment or "{}")
-            values = [verdict["value"] for verdict in judgment.get("jury", ())]
-            verdict = {
-                "judge": score.value,
-                "confidence": judgment.get("confidence"),
-                "repeats": tuple(value for value in values if value is not None),
-                "cost_usd": score.cost_usd,
-                "unpriced_calls": score.usage.unpriced_calls,
-                "judged_by": score.judge,
-            }
-            unit = unit.model_copy(update=verdict)
-        units.append(unit)
-    return units
+    return [_to_unit(row, scores.get(row.id)) for row in rows]
+
+
+def _to_unit(row: LabelledResponse, score: Score | None) -> Unit:
+    unit = Unit(id=row.id, people=row.people, judge=None, cluster=row.cluster, weight=row.weight)
+    if score is None:
+        return unit
+    judgment = json.loads(score.judgment or "{}")
+    values = [verdict["value"] for verdict in judgment.get("jury", ())]
+    verdict = {
+        "judge": score.value,
+        "confidence": judgment.get("confidence"),
+        "repeats": tuple(value for value in values if value is not None),
+        "cost_usd": score.cost_usd,
+        "unpriced_calls": score.usage.unpriced_calls,
+        "judged_by": score.judge,
+    }
+    return unit.model_copy(update=verdict)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
-
 from memray_eval.analysis import comparing
 from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
 from memray_eval.api.shown import Shown, Tables, to_table
@@ -15,8 +13,10 @@ from memray_eval.report.sections import Section
 
 _COLUMNS = (
     "metric other average n mean_a mean_b difference low high p_value p_holm p_fdr effect_size "
-    "wins ties losses only_a only_b mark"
+    "wins ties losses only_a only_b mark_a mark_b"
 )
+_OF_GROUPS = "metric other by group n difference low high p is_shown"
+_OF_MATRIX = "metric side n value low high best p_holm is_best"
 
 
 class Comparison(Shown, comparing.Comparison):
@@ -30,23 +30,12 @@ class Comparison(Shown, comparing.Comparison):
         return short_sections(self)
 
     def _tables(self) -> Tables:
-        return {"metrics": self.table, "groups": self._groups, "matrix": self._matrix}
-
-    def table(self) -> pa.Table:
-        """A row a metric and side: difference from the baseline, its interval, tests."""
-        rows = [
-            {**row.model_dump(), **row.paired.model_dump(), "mark": row.mark}
-            for row in self.metrics
-        ]
-        return to_table(rows, _COLUMNS)
-
-    def _groups(self) -> pa.Table:
-        rows = [group.model_dump() for group in self.groups]
-        return to_table(rows, "metric other by group n difference low high p is_shown")
-
-    def _matrix(self) -> pa.Table:
-        rows = [standing.model_dump() for standing in self.matrix]
-        return to_table(rows, "metric side n value low high best p_holm is_best")
+        metrics = (row.model_dump() | row.paired.model_dump() for row in self.metrics)
+        return {
+            "metrics": lambda: to_table(metrics, _COLUMNS),
+            "groups": lambda: to_table(map(dict, self.groups), _OF_GROUPS),
+            "matrix": lambda: to_table(map(dict, self.matrix), _OF_MATRIX),
+        }
 
 
 def compare(

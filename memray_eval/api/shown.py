@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -44,11 +45,7 @@ class Shown:
 
     def to_polars(self, table: str | None = None) -> pl.DataFrame:
         """The same for polars, which the extra `polars` installs; without it, ImportError."""
-        _need("polars")
-        import polars as pl
-
-        frame = pl.from_arrow(self.to_arrow(table))
-        assert isinstance(frame, pl.DataFrame)
+        frame: pl.DataFrame = _need("polars").from_arrow(self.to_arrow(table))
         return frame
 
     def __repr__(self) -> str:
@@ -61,15 +58,15 @@ class Shown:
         return render_fragment(self._sections())
 
 
-def to_table(rows: Sequence[Mapping[str, Any]], columns: str) -> pa.Table:
+def to_table(rows: Iterable[Mapping[str, Any]], columns: str) -> pa.Table:
     """Rows as a table of these columns, also without a row."""
-    return pa.table({name: [row[name] for row in rows] for name in columns.split()})
+    listed = list(rows)
+    return pa.table({name: [row[name] for row in listed] for name in columns.split()})
 
 
-def _need(package: str) -> None:
+def _need(package: str) -> Any:
     try:
-        __import__(package)
+        return import_module(package)
     except ImportError as error:
-        raise ImportError(
-            f"to_{package} needs {package}, and {error}: pip install 'memray-eval[{package}]'"
-        ) from None
+        hint = f"pip install 'memray-eval[{package}]'"
+        raise ImportError(f"to_{package} needs {package} ({error}): {hint}") from None

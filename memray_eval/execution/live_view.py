@@ -27,7 +27,7 @@ from memray_eval.execution.waiting import (
     open_cell,
     open_console,
     open_stderr,
-)
+)  # fmt: skip
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import period_per_s, rows_per_s
@@ -79,7 +79,8 @@ class RunDisplay:
         with open_stderr() as stream:
             if cell is not None:
                 say = partial(print, file=stream, flush=True)
-                self._follow(is_over, say, lambda view: cell("\n".join(view)), lambda: CELL_WIDTH)
+                view = partial(self._state.view, CELL_WIDTH)
+                self._follow(is_over, say, lambda is_last: cell("\n".join(view(is_last))))
             elif (console := open_console(stream)) is None:
                 self._show_lines(is_over, stream)
             else:
@@ -91,27 +92,22 @@ class RunDisplay:
 
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
 
-            def draw(view: Sequence[str]) -> None:
-                text = Text("\n".join(view), no_wrap=True, overflow="ellipsis")
-                live.update(text, refresh=True)
+            def draw(is_last: bool) -> None:
+                view = "\n".join(self._state.view(console.width, is_last))
+                live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
 
-            say = partial(console.print, soft_wrap=True)
-            self._follow(is_over, say, draw, lambda: console.width)
+            self._follow(is_over, partial(console.print, soft_wrap=True), draw)
 
     def _follow(
-        self,
-        is_over: threading.Event,
-        say: Callable[[str], None],
-        draw: Callable[[Sequence[str]], None],
-        width: Callable[[], int],
+        self, is_over: threading.Event, say: Callable[[str], None], draw: Callable[[bool], None]
     ) -> None:
-        """Draws the view now and then, and says what is new, to the last state."""
+        """Says what is new and draws the view now and then, to the last state."""
         is_last = False
         while not is_last:
             is_last = is_over.wait(POLL_S)
             for line in self._look():
                 say(line)
-            draw(self._state.view(width(), is_last))
+            draw(is_last)
 
     def _show_lines(self, is_over: threading.Event, stream: IO[str]) -> None:
         shown, next_at = "", time.monotonic()

@@ -23,13 +23,13 @@ PEOPLE = "people"
 
 def render(report: CalibrationReport) -> str:
     """Renders the whole report as text."""
-    sections = [*short_sections(report), *curve_sections(report)]
-    lines = (("", section.title, *section.lines()) for section in sections)
+    lines = (("", section.title, *section.lines()) for section in sections(report))
     return "\n".join(line for part in lines for line in part).strip("\n")
 
 
-def short_sections(report: CalibrationReport) -> Iterator[Section]:
-    """The figures of all judges, of people among themselves, and the judge that is suggested."""
+def sections(report: CalibrationReport) -> Iterator[Section]:
+    """The figures of all judges and of people among themselves, with the judge that is suggested;
+    then each judge's calibration curve."""
     (low, high), (to_low, to_high) = report.scale, report.human_scale
     title = (
         f"{report.metric} ({low:g}-{high:g}) on {report.labelled}: {report.n} labelled responses, "
@@ -40,19 +40,13 @@ def short_sections(report: CalibrationReport) -> Iterator[Section]:
         "clusters"
     )
     advice = report.suggestion
-    suggested = [f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
-    yield Section(title, [note, "", _figures_table(report), *("" for _ in suggested), *suggested])
-
-
-def curve_sections(report: CalibrationReport) -> Iterator[Section]:
-    """Each judge's calibration curve."""
+    suggested = ["", f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
+    yield Section(title, [note, "", _figures_table(report), *suggested])
     for judge in report.judges:
         rows: list[Row] = [("from", "to", "n", "judge", PEOPLE)]
-        rows += [
-            (f"{part.low:.2f}", f"{part.high:.2f}", f"{part.n}", f"{part.judge:.3f}",
-             f"{part.people:.3f}")
-            for part in judge.curve
-        ]  # fmt: skip
+        for part in judge.curve:
+            ends = f"{part.low:.2f}", f"{part.high:.2f}"
+            rows.append((*ends, f"{part.n}", f"{part.judge:.3f}", f"{part.people:.3f}"))
         yield Section(f"Calibration of {judge.judge} by {judge.curve_by}", [Table(rows, left=())])
 
 
