@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ class Run(Shown):
             ]
         return sorted(range(len(ids)), key=lambda row: (keys[row], *(of[row] for of in others)))
 
-    def compare(self, other: Run | str, metrics: Sequence[str] = ()) -> Comparison:
+    def compare(self, other: str | os.PathLike[str], metrics: Sequence[str] = ()) -> Comparison:
         """The comparison of `other` with this run, as `me.compare(self, other)` makes it."""
         return compare(self, other, metrics=metrics)
 

@@ -48,7 +48,7 @@ def test_the_import_loads_nothing() -> None:
     assert done.stdout == "[]\n"
     assert {"evaluate", "run", "open_run", "judge_metric"} <= set(dir(me))
     assert all(getattr(me, name) is not None for name in me.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'evalute'"):
+    with pytest.raises(AttributeError, match=r"no attribute 'evalute'; did you mean 'evaluate'\?"):
         _ = me.evalute  # type: ignore[attr-defined]
 
 
