@@ -187,11 +187,8 @@ def _figure_of(
     figures = scores.of_figure(metric.metric, rows) if rows.size else None
     if figures is None:
         return metric.figure.model_copy(update=dict.fromkeys(("value", "stderr", "low", "high")))
-    mean, error, errors = (
-        float(figures.mean()),
-        standard_error(figures),
-        dict[Key, tuple[float, int]](),
-    )
+    mean, error = float(figures.mean()), standard_error(figures)
+    errors: dict[Key, tuple[float, int]] = {}
     if clusters is not None:
         of_group = clusters[rows]
         errors[key] = clustered_error(figures, of_group) or 0.0, int(np.unique(of_group).size)

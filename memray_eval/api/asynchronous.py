@@ -1,5 +1,6 @@
 """The same for a program with an event loop: each call works in a thread, and a cancelled one stops
-its run, which `resume` goes on with."""
+its run, which `resume` goes on with. Runs of a process go one after the other, since they share
+Ray, the limits of judges and the log."""
 
 from __future__ import annotations
 
@@ -7,26 +8,40 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import copy_context
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from memray_eval.api import comparing, running
-from memray_eval.execution.interrupts import DRAIN_S, cancelled
+from memray_eval.errors import Interrupted
+from memray_eval.execution.interrupts import DRAIN_S, POLL_S, cancelled
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_ONE_RUN = threading.Lock()
 
 
-def _to_async(function: Callable[P, T], arguments: str) -> Callable[P, Coroutine[Any, Any, T]]:
+def _work(asked: threading.Event, function: Callable[[], T]) -> T:
+    """Works when no other run does, unless that is cancelled before."""
+    cancelled.set(asked)
+    while not _ONE_RUN.acquire(timeout=POLL_S):
+        if asked.is_set():
+            raise Interrupted("cancelled before its run began")
+    try:
+        return function()
+    finally:
+        _ONE_RUN.release()
+
+
+def _to_async(
+    function: Callable[P, T], arguments: str, is_run: bool = True
+) -> Callable[P, Coroutine[Any, Any, T]]:
     """The function as a coroutine. Cancelled, it has its run finish what is in flight (for up to
     DRAIN_S), and the error's notes say how to go on."""
 
     @wraps(function)
     async def call(*args: P.args, **keywords: P.kwargs) -> T:
-        asked, context = threading.Event(), copy_context()
-        context.run(cancelled.set, asked)
-        in_thread = asyncio.to_thread(context.run, lambda: function(*args, **keywords))
+        asked, bound = threading.Event(), partial(function, *args, **keywords)
+        in_thread = asyncio.to_thread(_work, asked, bound) if is_run else asyncio.to_thread(bound)
         work = asyncio.ensure_future(in_thread)
         try:
             return await asyncio.shield(work)
@@ -51,4 +66,4 @@ def _to_async(function: Callable[P, T], arguments: str) -> Callable[P, Coroutine
 run_async = _to_async(running.run, '"jobs/memory.yaml", limit=10')
 generate_async = _to_async(running.generate, '"jobs/memory.yaml", limit=10')
 evaluate_async = _to_async(running.evaluate, '"answers.csv", ["relevance"]')
-compare_async = _to_async(comparing.compare, '"latest~1", "latest"')
+compare_async = _to_async(comparing.compare, '"latest~1", "latest"', is_run=False)

@@ -22,11 +22,12 @@ class Ending:
     def __init__(self) -> None:
         self.number = signal.SIGINT
         self._signalled: threading.Event | None = None
+        self._cancelled = cancelled.get()  # of this thread; `stop` is called in another
 
     @property
     def cause(self) -> str:
         """What ended the work, in a word."""
-        return self.number.name if cancelled.get() is None else "its caller"
+        return self.number.name if self._cancelled is None else "its caller"
 
     @property
     def exit_code(self) -> int:
@@ -39,11 +40,11 @@ class Ending:
         second signal, or when it takes longer than `limit_s`. Beside the main thread `cancelled` is
         the signal, without a limit."""
         is_main = threading.current_thread() is threading.main_thread()
-        if not is_main and cancelled.get() is None:
+        if not is_main and self._cancelled is None:
             yield
             return
         signalled, is_over, lock = threading.Event(), threading.Event(), threading.Lock()
-        asked = cancelled.get() or signalled
+        asked = self._cancelled or signalled
         main = threading.get_ident()
 
         def drain() -> None:

@@ -27,7 +27,7 @@ from memray_eval.execution.waiting import (
     open_cell,
     open_console,
     open_stderr,
-)  # fmt: skip
+)
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import period_per_s, rows_per_s

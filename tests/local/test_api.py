@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +352,34 @@ def test_a_loop_goes_on_while_runs_work() -> None:
     assert one.summary.metrics[0].mean == 0.5
     assert [row.paired.n for row in compared.metrics] == [2]
     assert len(beats) > 10
+
+
+def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
+    heard: list[str] = []
+
+    def metric(name: str) -> Any:
+        def score(sample: Sample, response: Response) -> bool:
+            heard.append(name)
+            time.sleep(0.02)
+            return True
+
+        return me.computed_metric(score, name)
+
+    async def work() -> None:
+        together = asyncio.gather(
+            *(me.evaluate_async(IN_TASKS, [metric(name)], quiet=True) for name in ("a", "b"))
+        )
+        while not heard:
+            await asyncio.sleep(0.01)
+        third = asyncio.create_task(me.evaluate_async(ROWS, [metric("c")], quiet=True))
+        await asyncio.sleep(0.05)
+        third.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await third
+        await together
+
+    asyncio.run(work())
+    assert sorted(name for name, _ in groupby(heard)) == ["a", "b"]
 
 
 def test_a_cancelled_run_keeps_what_is_finished_and_goes_on() -> None:

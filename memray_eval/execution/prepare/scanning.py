@@ -11,7 +11,6 @@ from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.columnar_files import count_rows
-from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import StratifiedOrder
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.scan import EachSource, Scan, scan
@@ -152,9 +151,7 @@ def sample_ids(config: RunConfig) -> Iterator[str]:
     EvalError if it cannot be read any more."""
     read = resolve_reading(config).with_columns(lambda note: None)
     for source in sources_of(read.dataset, read.reader.files):
-        header = read_header(source) if read.reader.has_responses else source.header
-        source = prepared(source.model_copy(update={"header": header}), read.reader.encoding)
-        for entry in read_entries(source, read.reader.files):
+        for entry in read_entries(prepared(source, read.reader.encoding), read.reader.files):
             with suppress(InvalidSample):
                 if outline := read.reader.outline(entry):
                     yield outline.sample_id
