@@ -20,11 +20,11 @@ T = TypeVar("T")
 _ONE_RUN = threading.Lock()
 
 
-def _work(asked: threading.Event, function: Callable[[], T]) -> T:
+def _work(stop: threading.Event, function: Callable[[], T]) -> T:
     """Works when no other run does, unless that is cancelled before."""
-    cancelled.set(asked)
+    cancelled.set(stop)
     while not _ONE_RUN.acquire(timeout=POLL_S):
-        if asked.is_set():
+        if stop.is_set():
             raise Interrupted("cancelled before its run began")
     try:
         return function()
@@ -40,13 +40,13 @@ def _to_async(
 
     @wraps(function)
     async def call(*args: P.args, **keywords: P.kwargs) -> T:
-        asked, bound = threading.Event(), partial(function, *args, **keywords)
-        in_thread = asyncio.to_thread(_work, asked, bound) if is_run else asyncio.to_thread(bound)
+        stop, bound = threading.Event(), partial(function, *args, **keywords)
+        in_thread = asyncio.to_thread(_work, stop, bound) if is_run else asyncio.to_thread(bound)
         work = asyncio.ensure_future(in_thread)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError as error:
-            asked.set()
+            stop.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([work], timeout=DRAIN_S)
             if work.done() and (ended := work.exception()):

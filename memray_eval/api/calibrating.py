@@ -62,7 +62,7 @@ class Calibration(Shown, CalibrationReport):
             for name, values in of
             for figure, value in values.items()
         )
-        curve = ({"of": one.judge, **dict(part)} for one in self.judges for part in one.curve)
+        curve = ({"of": judge.judge, **dict(part)} for judge in self.judges for part in judge.curve)
         return {
             "figures": lambda: to_table(figures, "judge figure value low high"),
             "curve": lambda: to_table(curve, "of low high n judge people"),

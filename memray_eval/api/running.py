@@ -188,7 +188,7 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
     async def answer(sample: Sample, places: asyncio.Semaphore) -> dict[str, Any]:
         row = sample.model_dump(mode="json", exclude={"suite"})
         async with places:
-            if (asked := cancelled.get()) is not None and asked.is_set():
+            if (stop := cancelled.get()) is not None and stop.is_set():
                 raise Interrupted(
                     "interrupted by its caller while a function answered; none is kept"
                 )

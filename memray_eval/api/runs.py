@@ -65,8 +65,8 @@ class _Check(NamedTuple):
     sign: str
     bound: float
 
-    def failure(self, summary: MetricSummary, place: str = "") -> str | None:
-        """The reason why the metric does not pass, there; None if it does."""
+    def failure(self, summary: MetricSummary, where: str = "") -> str | None:
+        """The reason why the metric does not pass there; None if it does."""
         of = summary.figure if self.figure in _OF_INTERVAL else summary
         value = getattr(of, "value" if self.figure == FIGURE else self.figure)
         if value is not None and _SIGNS[self.sign](value, self.bound):
@@ -81,7 +81,7 @@ class _Check(NamedTuple):
         )
         judged = f"judged by {', '.join(summary.judges) or 'nobody'}"
         units = f"{measured} over {summary.n_scored} units, {judged}"
-        return f"{self.text} ({summary.candidate}{place}): {units}"
+        return f"{self.text} ({summary.candidate}{where}): {units}"
 
 
 class Run(Shown):
@@ -145,16 +145,20 @@ class Run(Shown):
 
     def _order_of(self, units: pa.Table) -> list[int]:
         """The rows of units by sample as the dataset has them, by candidate, and by epoch."""
-        ids, *others = (units[name].to_pylist() for name in ("sample_id", "candidate", "epoch"))
-        keys = [(0, len(name), name) for name in ids]
+        names = ("sample_id", "candidate", "epoch")
+        ids, candidates, epochs = (units[name].to_pylist() for name in names)
+        position: dict[str, int] = {}
         with suppress(EvalError):  # by ids alone, without the dataset
-            of_data = sample_ids(read_config(self.folder))
-            place = {name: n for n, name in enumerate(dict.fromkeys(of_data))}
-            keys = [
-                (place.get(name, place.get(name.rpartition("#")[0], len(place))), *key[1:])
-                for name, key in zip(ids, keys, strict=True)  # a turn is where its session is
-            ]
-        return sorted(range(len(ids)), key=lambda row: (keys[row], *(of[row] for of in others)))
+            for name in sample_ids(read_config(self.folder)):
+                position.setdefault(name, len(position))
+
+        def key(row: int) -> tuple[Any, ...]:
+            name, end = ids[row], len(position)
+            of_session = position.get(name.rpartition("#")[0], end)  # that it is a turn of
+            where = position.get(name, of_session)
+            return where, len(name), name, candidates[row], epochs[row]
+
+        return sorted(range(len(ids)), key=key)
 
     def compare(self, other: str | os.PathLike[str], metrics: Sequence[str] = ()) -> Comparison:
         """The comparison of `other` with this run, as `me.compare(self, other)` makes it."""
@@ -189,13 +193,13 @@ class Run(Shown):
 
             done.check("helpfulness", min=3.5, on="low", group="task")
         """
-        named = [each for check in checks for each in self._parse_check(check, min, max, on)]
+        bounds = [bound for check in checks for bound in self._parse_check(check, min, max, on)]
         failures = [
             failure
-            for check in named
+            for check in bounds
             for summary in self._summaries_of(check.metric)
-            for place, there in self._places_of(summary, check, group)
-            if (failure := check.failure(there, place)) is not None
+            for where, of_group in self._places_of(summary, check, group)
+            if (failure := check.failure(of_group, where)) is not None
         ]
         if failures:
             raise CheckFailed("\n".join([f"{len(failures)} checks do not hold:", *failures]))
@@ -236,16 +240,16 @@ class Run(Shown):
             yield "", summary
             return
         if check.figure not in _IN_GROUPS:
-            there = f"there are: {', '.join(_IN_GROUPS)}"
-            raise ConfigError(f"check {check.text!r}: groups have no {check.figure!r}; {there}")
+            listed = f"there are: {', '.join(_IN_GROUPS)}"
+            raise ConfigError(f"check {check.text!r}: groups have no {check.figure!r}; {listed}")
         if not isinstance(group, str) and len(group) != 1:
             raise ConfigError(f'check: group is {group!r}; write one field, {{"task": "billing"}}')
         by, wanted = (group, None) if isinstance(group, str) else next(iter(group.items()))
         with readable(self.path):
             groups = summarise_groups(self.folder.records(), summary, by)
         if not any(groups):
-            there = f"there are: {', '.join(SPLIT_COLUMNS)}, and the keys of their metadata"
-            raise ConfigError(f"check: no sample names a {by!r}; {there}")
+            listed = f"there are: {', '.join(SPLIT_COLUMNS)}, and the keys of their metadata"
+            raise ConfigError(f"check: no sample names a {by!r}; {listed}")
         names = list(groups) if wanted is None else [str(wanted)]
         if names[0] not in groups:
             raise ConfigError(f"check: no {by} {wanted!r}; {suggest(names[0], groups)}")

@@ -44,11 +44,11 @@ class Ending:
             yield
             return
         signalled, is_over, lock = threading.Event(), threading.Event(), threading.Lock()
-        asked = self._cancelled or signalled
+        stopping = self._cancelled or signalled
         main = threading.get_ident()
 
         def drain() -> None:
-            while not asked.wait(POLL_S) and not is_over.is_set():
+            while not stopping.wait(POLL_S) and not is_over.is_set():
                 pass
             if is_over.is_set():
                 return
@@ -64,7 +64,7 @@ class Ending:
             yield
         finally:
             self._signalled = None
-            was_asked = asked.is_set()
+            was_asked = stopping.is_set()
             with lock:
                 is_over.set()
             signalled.set()
