@@ -59,6 +59,11 @@ def name_answers(path: str) -> dict[str, str]:
     name = file_stem(path) or EXISTING
     if folder is not None and folder.has_manifest() and folder.has_config():
         name = read_config(folder).candidates[0].name
+    return existing_candidate(name)
+
+
+def existing_candidate(name: str) -> dict[str, str]:
+    """A candidate whose responses exist, as a job has it."""
     return {"name": name, "model": name, "backend": EXISTING}
 
 
