@@ -19,7 +19,7 @@ from memray_eval.report.comparison_console import (
     how_measured,
     matrix_section,
 )
-from memray_eval.report.comparison_verdict import is_found, verdict
+from memray_eval.report.comparison_verdict import is_found, verdict, verdict_of_all
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
@@ -103,11 +103,12 @@ def render_comparison(
     has links for each of its sides (`compared`)."""
     return render_page(
         "comparison.html",
-        ("theme.js", "comparison.js"),
+        ("theme.js", "regions.js", "comparison.js"),
         comparison=comparison,
         against=[_compare_with_baseline(comparison, common, texts) for common in comparison.common],
         baseline=comparison.shown_as(comparison.baseline),
         names=[comparison.shown_as(name) for name in comparison.others],
+        says=verdict_of_all(comparison),
         how_measured=how_measured(comparison),
         matrix=matrix_section(comparison),
         own_style=Markup(asset("comparison.css") + (asset("served.css") if compared else "")),

@@ -41,7 +41,7 @@ function fill(node, row) {
   const told = [row.note, failed, ...(row.is_so_far ? progressTexts(row) : [])].filter(Boolean).join(" · ");
   setText(node.note, told);
   node.note.title = told;
-  node.note.className = row.status === "damaged" || row.status === "failed" ? "bad" : "";
+  node.note.className = row.status === "damaged" || row.status === "failed" || failed ? "bad" : "";
   showProgress(node.bar, row);
   node.figure.replaceChildren(...figures(row));
   setText(node.units, row.is_so_far || row.n_units === undefined ? "" : counted(row.n_units));
@@ -124,14 +124,16 @@ function showPicked() {
   else at("compare").removeAttribute("href");
 }
 
-// The filter, the order and the picked runs stand in the address.
-function remember() {
+// Puts the filter, the order and the picked runs into the address; a step is one that the back button takes back.
+function remember(isStep = false) {
   const parts = new URLSearchParams();
   if (at("find").value.trim()) parts.set("find", at("find").value.trim());
   if (list.sort !== "started-") parts.set("sort", list.sort);
   for (const id of list.picked) parts.append("pick", id);
   const told = String(parts);
-  if (told || location.hash.startsWith(ADDRESS)) history.replaceState(history.state, "", told ? ADDRESS + told : "#runs");
+  if (!told && !location.hash.startsWith(ADDRESS)) return;
+  if (isStep) history.pushState(null, "", told ? ADDRESS + told : "#runs");
+  else history.replaceState(history.state, "", told ? ADDRESS + told : "#runs");
 }
 
 function recall() {
@@ -145,7 +147,7 @@ function recall() {
 function sortBy(sort) {
   list.sort = sort;
   show();
-  remember();
+  remember(true);
 }
 
 for (const [key, { texts }] of Object.entries(SORTS)) ["+", "-"].forEach((sign, place) => at("sort").append(make("option", { value: key + sign, text: texts[place] })));
@@ -160,7 +162,7 @@ at("unpick").addEventListener("click", () => { list.picked = []; showPicked(); r
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest?.("input, select")) { event.preventDefault(); at("find").focus(); }
 });
-window.addEventListener("hashchange", () => { recall(); show(); });
+window.addEventListener("popstate", () => { if (location.hash === "#main") { remember(); return; } recall(); show(); });
 recall();
 hearRows({ rows: JSON.parse(at("rows").textContent), gone: [], all: true });
 list.nodes.get(history.state?.opened)?.link.focus(); // back from a run: where the reader was
