@@ -187,6 +187,10 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
 
 def test_with_keys_alone_a_run_is_found_opened_and_left(runs: Served, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
+        await tab.evaluate("document.querySelector('th[data-sort=cost] button').click()")
+        await tab.until("location.hash.includes('sort=cost')")
+        await tab.evaluate("history.back()")
+        await tab.until("document.getElementById('sort').value === 'started-'")
         await tab_to(
             tab, "node.closest('tr')?.innerText.includes('run-kind') && node.type === 'checkbox'"
         )

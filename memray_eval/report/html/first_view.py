@@ -1,10 +1,11 @@
-"""What the head of a run's page says below its answer: how sure that is, and what to look at."""
+"""What the head of a page says below its answer: how sure that is, and what to look at."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from memray_eval.analysis.comparing.models import Comparison
 from memray_eval.analysis.marks import name_figure
 from memray_eval.report.answer import is_mostly_estimated
 from memray_eval.report.html.places import Places
@@ -41,6 +42,19 @@ def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[s
         yield f"{replaced:,} verdict{'s' * (replaced > 1)} by rules, since the judge failed"
     if meaning := meanings.get(summary.headline):
         yield f"judge of {summary.headline} against people: {meaning.agreement[0]}"
+
+
+def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
+    """Says of how many units the differences are, which are of estimates, and that p-values are
+    corrected."""
+    if not (rows := [row for row in comparison.metrics if row.paired.difference is not None]):
+        return
+    counts = [row.paired.n for row in rows]
+    few = "few units: " * (min(counts) < FEW)
+    yield f"{few}{count_span(counts, ',')} paired units a difference"
+    if estimated := dict.fromkeys(name_figure(row) for row in rows if row.mark):
+        yield f"not all verdicts of a judge: {', '.join(estimated)}"
+    yield "corrected for the number of differences (Holm)"
 
 
 def _coverage(metric: MetricSummary) -> float:
