@@ -135,7 +135,7 @@ function notice(text) {
 }
 
 function item(row, offset) {
-  const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), INDEX.tasks[row[ROW.task]] ? make("span", { text: words(INDEX.tasks[row[ROW.task]]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, badge(row));
+  const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), INDEX.tasks[row[ROW.task]] ? make("span", { text: words(INDEX.tasks[row[ROW.task]]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, row[ROW.epoch] ? make("span", { text: `epoch ${row[ROW.epoch]}` }) : null, badge(row));
   const scored = row[ROW.scores].filter((one) => one.length > 2).map((one) => `${INDEX.metrics[one[0]].name} ${shown(one[2])}`);
   const scores = scored.length ? make("p", { class: "scores", text: scored.join(" · ") }) : null;
   const node = make("li", { role: "option", id: `row-${offset}` }, head, make("p", { class: "ask", text: row[ROW.ask], dir: "auto" }), make("p", { class: "said", text: row[ROW.said] || "(empty)", dir: "auto" }), scores);
