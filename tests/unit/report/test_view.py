@@ -198,8 +198,9 @@ def test_the_turns_of_a_session_are_found_by_the_start_of_their_ids(
 
 
 def test_records_of_before_there_were_epochs_are_listed(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", [], 3)
-    folder.write_part(to_table([*plain_records(3)]).drop_columns(["epoch"]))
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    (part,) = Path(folder.path, "records").glob("*.parquet")
+    pq.write_table(pq.read_table(part).drop_columns(["epoch"]), part)
     page = select(indexed(folder, tmp_path), Query())
     assert [len(row) for _, row in page.rows] == [9, 9, 9]
 
