@@ -304,6 +304,13 @@ def test_the_address_holds_the_filters_and_the_open_row(page: Path, tmp_path: Pa
         assert elsewhere != address
         await opened(tab, elsewhere)  # a row that stands elsewhere by now is found by its id
         assert await tab.evaluate(title) == third
+        await opened(tab, address.split("#")[0] + "#samples?candidate=nobody&sort=nothing&row=9999")
+        assert await tab.evaluate(COUNT) == "300 of 300 units"
+        assert await tab.evaluate("document.getElementById('sort').selectedOptions[0].text") == (
+            "order of the run"
+        )
+        assert await tab.evaluate("document.querySelectorAll('#list [role=option]').length") == 40
+        await opened(tab, address)
         await tab.press("Escape")
         await tab.until("!location.hash.includes('row=')")
         scores = await tab.evaluate("document.querySelector('#list .scores').textContent")
@@ -341,6 +348,11 @@ def test_the_back_button_undoes_and_keys_alone_reach_all(page: Path, tmp_path: P
         ):
             await tab.evaluate("history.back()")
             await tab.until(seen)
+        await tab.find("this is answer 7")
+        await tab.find("this is answer 7.")
+        await tab.until(f"{COUNT} === '1 of 300 units'")
+        await tab.evaluate("history.back()")
+        await tab.until(f"{COUNT} === '300 of 300 units'")
         await tab.look("dark", 400, 844)
         assert await tab.evaluate(OVERFLOW) <= 0
         box = "document.querySelector('[aria-label=\"Figures of all metrics\"]')"

@@ -92,8 +92,9 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
             )
         )
     is_scored = any(metric.n_scored for metric in summary.metrics)
-    names = {tuple(metric.judges) for metric in summary.metrics if not metric.reason}
-    judge = "".join(*names) if len(names) == 1 and len(*names) == 1 else ""
+    by_metric = {tuple(metric.judges) for metric in summary.metrics if not metric.reason}
+    judges = by_metric.pop() if len(by_metric) == 1 else ()
+    judge = judges[0] if len(judges) == 1 else ""
     notes = tuple(_notes(summary))
     return FigureTable(candidates, scale_axis(), tuple(rows), notes, is_scored, judge)
 

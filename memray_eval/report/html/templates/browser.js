@@ -64,7 +64,7 @@ function remember() {
 
 // Marks what the reader does next as a step; typing in a field is one until something else is done.
 function step(isTyping = false) {
-  state.isStep = !(isTyping && state.isTyping);
+  state.isStep ||= !(isTyping && state.isTyping);
   state.isTyping = isTyping;
 }
 
@@ -81,7 +81,9 @@ async function recall(isScrolled = true) {
   const [, metric, sign] = /^(.*) ([+-])$/.exec(told.get("sort") || "") || [];
   state.isOrdered = told.has("sort");
   at("sort").value = metric ? `m${numbered(LISTS.metric(), metric)}${sign}` : (told.get("sort") || "").replace("run", "");
-  await refresh(false, Number(told.get("row")) || 0);
+  if (at("sort").selectedIndex < 0) at("sort").value = ""; // an order that this run does not have
+  await refresh(false, Math.max(0, parseInt(told.get("row"), 10) || 0));
+  if (state.n && !state.rows.length) await refresh(); // fewer rows than the address knew
   if (isOurs && isScrolled) at("samples").scrollIntoView();
   if (!told.has("id")) return true;
   if (state.rows[state.row]?.[1][ROW.id] !== told.get("id")) { at("find").value = told.get("id"); await refresh(); }

@@ -1,8 +1,9 @@
 // Tables and long texts: a stop of Tab only if there is something to scroll, and names that break at their underscores.
-const REGIONS = ".scroll[tabindex], .text[tabindex]";
+const REGIONS = document.querySelectorAll(".scroll[tabindex], .text[tabindex]");
 
 function stops() {
-  for (const box of document.querySelectorAll(REGIONS)) box.tabIndex = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1 ? 0 : -1;
+  const stays = [...REGIONS].map((box) => box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1);
+  REGIONS.forEach((box, place) => { box.tabIndex = stays[place] ? 0 : -1; }); // after all are measured
 }
 
 function breakable() {

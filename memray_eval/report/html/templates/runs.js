@@ -2,7 +2,7 @@
 const at = (id) => document.getElementById(id);
 const ADDRESS = "#runs?";
 const NAMED = 3; // candidates of a row whose figures are shown; the others are counted
-const list = { rows: new Map(), nodes: new Map(), picked: [], sort: "started-" };
+const list = { rows: new Map(), nodes: new Map(), picked: [], sort: "started-", isTyping: false };
 
 const titleOf = (row) => row.title || row.id;
 const best = (row) => Math.max(...(row.figures || []).map((one) => one.place ?? -1), -1);
@@ -125,7 +125,8 @@ function showPicked() {
 }
 
 // Puts the filter, the order and the picked runs into the address; a step is one that the back button takes back.
-function remember(isStep = false) {
+function remember(isStep = false, isTyping = false) {
+  list.isTyping = isTyping;
   const parts = new URLSearchParams();
   if (at("find").value.trim()) parts.set("find", at("find").value.trim());
   if (list.sort !== "started-") parts.set("sort", list.sort);
@@ -142,6 +143,7 @@ function recall() {
   const sort = told.get("sort") || "";
   list.sort = /[+-]$/.test(sort) && Object.hasOwn(SORTS, sort.slice(0, -1)) ? sort : "started-";
   list.picked = [...new Set(told.getAll("pick"))];
+  list.isTyping = false;
 }
 
 function sortBy(sort) {
@@ -157,7 +159,7 @@ for (const head of document.querySelectorAll("th[data-sort]")) {
   const first = key === "name" || key === "status" ? "+" : "-"; // the order of the first click
   head.querySelector("button").addEventListener("click", () => sortBy(key + (list.sort === key + first ? (first === "+" ? "-" : "+") : first)));
 }
-at("find").addEventListener("input", () => { show(); remember(); });
+at("find").addEventListener("input", () => { show(); remember(!list.isTyping, true); });
 at("unpick").addEventListener("click", () => { list.picked = []; showPicked(); remember(); at("find").focus(); });
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest?.("input, select")) { event.preventDefault(); at("find").focus(); }
