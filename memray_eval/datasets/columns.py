@@ -432,11 +432,14 @@ class _FirstRows:
         )
 
     def _likely_column(self, used: Collection[str] = ()) -> str | None:
-        """The first column of text that no field needs, nor is `used`."""
+        """The first column of several words that no field needs, nor is `used`; else the first of
+        text."""
         taken = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}
-        return next(
-            (name for name in self._names if name not in taken and self._is_text(name)), None
-        )
+        free = [name for name in self._names if name not in taken and self._is_text(name)]
+        return next((name for name in free if self._is_prose(name)), next(iter(free), None))
+
+    def _is_prose(self, column: str) -> bool:
+        return all(" " in str(value).strip() for row in self.rows if (value := row.get(column)))
 
     def _is_text(self, column: str) -> bool:
         values = [row.get(column) for row in self.rows]

@@ -12,7 +12,7 @@ from memray_eval.analysis.comparing.models import (
 )
 from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
 from memray_eval.analysis.where import LEAST, LENGTH
-from memray_eval.report.comparison_verdict import verdict
+from memray_eval.report.comparison_verdict import verdict, verdict_of_all
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
 from memray_eval.report.sections import (
     Cell,
@@ -44,10 +44,9 @@ def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = 
 
 def opening_parts(comparison: Comparison) -> Iterator[Content]:
     """What each comparison says, the sides, all candidates at once, and warnings."""
-    for common in comparison.common:
-        yield from wrap(
-            verdict(comparison, common), 80, break_on_hyphens=False, break_long_words=False
-        )
+    says = [verdict(comparison, common) for common in comparison.common]
+    for text in filter(None, (verdict_of_all(comparison), *says)):
+        yield from wrap(text, 80, break_on_hyphens=False, break_long_words=False)
     yield ""
     yield f"A: {comparison.with_title(comparison.baseline)}"
     for common in comparison.common:

@@ -52,7 +52,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     jinja.filters.update(
-        label=view_model.label, number=view_model.number, figure=figure, name_figure=name_figure
+        label=view_model.label,
+        heading=view_model.heading,
+        number=view_model.number,
+        figure=figure,
+        name_figure=name_figure,
     )
     return jinja
 

@@ -80,6 +80,16 @@ def test_what_looks_like_nothing_is_an_error_with_a_mapping_to_paste(tmp_path: P
         read(path, {"query": "wat"})
 
 
+def test_columns_in_german_are_guessed_and_a_mapping_names_the_column_of_sentences(
+    tmp_path: Path,
+) -> None:
+    samples, notes, _ = read(write(tmp_path, "Nr;Frage\n7;Was hilft gegen Lärm?\n"))
+    assert [sample.query for sample in samples] == ["Was hilft gegen Lärm?"]
+    assert "query is 'Frage'" in notes[0]
+    with pytest.raises(DataError, match="--map query=Anliegen\n"):
+        read(write(tmp_path, "Nr;Anliegen\n7;Was hilft gegen Lärm?\n"))
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "json"])
 def test_other_formats_are_mapped_alike(tmp_path: Path, kind: str) -> None:
     rows = [
