@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import (
@@ -15,6 +16,7 @@ from memray_eval.cli.options import (
     named_number,
     option,
     split_names,
+    takes,
 )
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, without_advice
@@ -23,6 +25,7 @@ from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
     from memray_eval.analysis.calibration import CalibrationReport, Coefficient, Unit
+    from memray_eval.config.schema import RunConfig
     from memray_eval.datasets.labels import LabelledResponse, Labelling
     from memray_eval.metric import Metric
 
@@ -42,42 +45,108 @@ TITLES = {
 CELL = 26  # -0.123 [-0.123, -0.123]
 PEOPLE = "people"
 EXISTING_ONLY = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
+LABELLED = "File of responses with human scores: .json, .jsonl, .csv, .tsv or .parquet."
+
+
+class LabelledFile(NamedTuple):
+    """Responses with people's labels on `scale`, of the metric that a job calls `named`; its
+    scores are on `metric_scale`. `scores_of` names the column that has a judge's."""
+
+    path: Path
+    rows: Sequence[LabelledResponse]
+    scale: tuple[float, float]
+    named: str
+    metric: str
+    metric_scale: tuple[float, float]
+    scores_of: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions(JobOptions):
+    """The options of the commands that read labels."""
+
+    columns: list[str] | None = option(
+        "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
+        "task, human, human2, ..., weight (1 / the probability of being labelled), group, judge (a "
+        "judge's scores that exist)",
+        None,
+        "--map",
+    )
+    preset: str | None = option(
+        "Use the columns of a published file: evouna, topical_chat, begin or mentalalign."
+    )
+    human_scale: str | None = option(
+        "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
+    )
+    label: list[str] | None = option("Number for a label that is a word: WORD=NUMBER. Repeatable.")
+    answers_separator: str | None = option("Separator between the accepted answers in one column.")
+    skip_unlabelled: bool = flag("Skip responses without a label.", None, "--skip-unlabelled")
+    limit: int | None = option("Use only the first N rows.", min=1)
+    encoding: str | None = option(
+        "Encoding of the file, such as cp1252.  [default: UTF-8, or UTF-16 by its mark]"
+    )
+
+    def read(self, path: Path, metric: str | None) -> LabelledFile:
+        """Reads labels of a metric, which a judge's scores that exist may be of without being one
+        of ours. Raises ConfigError and DataError."""
+        from memray_eval.datasets import labels
+
+        named, labelling = (
+            labels.find_preset(self.preset, metric)
+            if self.preset
+            else (metric, labels.Labelling(columns={}))
+        )
+        if named is None:
+            raise ConfigError("no metric: name it with --metric, or a known file with --preset")
+        labelling = labels.map_columns(self.columns or (), self._over(labelling))
+        scores_of = labelling.columns.get("judge", "")
+        try:
+            measured = find_metric(named)
+            name, metric_scale = measured.name, measured.scale
+        except ConfigError:
+            if not scores_of or labelling.scale is None:
+                raise
+            name, metric_scale = named, labelling.scale
+        scale = labelling.scale or metric_scale
+        how = labelling, scale, self.limit, self.skip_unlabelled, self.encoding or ""
+        rows = labels.read_labelled(path, *how)
+        return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
+
+    def _over(self, labelling: Labelling) -> Labelling:
+        """How labels are read, with what the options say of their words, answers and scale."""
+        form = "WORD=NUMBER, such as yes=1"
+        words = dict(named_number(text, "--label", form) for text in self.label or ())
+        own: dict[str, Any] = {"words": {**labelling.words, **words}}
+        own |= {"separator": self.answers_separator} if self.answers_separator else {}
+        own |= {"scale": _parse_scale(self.human_scale)} if self.human_scale else {}
+        return labelling.model_copy(update=own)
+
+    def keys(self, file: LabelledFile) -> dict[str, Any]:
+        """The keys of a job that scores a file."""
+        return {
+            "metrics": [file.named],
+            "judging.cache": "off" if self.no_cache else None,
+            "budget.usd": self.budget_usd,
+        }
 
 
 @app.command(rich_help_panel=LOOK)
+@takes(
+    "labelled metric judge columns preset human_scale label answers_separator skip_unlabelled "
+    "limit encoding repeats no_cache budget_usd yes settings save fit_questions as_json"
+)
 def calibrate(
-    labelled: Path = argument(
-        "File of responses with human scores: .json, .jsonl, .csv, .tsv or .parquet."
-    ),
+    options: LabelOptions,
+    labelled: Path = argument(LABELLED),
     metric: str | None = option("Metric that people scored (a preset has its own)."),
     judge: str = option(
         "Judge to measure: rules, embedded or PROVIDER/MODEL; several, "
         "comma-separated, are compared.",
         default="rules",
     ),
-    columns: list[str] | None = option(
-        "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
-        "task, human, human2, ..., weight (1 / the probability of being labelled)",
-        None,
-        "--map",
-    ),
-    preset: str | None = option(
-        "Use the columns of a published file: evouna, topical_chat or begin."
-    ),
-    human_scale: str | None = option(
-        "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
-    ),
-    label: list[str] | None = option("Number for a label that is a word: WORD=NUMBER. Repeatable."),
-    answers_separator: str | None = option("Separator between the accepted answers in one column."),
-    skip_unlabelled: bool = flag("Skip responses without a label.", None, "--skip-unlabelled"),
-    limit: int | None = option("Use only the first N rows.", min=1),
     repeats: int = option(
         "Ask each judge this many times, to measure how often its verdict flips.", default=1, min=1
     ),
-    no_cache: bool = JobOptions.no_cache,
-    budget_usd: float | None = JobOptions.budget_usd,
-    yes: bool = JobOptions.yes,
-    settings: list[str] | None = JobOptions.settings,
     save: str | None = option(
         "Also write the labelled verdicts to this file, for --calibration of run, report and "
         "compare; with --fit-questions, the fit."
@@ -88,61 +157,44 @@ def calibrate(
         None,
         "--fit-questions",
     ),
-    as_json: bool = JobOptions.as_json,
 ) -> None:
     """Compare judges with human scores: agreement, kappa, alpha, Spearman, bias, calibration and
     flips, with intervals.
 
     memray_eval/report/CALIBRATION.md explains how to map columns, with examples.
     """
-    from memray_eval.datasets import labels
-
     _check_save(save, fit_questions)
-    named, measured, labelling = _find_metric(metric, preset)
-    labelling = _with_options(labelling, label or (), answers_separator, human_scale)
-    labelling = labels.map_columns(columns or (), labelling)
-    scale = labelling.scale or measured.scale
-    rows = labels.read_labelled(labelled, labelling, scale, limit, skip_unlabelled)
+    file, settings = options.read(labelled, metric), options.settings or ()
     judges = list(dict.fromkeys(split_names(judge)))
-    overrides = {
-        "metrics": [named],
-        "judging.repeats": repeats,
-        "judging.cache": "off" if no_cache else None,
-        "budget.usd": budget_usd,
-    }
+    overrides = options.keys(file) | {"judging.repeats": repeats}
     if fit_questions:
-        from memray_eval.cli.fit_questions import LabelledFile, fit_to_labels
+        from memray_eval.cli.fit_questions import fit_to_labels
 
-        file = LabelledFile(labelled, rows, scale)
-        fit = fit_to_labels(measured.name, file, judges, overrides, settings or (), yes, save)
-        show(fit.model_dump_json(indent=2) if as_json else f"{measured.name}: {fit}")
+        fit = fit_to_labels(file, judges, overrides, settings, options.yes, save)
+        show(fit.model_dump_json(indent=2) if options.as_json else f"{file.metric}: {fit}")
         return
     manifests: dict[str, Mapping[str, Any]] = {}
-    with ScratchFolder("calibrate") as folder:
-        runs = make_evaluate(folder, overrides, settings or (), yes, manifests)
-        report, verdicts = compare_judges(
-            labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
-        )
+    if file.scores_of:
+        report, verdicts = _compare_scores(file, judge, save is not None)
+    else:
+        with ScratchFolder("calibrate") as folder:
+            runs = make_evaluate(folder, overrides, settings, options.yes, manifests)
+            how = file.metric, file.metric_scale, file.scale, judges, runs, Path(folder)
+            report, verdicts = compare_judges(labelled.name, file.rows, *how)
     if save is not None:
         _save_verdicts(save, report, verdicts, manifests)
-    show(report.model_dump_json(indent=2) if as_json else "\n".join(render_lines(report)))
+    show(report.model_dump_json(indent=2) if options.as_json else "\n".join(render_lines(report)))
 
 
-def _find_metric(metric: str | None, preset: str | None) -> tuple[str, Metric, Labelling]:
-    """The metric as a job names it, the metric, and how a preset's file is read."""
+def find_metric(named: str) -> Metric:
+    """The metric that a job calls so."""
     from memray_eval.config.sections import MetricOptions
-    from memray_eval.datasets import labels
     from memray_eval.metrics import pick
     from memray_eval.metrics.own import find_own_metrics
 
-    named, labelling = (
-        labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
-    )
-    if named is None:
-        raise ConfigError("no metric: name it with --metric, or a known file with --preset")
     (name, *_), own = find_own_metrics([named])
     (measured,) = pick([name], MetricOptions(own=own))
-    return named, measured, labelling
+    return measured
 
 
 def _save_verdicts(
@@ -154,7 +206,7 @@ def _save_verdicts(
     from memray_eval.analysis.adjusted.labelled_verdicts import to_calibration, write_calibrations
 
     how = report.metric, report.scale, report.human_scale, report.labelled
-    saved = [to_calibration(units, *how, manifests[judge]) for judge, units in verdicts.items()]
+    saved = [to_calibration(units, *how, manifests.get(judge)) for judge, units in verdicts.items()]
     write_calibrations(path, saved)
     say(path)
 
@@ -166,17 +218,6 @@ def _check_save(save: str | None, fit_questions: bool) -> None:
         raise ConfigError(
             f"--save {save}: name a .json file; --calibration takes others for tables of labels"
         )
-
-
-def _with_options(
-    labelling: Labelling, label: Sequence[str], separator: str | None, human_scale: str | None
-) -> Labelling:
-    """How labels are read, with what the options say of their words, answers and scale."""
-    words = dict(named_number(text, "--label", "WORD=NUMBER, such as yes=1") for text in label)
-    own: dict[str, Any] = {"words": {**labelling.words, **words}}
-    own |= {"separator": separator} if separator else {}
-    own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
-    return labelling.model_copy(update=own)
 
 
 def make_evaluate(
@@ -192,19 +233,26 @@ def make_evaluate(
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
         from memray_eval.execution.runs import run
 
-        keys = {
-            "dataset": str(responses),
-            "judge": judge,
-            "out": f"{folder}/results",
-            "candidates": [EXISTING_ONLY],
-        }
-        config = load_config(None, overrides | keys, settings)
+        config = load_trial(folder, overrides, settings, responses, judge)
         with without_advice():
             finished = run(config, say, quiet=True, agree=lambda _: yes)
         manifests[judge] = finished.folder.read_manifest()
         return finished.folder.each()
 
     return evaluate
+
+
+def load_trial(
+    folder: str, overrides: dict[str, Any], settings: Sequence[str], responses: Path, judge: str
+) -> RunConfig:
+    """The job in which a judge scores a file of responses. Raises ConfigError."""
+    keys = {
+        "dataset": str(responses),
+        "judge": judge,
+        "out": f"{folder}/results",
+        "candidates": [EXISTING_ONLY],
+    }
+    return load_config(None, overrides | keys, settings)
 
 
 def compare_judges(
@@ -219,6 +267,47 @@ def compare_judges(
 ) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
     """Compares judges on the same labelled responses, written to `folder` for `evaluate`; returns
     their verdicts too. `scale` is the metric's. Raises ConfigError if there is no judge."""
+    if not judges:
+        raise ConfigError("--judge names none; try rules")
+    responses = write_responses(rows, folder)
+    verdicts = {judge: to_units(rows, evaluate(responses, judge), metric) for judge in judges}
+    return _report_on(name, rows, metric, scale, human_scale, verdicts), verdicts
+
+
+def _compare_scores(
+    file: LabelledFile, judge: str, saves: bool
+) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
+    """Compares a judge's scores of a column, on people's scale, with the labels, without a call.
+    Raises ConfigError if they are to be saved and nobody says whose they are."""
+    from memray_eval.metric import RULES
+
+    if saves and judge == RULES:
+        raise ConfigError("--save: say whose scores these are, with --judge PROVIDER/MODEL")
+    judge = file.scores_of if judge == RULES else judge
+    (low, high), (from_low, from_high) = file.metric_scale, file.scale
+    units = [
+        unit.model_copy(
+            update={
+                "judge": low + (row.judge - from_low) * (high - low) / (from_high - from_low),
+                "judged_by": judge,
+            }
+        )
+        if row.judge is not None
+        else unit
+        for row, unit in zip(file.rows, to_units(file.rows, (), file.metric), strict=True)
+    ]
+    how = file.metric, file.metric_scale, file.scale, {judge: units}
+    return _report_on(file.path.name, file.rows, *how), {judge: units}
+
+
+def _report_on(
+    name: str,
+    rows: Sequence[LabelledResponse],
+    metric: str,
+    scale: tuple[float, float],
+    human_scale: tuple[float, float],
+    verdicts: Mapping[str, list[Unit]],
+) -> CalibrationReport:
     from memray_eval.analysis.calibration import (
         CalibrationReport,
         calibrate_judge,
@@ -226,15 +315,11 @@ def compare_judges(
         suggest_judge,
     )
 
-    if not judges:
-        raise ConfigError("--judge names none; try rules")
-    responses = write_responses(rows, folder)
-    verdicts = {judge: to_units(rows, evaluate(responses, judge), metric) for judge in judges}
     trials = [
         (calibrate_judge(units, judge, scale, human_scale), units)
         for judge, units in verdicts.items()
     ]
-    report = CalibrationReport(
+    return CalibrationReport(
         labelled=name,
         metric=metric,
         scale=scale,
@@ -245,7 +330,6 @@ def compare_judges(
         people=people_agreement(trials[0][1], human_scale),
         suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
     )
-    return report, verdicts
 
 
 def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
@@ -283,6 +367,7 @@ def to_units(
                 "cost_usd": score.cost_usd,
                 "unpriced_calls": score.usage.unpriced_calls,
                 "judged_by": score.judge,
+                "unscored": (score.error or score.status) if score.value is None else "",
             }
             unit = unit.model_copy(update=verdict)
         units.append(unit)
@@ -317,7 +402,7 @@ def render_lines(report: CalibrationReport) -> Iterator[str]:
     yield _format_row("", names)
     yield _format_row("scored", counts)
     for name, title in TITLES.items():
-        yield _format_row(title, [_format_figure(figures.get(name)) for figures in tables])
+        yield _format_row(title, [format_figure(figures.get(name)) for figures in tables])
     yield _format_row("cost", costs[: len(report.judges)])
     for judge in report.judges:
         curve = (
@@ -337,7 +422,7 @@ def _format_row(title: str, cells: Sequence[str]) -> str:
     return f"{title:<16}" + "".join(f"{cell:>{CELL}}" for cell in cells)
 
 
-def _format_figure(figure: Coefficient | None) -> str:
+def format_figure(figure: Coefficient | None) -> str:
     if figure is None or figure.value is None:
         return "-"
     span = (

@@ -133,7 +133,7 @@ def assign_judges(
         jury, way = _own(wanted, key, metric), judging.way_on_failure
         more: dict[str, Any] = {
             "task": key.partition("/")[2],
-            "rubric": _rubric(metric, key, _own(request.rubrics, key, metric)),
+            "rubric": find_rubric(metric, key, _own(request.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
         }
         choice = assigner.keep(
@@ -216,7 +216,7 @@ def _check_one_stage(
             )
 
 
-def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
+def find_rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     """The rubric that a metric is judged by: its first, a named one, or a file's text."""
     if metric.prompt_with is None and named is not None:
         raise ConfigError(

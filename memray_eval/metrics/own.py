@@ -97,7 +97,7 @@ def judge_metric(
     """
     if names_a_text_file(rubric):
         folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
-        rubric = _read_rubric(folder / rubric)
+        rubric = read_rubric(folder / rubric)
     fields = {"name": name, "rubric": rubric, "scale": scale, "choices": choices, "sees": sees}
     try:
         spec = RubricMetric.model_validate(fields)
@@ -201,7 +201,7 @@ def _section(part: Seen, sample: Sample, response: Response) -> str:
     return (sample.context or "") if part == "context" else sample.query
 
 
-def _read_rubric(path: Path) -> str:
+def read_rubric(path: Path) -> str:
     try:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -227,7 +227,7 @@ def find_own_metrics(
     for entry in entries:
         if isinstance(entry, RubricMetric):
             is_file = names_a_text_file(entry.rubric)
-            text = _read_rubric(Path(entry.rubric)) if is_file else entry.rubric
+            text = read_rubric(Path(entry.rubric)) if is_file else entry.rubric
             rubric = entry.model_copy(update={"rubric": text})
             metric_by_rubric(rubric)  # raises where it does not fit
             listed = [OwnMetric(name=entry.name, rubric=rubric)]

@@ -174,7 +174,7 @@ def find_correction(
         elif calibration.metric == metric:
             reason = why_not(calibration, metric, scale, side.judges(metric), side.manifest)
             correction = (
-                _correction(calibration, side.numbers)
+                _correction(calibration, side.numbers, scale)
                 if not reason
                 else Refusal(labelled=calibration.labelled, reason=reason)
             )
@@ -196,7 +196,12 @@ def why_not(
 ) -> str:
     """Why verdicts of these judges, in a run with this manifest, are others than those that were
     labelled; "" where they are the same."""
-    if calibration.scale != scale:
+    if calibration.scale is None:
+        for verdict in calibration.verdicts:
+            if off := [x for x in (verdict.judge, verdict.people) if not scale[0] <= x <= scale[1]]:
+                span = f"off the scale {scale[0]:g} to {scale[1]:g}"
+                return f"{off[0]:g} in row {verdict.id} is {span}"
+    elif calibration.scale != scale:
         return f"the labels are on a scale of {calibration.scale[0]:g} to {calibration.scale[1]:g}"
     total = sum(judges.values())
     if not total:
@@ -207,14 +212,15 @@ def why_not(
                 f"the labels are of verdicts by {calibration.judge or 'nobody'}, and "
                 f"{name or 'nobody'} gave {count:,} of the {total:,} here"
             )
-    if (version := judge_version(calibration.judge, manifest)) != calibration.version:
+    version = judge_version(calibration.judge, manifest)
+    if not calibration.imported and version != calibration.version:
         return (
             f"the labels are of verdicts by {calibration.judge} in its version "
             f"{calibration.version or '(none)'}, and those here are by {version or '(none)'}"
         )
     rubrics = manifest.get("rubrics") or {}
     for key, digest in {metric: "", **rubrics}.items():
-        if key.partition("/")[0] == metric and (digest or calibration.rubric) != calibration.rubric:
+        if key.partition("/")[0] == metric and digest and not calibration.fits_rubric(digest):
             return (
                 f"the labels are of verdicts by the rubric {calibration.rubric}, and {key} has "
                 f"{digest}"
@@ -222,8 +228,10 @@ def why_not(
     return ""
 
 
-def _correction(calibration: JudgeCalibration, numbers: dict[str, int]) -> Correction | Refusal:
-    low, width = calibration.scale[0], (calibration.scale[1] - calibration.scale[0]) or 1.0
+def _correction(
+    calibration: JudgeCalibration, numbers: dict[str, int], scale: tuple[float, float]
+) -> Correction | Refusal:
+    low, width = scale[0], (scale[1] - scale[0]) or 1.0
     names = [f"{_OF_LABELS}{verdict.cluster}" for verdict in calibration.verdicts]
     labels = Labelled(
         np.array([(verdict.judge - low) / width for verdict in calibration.verdicts]),

@@ -68,7 +68,13 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
             f"costs ({estimated.calls} judge calls), and it has no budget; "
             f"{_how_to_price(billing)}, or say --yes"
         )
-    if not billing and (estimated.usd or 0.0) > ASK_USD and not agree(estimated):
+    if not billing:
+        check_price(estimated, agree)
+
+
+def check_price(estimated: Estimate, agree: Callable[[Estimate], bool]) -> None:
+    """Raises ConfigError if nobody agrees to an estimate above ASK_USD."""
+    if (estimated.usd or 0.0) > ASK_USD and not agree(estimated):
         raise ConfigError(
             f"this run may cost about ${estimated.usd:,.2f} ({estimated.calls} judge calls) and "
             "has no budget; set one (--budget-usd, budget.usd), or agree (--yes, confirm=True). "
@@ -124,7 +130,7 @@ def check_calibrations(spec: RunSpec) -> None:
                 "it here"
             )
         digest = rubrics.get(metric, "")
-        if all(digest and labels.rubric != digest for labels in named):
+        if all(digest and not labels.fits_rubric(digest) for labels in named):
             raise ConfigError(
                 f"--calibration: the labels for {metric} are of verdicts by the rubric "
                 f"{named[0].rubric}, and here it is {digest}: calibrate this one"
