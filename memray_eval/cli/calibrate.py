@@ -50,7 +50,7 @@ LABELLED = "File of responses with human scores: .json, .jsonl, .csv, .tsv or .p
 
 class LabelledFile(NamedTuple):
     """Responses with people's labels on `scale`, of the metric that a job calls `named`; its
-    scores are on `metric_scale`. `scores_of` names the column that has a judge's."""
+    scores, also those that exist, are on `metric_scale`. `scores_of` names the column of these."""
 
     path: Path
     rows: Sequence[LabelledResponse]
@@ -110,6 +110,13 @@ class LabelOptions(JobOptions):
         scale = labelling.scale or metric_scale
         how = labelling, scale, self.limit, self.skip_unlabelled, self.encoding or ""
         rows = labels.read_labelled(path, *how)
+        low, width = metric_scale[0], (metric_scale[1] - metric_scale[0]) / (scale[1] - scale[0])
+        rows = [
+            row.model_copy(update={"judge": low + (row.judge - scale[0]) * width})
+            if row.judge is not None
+            else row
+            for row in rows
+        ]
         return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
 
     def _over(self, labelling: Labelling) -> Labelling:
@@ -173,17 +180,23 @@ def calibrate(
         fit = fit_to_labels(file, judges, overrides, settings, options.yes, save)
         show(fit.model_dump_json(indent=2) if options.as_json else f"{file.metric}: {fit}")
         return
+    if file.scores_of and judge == "rules":
+        if save is not None:
+            raise ConfigError("--save: say whose scores these are, with --judge PROVIDER/MODEL")
+        judges = [file.scores_of]
     manifests: dict[str, Mapping[str, Any]] = {}
-    if file.scores_of:
-        report, verdicts = _compare_scores(file, judge, save is not None)
-    else:
-        with ScratchFolder("calibrate") as folder:
-            runs = make_evaluate(folder, overrides, settings, options.yes, manifests)
-            how = file.metric, file.metric_scale, file.scale, judges, runs, Path(folder)
-            report, verdicts = compare_judges(labelled.name, file.rows, *how)
+    with ScratchFolder("calibrate") as folder:
+        runs = make_evaluate(folder, overrides, settings, options.yes, manifests)
+        how = file.metric, file.metric_scale, file.scale, judges
+        ask = _ask_nobody if file.scores_of else runs
+        report, verdicts = compare_judges(labelled.name, file.rows, *how, ask, Path(folder))
     if save is not None:
         _save_verdicts(save, report, verdicts, manifests)
     show(report.model_dump_json(indent=2) if options.as_json else "\n".join(render_lines(report)))
+
+
+def _ask_nobody(responses: Path, judge: str) -> Iterable[Record]:
+    return ()
 
 
 def find_metric(named: str) -> Metric:
@@ -267,47 +280,6 @@ def compare_judges(
 ) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
     """Compares judges on the same labelled responses, written to `folder` for `evaluate`; returns
     their verdicts too. `scale` is the metric's. Raises ConfigError if there is no judge."""
-    if not judges:
-        raise ConfigError("--judge names none; try rules")
-    responses = write_responses(rows, folder)
-    verdicts = {judge: to_units(rows, evaluate(responses, judge), metric) for judge in judges}
-    return _report_on(name, rows, metric, scale, human_scale, verdicts), verdicts
-
-
-def _compare_scores(
-    file: LabelledFile, judge: str, saves: bool
-) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
-    """Compares a judge's scores of a column, on people's scale, with the labels, without a call.
-    Raises ConfigError if they are to be saved and nobody says whose they are."""
-    from memray_eval.metric import RULES
-
-    if saves and judge == RULES:
-        raise ConfigError("--save: say whose scores these are, with --judge PROVIDER/MODEL")
-    judge = file.scores_of if judge == RULES else judge
-    (low, high), (from_low, from_high) = file.metric_scale, file.scale
-    units = [
-        unit.model_copy(
-            update={
-                "judge": low + (row.judge - from_low) * (high - low) / (from_high - from_low),
-                "judged_by": judge,
-            }
-        )
-        if row.judge is not None
-        else unit
-        for row, unit in zip(file.rows, to_units(file.rows, (), file.metric), strict=True)
-    ]
-    how = file.metric, file.metric_scale, file.scale, {judge: units}
-    return _report_on(file.path.name, file.rows, *how), {judge: units}
-
-
-def _report_on(
-    name: str,
-    rows: Sequence[LabelledResponse],
-    metric: str,
-    scale: tuple[float, float],
-    human_scale: tuple[float, float],
-    verdicts: Mapping[str, list[Unit]],
-) -> CalibrationReport:
     from memray_eval.analysis.calibration import (
         CalibrationReport,
         calibrate_judge,
@@ -315,11 +287,17 @@ def _report_on(
         suggest_judge,
     )
 
+    if not judges:
+        raise ConfigError("--judge names none; try rules")
+    responses = write_responses(rows, folder)
+    verdicts = {
+        judge: to_units(rows, evaluate(responses, judge), metric, judge) for judge in judges
+    }
     trials = [
         (calibrate_judge(units, judge, scale, human_scale), units)
         for judge, units in verdicts.items()
     ]
-    return CalibrationReport(
+    report = CalibrationReport(
         labelled=name,
         metric=metric,
         scale=scale,
@@ -330,6 +308,7 @@ def _report_on(
         people=people_agreement(trials[0][1], human_scale),
         suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
     )
+    return report, verdicts
 
 
 def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
@@ -341,9 +320,10 @@ def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
 
 
 def to_units(
-    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str
+    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str, judge: str = ""
 ) -> list[Unit]:
-    """Joins labelled responses with the judge's verdicts; a response without a record has none."""
+    """Joins labelled responses with the judge's verdicts; a response without a record has the score
+    that exists, of this judge, or none."""
     from memray_eval.analysis.calibration import Unit
 
     scores = {
@@ -355,7 +335,12 @@ def to_units(
     units = []
     for row in rows:
         unit = Unit(
-            id=row.id, people=row.people, judge=None, cluster=row.cluster, weight=row.weight
+            id=row.id,
+            people=row.people,
+            judge=row.judge,
+            cluster=row.cluster,
+            weight=row.weight,
+            judged_by="" if row.judge is None else judge,
         )
         if (score := scores.get(row.id)) is not None:
             judgment = json.loads(score.judgment or "{}")

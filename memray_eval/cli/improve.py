@@ -22,7 +22,6 @@ from memray_eval.cli.calibrate import (
     write_responses,
 )
 from memray_eval.cli.options import argument, option, takes
-from memray_eval.cli.run import confirm_cost
 from memray_eval.errors import ConfigError, JudgeError, reason_of
 from memray_eval.storage.paths import write_atomically
 from memray_eval.storage.scratch import ScratchFolder
@@ -30,9 +29,10 @@ from memray_eval.storage.scratch import ScratchFolder
 if TYPE_CHECKING:
     from memray_eval.analysis.calibration import Unit
     from memray_eval.analysis.improvement import Apart, Cause, Gain, Improvement
+    from memray_eval.config.schema import RunConfig
     from memray_eval.datasets.labels import LabelledResponse
-    from memray_eval.execution.estimate import Estimate
     from memray_eval.metric import JudgedMetric
+    from memray_eval.types import Record
 
 N_CASES = 12  # that a model is shown which revises a rubric
 SHOWN_CHARS = 1_500  # of a text of a case
@@ -67,15 +67,21 @@ def improve(
     yours, of a model's, or with examples is tested on the held-back half. It is written with --save
     only, and only if a gain is shown. memray_eval/report/CALIBRATION.md has examples.
     """
+    from memray_eval.metric import RULES, JudgedMetric
     from memray_eval.metrics.own import read_rubric
 
     if rubric is not None and proposer is not None:
         raise ConfigError("--rubric has your revision and --proposer asks for one: choose one")
     mine = "" if rubric is None else read_rubric(rubric)
     file = options.read(labels, metric)
+    measured = find_metric(file.named)
+    if not isinstance(measured, JudgedMetric) or measured.prompt_with is None:
+        raise ConfigError(f"{file.metric} has no rubric that can be changed: see list metrics")
+    if judge == RULES or file.scores_of:
+        raise ConfigError("rules, and scores that exist, go by no rubric: name a model to ask")
     with ScratchFolder("improve") as folder:
-        trial = _Trial(options, file, judge, folder, mine, proposer or "", examples)
-        done = _improve(trial, seed)
+        trial = _Trial(options, file, measured, judge, Path(folder))
+        done = _improve(trial, mine, proposer or "", examples, seed)
     if save is not None and done.is_shown:
         done = done.model_copy(update={"saved": str(_save(done, save))})
     as_text = "\n".join(_lines(done))
@@ -84,134 +90,65 @@ def improve(
 
 @dataclass
 class _Trial:
-    """A judge that scores labelled responses by a rubric, in runs below `folder` that share one
-    budget; and how the rubric is revised: to `mine`, by a model, with so many examples."""
+    """A judge that scores labelled responses, in runs below `folder` that share one budget."""
 
     options: LabelOptions
     file: LabelledFile
+    metric: JudgedMetric
     judge: str
-    folder: str
-    mine: str
-    proposer: str
-    examples: int
+    folder: Path
     spent_usd: float = 0.0
-    is_priced: bool = True
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a metric without a rubric, and a judge that knows none."""
-        from memray_eval.metric import RULES, JudgedMetric
-
-        metric = find_metric(self.file.named)
-        if not isinstance(metric, JudgedMetric) or metric.prompt_with is None:
-            raise ConfigError(f"{metric.name} has no rubric that can be changed: see list metrics")
-        if self.judge == RULES:
-            raise ConfigError("--judge rules: rules go by no rubric; name a model")
-        self.metric: JudgedMetric = metric
-
-    @property
-    def revision(self) -> str:
-        """How the rubric is revised, in words; "" for not at all."""
-        by = "by hand" if self.mine else f"by {self.proposer}" if self.proposer else ""
-        return " and ".join(filter(None, (by, f"{self.examples} examples" * bool(self.examples))))
-
-    def current_rubric(self) -> str:
-        """The rubric that the judge goes by: the job's, or the metric's own. Raises ConfigError."""
-        from memray_eval.judges.router import find_rubric
-        from memray_eval.text_processing.judge_prompts import JudgePrompt
-        from memray_eval.types import Response, Sample
-
-        rows, name = self.file.rows, self.metric.name
-        job = load_trial(*self._job(""), write_responses(rows[:1], Path(self.folder)), self.judge)
-        if chosen := find_rubric(self.metric, name, job.rubrics.get(name)):
-            return chosen.text
-        fields = {key: value for key, value in rows[0].fields.items() if key != "response"}
-        prompt = self.metric.prompt(Sample.model_validate(fields), Response(text="-"))
-        return prompt.rubric.strip() if isinstance(prompt, JudgePrompt) else prompt[0].content
+    unpriced_calls: int = 0
 
     def score(self, rows: Sequence[LabelledResponse], rubric: str = "") -> list[Unit]:
         """The judge's verdicts by a rubric, "" for its own. Raises what `run` raises."""
-        evaluate = make_evaluate(*self._job(rubric), self.options.yes, {})
-        records = evaluate(write_responses(rows, Path(self.folder)), self.judge)
-        units = to_units(rows, records, self.file.metric)
-        self._book(sum(unit.cost_usd for unit in units), sum(unit.unpriced_calls for unit in units))
-        return units
+        path, settings = self.folder / f"{self.file.metric}.md", list(self.options.settings or ())
+        if rubric:
+            path.write_text(rubric, "utf-8")
+            settings.append(f"rubrics.{self.file.metric}={path}")
+        records = self._run(write_responses(rows, self.folder), self.judge, {}, settings)
+        return to_units(rows, records, self.file.metric)
 
-    def estimate(self, rows: Sequence[LabelledResponse], rubric: str = "") -> Estimate:
-        from memray_eval.execution.prepare.estimates import estimate_of
-
-        responses = write_responses(rows, Path(self.folder))
-        return estimate_of(load_trial(*self._job(rubric), responses, self.judge))
-
-    def propose(self, current: str, causes: Sequence[Cause], apart: Sequence[Apart]) -> list[str]:
+    def propose(
+        self, proposer: str, current: str, causes: Sequence[Cause], cases: Sequence[str]
+    ) -> list[str]:
         """A model's findings, and the rubric that it writes. Raises JudgeError for none."""
-        from memray_eval.analysis.improvement import choose_cases
         from memray_eval.metrics._shared import revision
 
-        cases = (
-            self._case(case, case.label, judge=case.judge) for case in choose_cases(apart, N_CASES)
-        )
         question = {"id": "revision", "query": current, "response": "\n".join(cases)}
         question["context"] = "\n".join(map(_cause_line, causes))
-        path = Path(self.folder) / "revision.jsonl"
+        path = self.folder / "revision.jsonl"
         path.write_text(json.dumps(question), "utf-8")
-        folder, keys, settings = self._job("", {"metrics": [f"{revision.__name__}:METRIC"]})
-        others = [text for text in settings if not text.startswith("rubrics")]
-        evaluate = make_evaluate(folder, keys, others, self.options.yes, {})
-        (score,) = (score for record in evaluate(path, self.proposer) for score in record.scores)
-        self._book(score.cost_usd, score.usage.unpriced_calls)
+        keys = {"metrics": [f"{revision.__name__}:METRIC"]}
+        settings = [text for text in self.options.settings or () if not text.startswith("rubrics")]
+        (record,) = self._run(path, proposer, keys, settings)
+        (score,) = record.scores
         if score.value is None:
-            raise JudgeError(f"{self.proposer} revised no rubric: {score.error or score.status}")
+            raise JudgeError(f"{proposer} revised no rubric: {score.error or score.status}")
         judgment = json.loads(score.judgment or "{}")
         return [judgment["findings"], judgment["rubric"].strip()]
 
-    def with_examples(self, rubric: str, apart: Sequence[Apart]) -> str:
-        """The rubric with labelled responses at its end, scored on the metric's scale."""
-        from memray_eval.analysis.improvement import choose_cases
-
-        (low, high), (from_low, from_high) = self.file.metric_scale, self.file.scale
-        width = (high - low) / (from_high - from_low)
-        cases = choose_cases(apart, self.examples)
-        lines = [self._case(case, low + (case.label - from_low) * width) for case in cases]
-        head = ["", f"{EXAMPLES}, from {low:g} to {high:g}:"] if lines else []
-        return "\n".join([rubric, *head, *lines])
-
-    def _case(self, case: Apart, people: float, **more: float | None) -> str:
-        """A labelled response as one line of JSON, its texts cut."""
-        fields = next(row.fields for row in self.file.rows if row.id == case.unit.id)
-        shown: dict[str, Any] = {
-            name: (fields[name] if isinstance(fields[name], str) else str(fields[name]))[
-                :SHOWN_CHARS
-            ]
-            for name in ("query", "memory", "answers", "response")
-            if fields.get(name)
-        }
-        return json.dumps({**shown, "people": round(people, 3), **more}, ensure_ascii=False)
-
-    def _job(
-        self, rubric: str, changes: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any], list[str]]:
-        """The folder, keys and settings of a run by a rubric, with what is left of the budget."""
-        keys, settings = self.options.keys(self.file) | (changes or {}), self.options.settings or []
-        if (budget := self.options.budget_usd) is not None:
-            keys["budget.usd"] = max(0.0, budget - self.spent_usd)
-        if rubric:
-            path = Path(self.folder) / f"{self.metric.name}.md"
-            path.write_text(rubric, "utf-8")
-            settings = [*settings, f"rubrics.{self.metric.name}={path}"]
-        return self.folder, keys, settings
-
-    def _book(self, cost_usd: float, unpriced_calls: int) -> None:
-        self.spent_usd += cost_usd
-        self.is_priced = self.is_priced and not unpriced_calls
+    def _run(
+        self, responses: Path, judge: str, changes: dict[str, Any], settings: Sequence[str]
+    ) -> list[Record]:
+        keys = self.options.keys(self.file) | changes
+        if self.options.budget_usd is not None:
+            keys["budget.usd"] = max(0.0, self.options.budget_usd - self.spent_usd)
+        evaluate = make_evaluate(str(self.folder), keys, settings, self.options.yes, {})
+        records = list(evaluate(responses, judge))
+        scores = [score for record in records for score in record.scores]
+        self.spent_usd += sum(score.cost_usd for score in scores)
+        self.unpriced_calls += sum(score.usage.unpriced_calls for score in scores)
+        return records
 
 
-def _improve(trial: _Trial, seed: int) -> Improvement:
+def _improve(trial: _Trial, mine: str, proposer: str, examples: int, seed: int) -> Improvement:
     """Splits the labels, groups the disagreements, and tests the revision. Raises DataError for
     labels that say too little, before anything is asked."""
     from memray_eval.analysis import improvement as analysis
     from memray_eval.metric import rubric_digest
 
-    file, current = trial.file, trial.current_rubric()
+    file, options, scales = trial.file, trial.options, (trial.file.metric_scale, trial.file.scale)
     held_back = analysis.split_clusters([row.cluster for row in file.rows], seed)
     dev, test = (
         [row for row, own in zip(file.rows, held_back, strict=True) if own == is_test]
@@ -219,54 +156,77 @@ def _improve(trial: _Trial, seed: int) -> Improvement:
     )
     for name, rows in (("first", dev), ("held-back", test)):
         analysis.check_half(name, to_units(rows, (), file.metric))
-    _announce_cost(trial, test)
+    how = [f"by {proposer or 'hand'}"] if mine or proposer else []
+    revised = " and ".join([*how, *([f"with {examples} examples"] if examples else [])])
+    responses = write_responses(file.rows, trial.folder), trial.judge
+    job = load_trial(str(trial.folder), options.keys(file), options.settings or (), *responses)
+    current = _current_rubric(job, trial.metric, file.rows[0])
+    _say_cost(job, 1 + len(test) / len(file.rows) if revised else 1, proposer)
+
     before = {unit.id: unit for unit in trial.score(file.rows)}
-    units = [before[row.id] for row in dev]
-    apart = analysis.lay_apart(units, file.metric_scale, file.scale)
+    apart = analysis.lay_apart([before[row.id] for row in dev], *scales)
     causes = analysis.find_causes(apart, [row.group for row in dev], file.scale)
     found: dict[str, Any] = {}
-    if trial.revision:
-        findings, text = (
-            trial.propose(current, causes, apart) if trial.proposer else ["", trial.mine or current]
-        )
-        text = trial.with_examples(text, apart)
-        was, is_now = [before[row.id] for row in test], trial.score(test, text)
-        gains = analysis.measure_gains(was, is_now, file.metric_scale, file.scale)
+    if revised:
+        cases = analysis.choose_cases(apart, N_CASES)
+        shown = [_case(file, case, case.label, judge=case.judge) for case in cases]
+        findings, text = trial.propose(proposer, current, causes, shown) if proposer else ("", mine)
+        text = _with_examples(text or current, file, analysis.choose_cases(apart, examples))
+        after = trial.score(test, text)
+        gains = analysis.measure_gains([before[row.id] for row in test], after, *scales)
         found = {"findings": findings, "rubric": text, "gains": gains}
         found |= {"digest": rubric_digest(trial.metric, text), "is_shown": gains[0].is_shown}
     return analysis.Improvement(
         metric=file.metric, judge=trial.judge, labelled=file.path.name, human_scale=file.scale,
-        seed=seed, n_dev=len(dev), n_test=len(test), causes=causes, revised=trial.revision,
-        cost_usd=trial.spent_usd if trial.is_priced else None, **found,
+        seed=seed, n_dev=len(dev), n_test=len(test), causes=causes, revised=revised,
+        cost_usd=None if trial.unpriced_calls else trial.spent_usd, **found,
     )  # fmt: skip
 
 
-def _announce_cost(trial: _Trial, held_back: Sequence[LabelledResponse]) -> None:
-    """Says what the calls may cost. Raises ConfigError if it is much, and nobody agrees."""
-    from memray_eval.execution.prepare.checks import check_price
+def _current_rubric(job: RunConfig, metric: JudgedMetric, row: LabelledResponse) -> str:
+    """The rubric that the judge goes by: the job's, or the metric's own. Raises ConfigError."""
+    from memray_eval.judges.router import find_rubric
+    from memray_eval.text_processing.judge_prompts import JudgePrompt
+    from memray_eval.types import Response, Sample
+
+    if chosen := find_rubric(metric, metric.name, job.rubrics.get(metric.name)):
+        return chosen.text
+    fields = {key: value for key, value in row.fields.items() if key != "response"}
+    prompt = metric.prompt(Sample.model_validate(fields), Response(text="-"))
+    return prompt.rubric.strip() if isinstance(prompt, JudgePrompt) else prompt[0].content
+
+
+def _say_cost(job: RunConfig, times: float, proposer: str) -> None:
+    """Says what calls about all responses, so many `times`, may cost."""
+    from memray_eval.execution.prepare.estimates import estimate_of
     from memray_eval.judges.prices import cost_text
 
-    parts = [trial.estimate(trial.file.rows)]
-    parts += [trial.estimate(held_back, trial.mine)] if trial.revision else []
-    usd = [part.usd for part in parts if part.usd is not None]
-    tokens = sum(
-        judge.input_tokens + judge.output_tokens for part in parts for judge in part.judges
-    )
-    total = parts[0].model_copy(
-        update={
-            "usd": sum(usd) if usd else None,
-            "calls": sum(part.calls for part in parts),
-            "unpriced_calls": sum(part.unpriced_calls for part in parts),
-        }
-    )
-    cost = cost_text(total.usd, total.unpriced_calls, ",.2f")
-    proposal = f" and 1 of {trial.proposer}" if trial.proposer else ""
+    once = estimate_of(job)
+    tokens = sum(judge.input_tokens + judge.output_tokens for judge in once.judges)
+    usd = None if once.usd is None else once.usd * times
+    cost = cost_text(usd, round(once.unpriced_calls * times), ",.2f")
+    proposal = f" and 1 of {proposer}" if proposer else ""
     say(
-        f"About {total.calls:,} calls of {trial.judge}{proposal}, {tokens:,} tokens, {cost}; those "
-        "that are remembered cost nothing"
+        f"About {once.calls * times:,.0f} calls of {job.judge}{proposal}, {tokens * times:,.0f} "
+        f"tokens, {cost}; calls that are remembered cost nothing"
     )
-    if trial.options.budget_usd is None:
-        check_price(total, confirm_cost(trial.options.yes))
+
+
+def _with_examples(rubric: str, file: LabelledFile, cases: Sequence[Apart]) -> str:
+    """The rubric with labelled responses at its end, scored on the metric's scale."""
+    (low, high), (from_low, from_high) = file.metric_scale, file.scale
+    width = (high - low) / (from_high - from_low)
+    lines = [_case(file, case, low + (case.label - from_low) * width) for case in cases]
+    head = ["", f"{EXAMPLES}, from {low:g} to {high:g}:"] if lines else []
+    return "\n".join([rubric, *head, *lines])
+
+
+def _case(file: LabelledFile, case: Apart, people: float, **more: float | None) -> str:
+    """A labelled response as one line of JSON, its texts cut."""
+    fields = next(row.fields for row in file.rows if row.id == case.unit.id)
+    names = [name for name in ("query", "memory", "answers", "response") if fields.get(name)]
+    shown: dict[str, Any] = {name: str(fields[name])[:SHOWN_CHARS] for name in names}
+    return json.dumps({**shown, "people": round(people, 3), **more}, ensure_ascii=False)
 
 
 def _save(done: Improvement, folder: Path) -> Path:
@@ -274,16 +234,15 @@ def _save(done: Improvement, folder: Path) -> Path:
     rubric that is there already keeps its version. Raises ConfigError if it cannot be written."""
     pattern = re.compile(rf"{re.escape(done.metric)}\.v(\d+)-(\w+)\.md")
     there = [match for path in folder.glob("*.md") if (match := pattern.fullmatch(path.name))]
-    for match in there:
-        if match[2] == done.digest[:8]:
-            return folder / match[0]
+    if same := [match[0] for match in there if match[2] == done.digest[:8]]:
+        return folder / same[0]
     version = 1 + max((int(match[1]) for match in there), default=0)
     path = folder / f"{done.metric}.v{version}-{done.digest[:8]}.md"
+    texts = {path.with_suffix(".json"): done.model_dump_json(indent=1), path: done.rubric}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--save {folder}: cannot be made: {reason_of(error)}") from None
-    texts = {path.with_suffix(".json"): done.model_dump_json(indent=1), path: done.rubric}
     for file, text in texts.items():
         with write_atomically(str(file)) as stream:
             stream.write(text.encode("utf-8", "backslashreplace") + b"\n")
@@ -307,9 +266,8 @@ def _lines(done: Improvement) -> Iterator[str]:
     for gain in done.gains:
         cells = map(format_figure, (gain.before, gain.after, gain.gain))
         yield f"  {FIGURES[gain.figure]:<16}" + "".join(f"{cell:>26}" for cell in cells)
-    cost = "unknown" if done.cost_usd is None else f"${done.cost_usd:.4f}"
-    yield f"On the {done.gains[0].n} held-back responses that both score; cost {cost}\n"
-    first = done.gains[0]
+    cost, first = "unknown" if done.cost_usd is None else f"${done.cost_usd:.4f}", done.gains[0]
+    yield f"On the {first.n} held-back responses that both score; cost {cost}\n"
     if not done.is_shown:
         yield f"No gain shown: {_why_not(first)}. Nothing is adopted"
     else:

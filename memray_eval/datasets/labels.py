@@ -102,7 +102,9 @@ def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
             columns[field] = column
         else:
             names = f"human, human2, ..., {', '.join(FIELDS)}"
-            raise ConfigError(f"--map {pair}: no field {field!r}{_hint(field, FIELDS, names)}")
+            raise ConfigError(
+                f"--map {pair}: no field {field!r}{_hint(field, ('human', *FIELDS), names)}"
+            )
     return onto.model_copy(
         update={"columns": columns, "people": tuple(people.values()) or onto.people}
     )

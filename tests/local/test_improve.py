@@ -1,5 +1,5 @@
-"""`improve` from labels to a rubric that a job uses: a judge with a bias that a rubric mends gains, a
-judge of noise does not, and nothing is asked where labels say too little."""
+"""`improve` from labels to a rubric that a job uses: a judge with a bias that a rubric mends gains,
+a judge of noise does not, and nothing is asked where labels say too little."""
 
 from __future__ import annotations
 
@@ -170,14 +170,14 @@ def test_noise_is_not_adopted_and_causes_are_shown(tmp_path: Path, labelled: lis
 @pytest.mark.parametrize(
     ("changed", "more", "message"),
     [
-        (rows(18), (), "half has 9 labelled responses of"),
+        (rows(18), (), "labelled responses of "),
         ([row | {"human": 3} for row in rows()], (), "are 3, so that kappa and rho are undefined"),
         ([{**row, "human": "good"} for row in rows()], (), "'human' holds 'good', not a number"),
         (rows(), ("--rubric", "empty.md"), "empty.md is empty"),
         (rows(), ("--rubric", "gone.md"), "cannot read gone.md"),
         (rows(), ("--rubric", "empty.md", "--proposer", "x/y"), "choose one"),
-        (rows(), ("--judge", "rules"), "rules go by no rubric"),
-        (rows(), ("--map", "humn=human"), "no field 'humn'; did you mean"),
+        (rows(), ("--judge", "rules"), "go by no rubric: name a model"),
+        (rows(), ("--map", "humn=human"), "no field 'humn'; did you mean 'human'"),
     ],
 )
 def test_what_says_too_little_is_refused_before_a_call(

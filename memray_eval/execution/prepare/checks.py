@@ -68,13 +68,7 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
             f"costs ({estimated.calls} judge calls), and it has no budget; "
             f"{_how_to_price(billing)}, or say --yes"
         )
-    if not billing:
-        check_price(estimated, agree)
-
-
-def check_price(estimated: Estimate, agree: Callable[[Estimate], bool]) -> None:
-    """Raises ConfigError if nobody agrees to an estimate above ASK_USD."""
-    if (estimated.usd or 0.0) > ASK_USD and not agree(estimated):
+    if not billing and (estimated.usd or 0.0) > ASK_USD and not agree(estimated):
         raise ConfigError(
             f"this run may cost about ${estimated.usd:,.2f} ({estimated.calls} judge calls) and "
             "has no budget; set one (--budget-usd, budget.usd), or agree (--yes, confirm=True). "
