@@ -101,10 +101,8 @@ def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
         elif field in FIELDS:
             columns[field] = column
         else:
-            names = f"human, human2, ..., {', '.join(FIELDS)}"
-            raise ConfigError(
-                f"--map {pair}: no field {field!r}{_hint(field, ('human', *FIELDS), names)}"
-            )
+            hint = _hint(field, ("human", *FIELDS), f"human, human2, ..., {', '.join(FIELDS)}")
+            raise ConfigError(f"--map {pair}: no field {field!r}{hint}")
     return onto.model_copy(
         update={"columns": columns, "people": tuple(people.values()) or onto.people}
     )
