@@ -389,6 +389,8 @@ def render_lines(report: CalibrationReport) -> Iterator[str]:
     for name, title in TITLES.items():
         yield _format_row(title, [format_figure(figures.get(name)) for figures in tables])
     yield _format_row("cost", costs[: len(report.judges)])
+    if any(figures[name].value is None for figures in tables for name in ("kappa", "spearman")):
+        yield "-: undefined, for all scores or all labels are the same, or there are none"
     for judge in report.judges:
         curve = (
             f"  {part.low:>5.2f} to {part.high:<5.2f} n={part.n:<6} judge {part.judge:.3f}  people "

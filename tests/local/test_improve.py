@@ -68,9 +68,13 @@ def rows(n: int = 120) -> list[dict[str, Any]]:
     """Responses of 1 to 5, half of them long; two to a question."""
     draw = random.Random(5)
     return [
-        {"q": f"q{k // 2}?", "a": f"answer {k} {'and on ' * (k % 4 // 2)}", "human": draw.randint(1, 5)}
+        {
+            "q": f"q{k // 2}?",
+            "a": f"answer {k} {'and so on ' * (k % 4 // 2)}",
+            "human": draw.randint(1, 5),
+        }
         for k in range(n)
-    ]  # fmt: skip
+    ]
 
 
 def improve(

@@ -3,7 +3,7 @@ not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,7 +144,22 @@ def adjust_summary(
             figure = _to_figure(side, row.metric, row.scale, correction)
         return row.model_copy(update={"adjusted": figure})
 
-    return summary.model_copy(update={"metrics": tuple(map(adjust, summary.metrics))})
+    notes = dict.fromkeys((*summary.notes, *_strange_labels(calibrations, sides)))
+    metrics = tuple(map(adjust, summary.metrics))
+    return summary.model_copy(update={"metrics": metrics, "notes": tuple(notes)})
+
+
+def _strange_labels(calibrations: Calibrations, sides: Mapping[str, JudgedSide]) -> Iterator[str]:
+    """A note for each file with labels of units that are not in the run that they name."""
+    runs = {"", *(side.run_id for side in sides.values())}
+    known = {unit for side in sides.values() for unit in side.rows_of_units}
+    for of_run in (each for each in calibrations if isinstance(each, OwnLabels)):
+        units = [label.unit_id for label in of_run.labels if label.run_id in runs]
+        if lost := [unit for unit in units if unit not in known]:
+            yield (
+                f"{of_run.labelled}: {len(lost)} of its {len(units)} labels are of no unit that "
+                f"is scored here, such as {lost[0]!r}; they do not count"
+            )
 
 
 def check_metrics(calibrations: Calibrations, metrics: Sequence[str]) -> None:

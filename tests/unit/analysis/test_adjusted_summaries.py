@@ -160,6 +160,19 @@ def test_a_table_of_a_judges_scores_adjusts_as_its_verdicts_do(tmp_path: Path) -
     assert adjusted(folder, str(table)).refused == "7 in row 101 is off the scale 0 to 1"
 
 
+def test_labels_of_units_that_are_not_there_are_a_note(tmp_path: Path) -> None:
+    folder, table = run_in(tmp_path / "run"), tmp_path / "labels.csv"
+    units = [record.unit_id for record in records()][:20]
+    rows = [f"{unit},{RIGHT},{n % 2}," for n, unit in enumerate(units)]
+    rows += [f"gone,{RIGHT},1,{folder.run_id}", f"of-another-run,{RIGHT},1,other"]
+    table.write_text("\n".join(["unit_id,metric,label,run_id", *rows]))
+    summary = AdjustedRunFolder(folder.path, read_calibrations([str(table)])).read_summary()
+    (note,) = summary.notes
+    assert note.startswith("labels.csv: 1 of its 21 labels are of no unit that is scored here")
+    (figure,) = (row.adjusted for row in summary.metrics if row.adjusted is not None)
+    assert figure.n_labels == 20
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
