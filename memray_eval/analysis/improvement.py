@@ -120,9 +120,7 @@ def check_half(name: str, units: Sequence[Unit]) -> None:
 
 def lay_apart(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> list[Apart]:
     """The units with the mean of their labels and the judge's score on people's scale."""
-    nothing = {"judge": math.nan}
-    scored = [unit.model_copy(update=nothing) if unit.judge is None else unit for unit in units]
-    ratings = to_table(scored, scale, human_scale).ratings.tolist()
+    ratings = to_table(units, scale, human_scale).ratings.tolist()  # NaN: no score
     return [
         Apart(unit, label, None if unit.judge is None else judge)
         for unit, (label, judge) in zip(units, ratings, strict=True)

@@ -22,7 +22,8 @@ from memray_eval.cli.calibrate import (
     write_responses,
 )
 from memray_eval.cli.options import argument, option, takes
-from memray_eval.errors import ConfigError, JudgeError, reason_of
+from memray_eval.config.sections import read_rubric
+from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.storage.paths import write_atomically
 from memray_eval.storage.scratch import ScratchFolder
 
@@ -68,7 +69,6 @@ def improve(
     only, and only if a gain is shown. memray_eval/report/CALIBRATION.md has examples.
     """
     from memray_eval.metric import RULES, JudgedMetric
-    from memray_eval.metrics.own import read_rubric
 
     if rubric is not None and proposer is not None:
         raise ConfigError("--rubric has your revision and --proposer asks for one: choose one")
@@ -232,21 +232,16 @@ def _case(file: LabelledFile, case: Apart, people: float, **more: float | None) 
 def _save(done: Improvement, folder: Path) -> Path:
     """Writes the rubric as the metric's next version, with what it gained in a .json beside it; a
     rubric that is there already keeps its version. Raises ConfigError if it cannot be written."""
-    pattern = re.compile(rf"{re.escape(done.metric)}\.v(\d+)-(\w+)\.md")
-    there = [match for path in folder.glob("*.md") if (match := pattern.fullmatch(path.name))]
-    if same := [match[0] for match in there if match[2] == done.digest[:8]]:
-        return folder / same[0]
-    version = 1 + max((int(match[1]) for match in there), default=0)
-    path = folder / f"{done.metric}.v{version}-{done.digest[:8]}.md"
-    texts = {path.with_suffix(".json"): done.model_dump_json(indent=1), path: done.rubric}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--save {folder}: cannot be made: {reason_of(error)}") from None
-    for file, text in texts.items():
-        with write_atomically(str(file)) as stream:
+    digest, texts = done.digest[:8], {".json": done.model_dump_json(indent=1), ".md": done.rubric}
+    if same := sorted(folder.glob(f"{done.metric}.v*-{digest}.md")):
+        return same[0]
+    found = (re.search(r"\.v(\d+)-", path.name) for path in folder.glob(f"{done.metric}.v*.md"))
+    version = 1 + max((int(match[1]) for match in found if match), default=0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, text in texts.items():
+        with write_atomically(f"{folder}/{done.metric}.v{version}-{digest}{suffix}") as stream:
             stream.write(text.encode("utf-8", "backslashreplace") + b"\n")
-    return path
+    return folder / f"{done.metric}.v{version}-{digest}.md"
 
 
 def _lines(done: Improvement) -> Iterator[str]:

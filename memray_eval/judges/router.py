@@ -17,8 +17,9 @@ from memray_eval.config.sections import (
     Jury,
     OnJudgeFailure,
     names_a_file,
+    read_rubric,
 )
-from memray_eval.errors import ConfigError, reason_of, suggest
+from memray_eval.errors import ConfigError, suggest
 from memray_eval.judges.accounts import (
     check_judge,
     code_of,
@@ -233,15 +234,7 @@ def find_rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | N
             f"rubrics: {key} has no rubric {name!r}; write {listed and f'{listed}or '}the path of "
             "a text file"
         )
-    try:
-        text = Path(name).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"rubrics: cannot read {name}, the rubric of {key}: {reason_of(error)}"
-        ) from None
-    if not text:
-        raise ConfigError(f"rubrics: {name}, the rubric of {key}, is empty")
-    return Rubric(name=Path(name).name, text=text)
+    return Rubric(name=Path(name).name, text=read_rubric(Path(name), key))
 
 
 class _JudgeAssigner(Roster):

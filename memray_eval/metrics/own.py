@@ -19,8 +19,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from memray_eval.config.problems import describe
-from memray_eval.config.sections import OwnMetric, RubricMetric, Seen, names_a_text_file
-from memray_eval.errors import ConfigError, reason_of
+from memray_eval.config.sections import (
+    OwnMetric,
+    RubricMetric,
+    Seen,
+    names_a_text_file,
+    read_rubric,
+)
+from memray_eval.errors import ConfigError
 from memray_eval.extensions import (
     OwnObject,
     OwnSource,
@@ -199,16 +205,6 @@ def _section(part: Seen, sample: Sample, response: Response) -> str:
     if part == "answers":
         return "\n".join(sample.answers)
     return (sample.context or "") if part == "context" else sample.query
-
-
-def read_rubric(path: Path) -> str:
-    try:
-        text = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rubric: cannot read {path}: {reason_of(error)}") from None
-    if not text:
-        raise ConfigError(f"rubric: {path} is empty")
-    return text
 
 
 def find_own_metrics(

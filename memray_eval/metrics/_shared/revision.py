@@ -9,7 +9,6 @@ from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.types import Message, Response, Sample
 
-NAME = "revised_rubric"
 RUBRIC = """
 CURRENT is the rubric by which a judge scores responses. CAUSES says how its scores differ from people's, and CASES has responses
 that it scores otherwise than people, with both scores on people's scale. Revise the rubric so that a judge who goes by it scores
@@ -23,7 +22,7 @@ First say in findings what the judge gets wrong, then write the whole revised ru
 
 
 class RevisedRubric(BaseModel):
-    """What a judge gets wrong, and the rubric that mends it."""
+    """A judge's faults, and the rubric that mends them."""
 
     findings: str = Field(description="What the judge gets wrong, in two or three sentences.")
     rubric: str = Field(min_length=1, description="The whole revised rubric.")
@@ -31,14 +30,12 @@ class RevisedRubric(BaseModel):
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
     """The current rubric is the sample's query, the causes its context, the cases its response."""
-    causes = sample.context or ""
-    return judge_messages(
-        RUBRIC, {"CURRENT": sample.query, "CAUSES": causes, "CASES": response.text}
-    )
+    shown = {"CURRENT": sample.query, "CAUSES": sample.context or "", "CASES": response.text}
+    return judge_messages(RUBRIC, shown)
 
 
 METRIC = JudgedMetric(
-    name=NAME,
+    name="revised_rubric",
     title="REVISED RUBRIC",
     value_label="Revised",
     scale=(0, 1),
