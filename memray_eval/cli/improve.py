@@ -72,6 +72,8 @@ def improve(
 
     if rubric is not None and proposer is not None:
         raise ConfigError("--rubric has your revision and --proposer asks for one: choose one")
+    if save is not None and save.exists() and not save.is_dir():
+        raise ConfigError(f"--save {save}: this is a file; name a folder")
     mine = "" if rubric is None else read_rubric(rubric)
     file = options.read(labels, metric)
     measured = find_metric(file.named)

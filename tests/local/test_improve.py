@@ -180,6 +180,7 @@ def test_noise_is_not_adopted_and_causes_are_shown(tmp_path: Path, labelled: lis
         (rows(), ("--rubric", "empty.md"), "empty.md is empty"),
         (rows(), ("--rubric", "gone.md"), "cannot read gone.md"),
         (rows(), ("--rubric", "empty.md", "--proposer", "x/y"), "choose one"),
+        (rows(), ("--save", "empty.md"), "--save empty.md: this is a file; name a folder"),
         (rows(), ("--judge", "rules"), "go by no rubric: name a model"),
         (rows(), ("--map", "humn=human"), "no field 'humn'; did you mean 'human'"),
     ],
