@@ -145,19 +145,13 @@ class _Trial:
 
 
 def _improve(trial: _Trial, mine: str, proposer: str, examples: int, seed: int) -> Improvement:
-    """Splits the labels, groups the disagreements, and tests the revision. Raises DataError for
-    labels that say too little, before anything is asked."""
+    """Splits the labels, groups the disagreements, and tests the revision. Raises as `_split` does,
+    before anything is asked."""
     from memray_eval.analysis import improvement as analysis
     from memray_eval.metric import rubric_digest
 
     file, options, scales = trial.file, trial.options, (trial.file.metric_scale, trial.file.scale)
-    held_back = analysis.split_clusters([row.cluster for row in file.rows], seed)
-    dev, test = (
-        [row for row, own in zip(file.rows, held_back, strict=True) if own == is_test]
-        for is_test in (False, True)
-    )
-    for name, rows in (("first", dev), ("held-back", test)):
-        analysis.check_half(name, to_units(rows, (), file.metric))
+    dev, test = _split(file, seed)
     how = [f"by {proposer or 'hand'}"] if mine or proposer else []
     revised = " and ".join([*how, *([f"with {examples} examples"] if examples else [])])
     responses = write_responses(file.rows, trial.folder), trial.judge
@@ -183,6 +177,20 @@ def _improve(trial: _Trial, mine: str, proposer: str, examples: int, seed: int) 
         seed=seed, n_dev=len(dev), n_test=len(test), causes=causes, revised=revised,
         cost_usd=None if trial.unpriced_calls else trial.spent_usd, **found,
     )  # fmt: skip
+
+
+def _split(file: LabelledFile, seed: int) -> list[list[LabelledResponse]]:
+    """The half to learn from, and the one held back. Raises DataError if one says too little."""
+    from memray_eval.analysis.improvement import check_half, split_clusters
+
+    drawn = split_clusters([row.cluster for row in file.rows], seed)
+    halves = [
+        [row for row, is_drawn in zip(file.rows, drawn, strict=True) if is_drawn == is_test]
+        for is_test in (False, True)
+    ]
+    for name, rows in zip(("first", "held-back"), halves, strict=True):
+        check_half(name, to_units(rows, (), file.metric))
+    return halves
 
 
 def _current_rubric(job: RunConfig, metric: JudgedMetric, row: LabelledResponse) -> str:

@@ -215,7 +215,9 @@ def _imported(
             weight=labels[0].weight,
         )
         units.setdefault((labels[0].metric, judge), []).append(unit)
-    same = (0.0, 1.0), (0.0, 1.0)
+    if not units:
+        raise DataError(f"{path} holds no label")
+    same = (0.0, 1.0), (0.0, 1.0)  # as they are
     return tuple(
         to_calibration(of_judge, name, *same, path.name, None).model_copy(update={"scale": None})
         for (name, _), of_judge in units.items()

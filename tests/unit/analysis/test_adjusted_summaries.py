@@ -179,6 +179,7 @@ def test_labels_of_units_that_are_not_there_are_a_note(tmp_path: Path) -> None:
         (f"{RIGHT},1,,1", "row 1: judge is ''"),
         (f"{RIGHT},1,{JUDGE},much", "row 1: judge_score is 'much'"),
         (f"{RIGHT},much,{JUDGE},1", "row 1: label is 'much'"),
+        (f"{RIGHT},,{JUDGE},1", "holds no label"),
     ],
 )
 def test_a_table_of_scores_that_is_none(tmp_path: Path, row: str, message: str) -> None:
