@@ -26,7 +26,7 @@ By = Literal["size", "no verdict", "label", "group"]
 AGREEMENTS = {"kappa": weighted_kappa, "spearman": spearman}
 
 
-class Cause(Frozen):
+class DisagreementCause(Frozen):
     """The labelled responses of one kind: `n`, how many of them the judge scores otherwise than
     people by half a step and more, or not at all, the mean of judge less people on people's scale,
     and the response that is furthest apart."""
@@ -69,7 +69,7 @@ class Improvement(Frozen):
     seed: int
     n_dev: int
     n_test: int
-    causes: tuple[Cause, ...]
+    causes: tuple[DisagreementCause, ...]
     revised: str = ""
     findings: str = ""
     rubric: str = ""
@@ -129,7 +129,7 @@ def lay_apart(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> list[A
 
 def find_causes(
     rows: Sequence[Apart], groups: Sequence[str], human_scale: Scale
-) -> tuple[Cause, ...]:
+) -> tuple[DisagreementCause, ...]:
     """Groups the responses: those apart by how far and in which direction, those without a verdict
     by its reason, and all of them by people's label and by `groups`."""
     low, step = human_scale[0], min(1.0, human_scale[1] - human_scale[0])
@@ -152,9 +152,9 @@ def _size(row: Apart, step: float) -> str:
     return f"judge {'higher' if steps > 0 else 'lower'} by {abs(steps) * step:g}" if steps else ""
 
 
-def _cause(by: By, name: str, rows: Sequence[Apart], step: float) -> Cause:
+def _cause(by: By, name: str, rows: Sequence[Apart], step: float) -> DisagreementCause:
     gaps = [row.judge - row.label for row in rows if row.judge is not None]
-    return Cause(
+    return DisagreementCause(
         by=by,
         name=name,
         n=len(rows),

@@ -29,7 +29,7 @@ from memray_eval.storage.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from memray_eval.analysis.calibration import Unit
-    from memray_eval.analysis.improvement import Apart, Cause, Gain, Improvement
+    from memray_eval.analysis.improvement import Apart, DisagreementCause, Gain, Improvement
     from memray_eval.config.schema import RunConfig
     from memray_eval.datasets.labels import LabelledResponse
     from memray_eval.metric import JudgedMetric
@@ -112,7 +112,7 @@ class _Trial:
         return to_units(rows, records, self.file.metric)
 
     def propose(
-        self, proposer: str, current: str, causes: Sequence[Cause], cases: Sequence[str]
+        self, proposer: str, current: str, causes: Sequence[DisagreementCause], cases: Sequence[str]
     ) -> list[str]:
         """A model's findings, and the rubric that it writes. Raises JudgeError for none."""
         from memray_eval.metrics._shared import revision
@@ -162,7 +162,7 @@ def _improve(trial: _Trial, mine: str, proposer: str, examples: int, seed: int) 
     before = {unit.id: unit for unit in trial.score(file.rows)}
     apart = analysis.lay_apart([before[row.id] for row in dev], *scales)
     causes = analysis.find_causes(apart, [row.group for row in dev], file.scale)
-    found: dict[str, Any] = {}
+    tested: dict[str, Any] = {}
     if revised:
         cases = analysis.choose_cases(apart, N_CASES)
         shown = [_case(file, case, case.label, judge=case.judge) for case in cases]
@@ -170,12 +170,12 @@ def _improve(trial: _Trial, mine: str, proposer: str, examples: int, seed: int) 
         text = _with_examples(text or current, file, analysis.choose_cases(apart, examples))
         after = trial.score(test, text)
         gains = analysis.measure_gains([before[row.id] for row in test], after, *scales)
-        found = {"findings": findings, "rubric": text, "gains": gains}
-        found |= {"digest": rubric_digest(trial.metric, text), "is_shown": gains[0].is_shown}
+        tested = {"findings": findings, "rubric": text, "gains": gains}
+        tested |= {"digest": rubric_digest(trial.metric, text), "is_shown": gains[0].is_shown}
     return analysis.Improvement(
         metric=file.metric, judge=trial.judge, labelled=file.path.name, human_scale=file.scale,
         seed=seed, n_dev=len(dev), n_test=len(test), causes=causes, revised=revised,
-        cost_usd=None if trial.unpriced_calls else trial.spent_usd, **found,
+        cost_usd=None if trial.unpriced_calls else trial.spent_usd, **tested,
     )  # fmt: skip
 
 
@@ -245,8 +245,8 @@ def _save(done: Improvement, folder: Path) -> Path:
     digest, texts = done.digest[:8], {".json": done.model_dump_json(indent=1), ".md": done.rubric}
     if same := sorted(folder.glob(f"{done.metric}.v*-{digest}.md")):
         return same[0]
-    found = (re.search(r"\.v(\d+)-", path.name) for path in folder.glob(f"{done.metric}.v*.md"))
-    version = 1 + max((int(match[1]) for match in found if match), default=0)
+    numbers = (re.search(r"\.v(\d+)-", path.name) for path in folder.glob(f"{done.metric}.v*.md"))
+    version = 1 + max((int(match[1]) for match in numbers if match), default=0)
     folder.mkdir(parents=True, exist_ok=True)
     for suffix, text in texts.items():
         with write_atomically(f"{folder}/{done.metric}.v{version}-{digest}{suffix}") as stream:
@@ -281,7 +281,7 @@ def _lines(done: Improvement) -> Iterator[str]:
         yield use if done.saved else "Not adopted: --save FOLDER writes it"
 
 
-def _cause_line(cause: Cause) -> str:
+def _cause_line(cause: DisagreementCause) -> str:
     gap = "-" if cause.gap is None else f"{cause.gap:+.3f}"
     counts = f"{cause.n:>6}{cause.n_apart:>7}{gap:>16}"
     return f"  {cause.by:<12}{cause.name[:29]:<30}{counts}  {cause.example}"

@@ -153,11 +153,13 @@ def _strange_labels(calibrations: Calibrations, sides: Mapping[str, JudgedSide])
     """A note for each file with labels of units that are not in the run that they name."""
     runs = {"", *(side.run_id for side in sides.values())}
     known = {unit for side in sides.values() for unit in side.rows_of_units}
-    for of_run in (each for each in calibrations if isinstance(each, OwnLabels)):
-        units = [label.unit_id for label in of_run.labels if label.run_id in runs]
+    for labels in calibrations:
+        if not isinstance(labels, OwnLabels):
+            continue
+        units = [label.unit_id for label in labels.labels if label.run_id in runs]
         if lost := [unit for unit in units if unit not in known]:
             yield (
-                f"{of_run.labelled}: {len(lost)} of its {len(units)} labels are of no unit that "
+                f"{labels.labelled}: {len(lost)} of its {len(units)} labels are of no unit that "
                 f"is scored here, such as {lost[0]!r}; they do not count"
             )
 
