@@ -122,7 +122,7 @@ def test_a_judge_of_one_score_has_no_kappa_to_gain() -> None:
     assert (rho.gain.value, rho.is_shown) == (None, False)
 
 
-@pytest.mark.heavy
+@pytest.mark.night
 @pytest.mark.parametrize(("kind", "n", "per_cluster"), [("yes or no", 150, 5), ("means", 60, 1)])
 def test_noise_shows_no_gain_in_95_of_100_draws(
     kind: str, n: int, per_cluster: int, capsys: pytest.CaptureFixture[str]
