@@ -45,8 +45,9 @@ Statistic = Callable[["Table"], float]  # NaN where it is undefined
 
 class Unit(Frozen):
     """One labelled response: people's labels on their scale (None: missing), the judge's score on
-    the metric's scale (None: none), its confidence, and its score at each repeat. `judged_by` names
-    who gave the score; `weight` is that of LabelledResponse, which figures here leave out."""
+    the metric's scale (None: none, for the reason `unscored`), its confidence, and its score at
+    each repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which
+    figures here leave out."""
 
     id: str
     people: tuple[float | None, ...]
@@ -58,6 +59,7 @@ class Unit(Frozen):
     unpriced_calls: int = 0
     judged_by: str = ""
     weight: float = 1.0
+    unscored: str = ""
 
 
 class Coefficient(Frozen):
@@ -141,7 +143,7 @@ def calibrate_judge(
 ) -> Calibration:
     """Computes all figures of one judge; None if it scored nothing. `scale` is the metric's."""
     scored = [unit for unit in units if unit.judge is not None]
-    table, clusters = _to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
+    table, clusters = to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
     statistics = judge_statistics(human_scale, has_confidence)
     return Calibration(
@@ -199,7 +201,7 @@ def suggest_judge(
     best, units = able[0]
     alike = []
     for other, its_units in able[1:]:
-        difference = _kappa_difference(units, its_units, scale, human_scale)
+        *_, difference = compare_agreement(weighted_kappa, units, its_units, scale, human_scale)
         if difference.low is None or difference.low <= 0:
             alike.append(other.judge)
     reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
@@ -218,29 +220,35 @@ def suggest_judge(
     return Suggestion(judge=best.judge, reason=reason)
 
 
-def _kappa_difference(
-    units: Sequence[Unit], others: Sequence[Unit], scale: Scale, human_scale: Scale
-) -> Coefficient:
-    """Kappa of one judge minus that of another, on the units that both scored."""
+def compare_agreement(
+    agreement: Callable[[FloatArray], float],
+    units: Sequence[Unit],
+    others: Sequence[Unit],
+    scale: Scale,
+    human_scale: Scale,
+) -> tuple[Coefficient, Coefficient, Coefficient]:
+    """One judge's agreement with people, that of another, and the first minus the second, on the
+    units that both scored."""
     by_id = {unit.id: unit for unit in others if unit.judge is not None}
     shared = [unit for unit in units if unit.judge is not None and unit.id in by_id]
     first, second = (
-        _to_table(side, scale, human_scale)
-        for side in (shared, [by_id[unit.id] for unit in shared])
+        to_table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared])
     )
     both = Table(
         np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
     )
+    statistics: dict[str, Statistic] = {
+        "first": lambda table: agreement(table.ratings[:, :2]),
+        "second": lambda table: agreement(table.ratings[:, [0, 2]]),
+    }
+    statistics["difference"] = lambda table: (
+        statistics["first"](table) - statistics["second"](table)
+    )
+    figures = estimate_with_intervals(statistics, both, [unit.cluster for unit in shared])
+    return figures["first"], figures["second"], figures["difference"]
 
-    def difference(table: Table) -> float:
-        return weighted_kappa(table.ratings[:, :2]) - weighted_kappa(table.ratings[:, [0, 2]])
 
-    return estimate_with_intervals(
-        {"difference": difference}, both, [unit.cluster for unit in shared]
-    )["difference"]
-
-
-def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
+def to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
     """Lays units out as columns. Of `ratings`, column 0 is the mean label and column 1 the judge,
     both on the human scale, rounded so that equal scores stay equal."""
     labels = [[label for label in unit.people if label is not None] for unit in units]

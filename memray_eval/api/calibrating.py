@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from memray_eval.analysis.calibration import (
     CalibrationReport,
@@ -17,6 +18,7 @@ from memray_eval.analysis.calibration import (
 from memray_eval.api.runs import to_stderr
 from memray_eval.api.shown import Shown, Tables, to_table
 from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions
 from memray_eval.datasets.labels import (
     LabelledResponse,
@@ -41,6 +43,19 @@ from memray_eval.types import EXISTING, Record, Score
 Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
 EXISTING_ONLY = existing_candidate(EXISTING)
 _FIELDS = {name: name for name in ("query", "response", "human")}
+
+
+class LabelledFile(NamedTuple):
+    """Responses with people's labels on `scale`, of the metric that a job calls `named`; its
+    scores, also those that exist, are on `metric_scale`. `scores_of` names the column of these."""
+
+    path: Path
+    rows: Sequence[LabelledResponse]
+    scale: tuple[float, float]
+    named: str
+    metric: str
+    metric_scale: tuple[float, float]
+    scores_of: str = ""
 
 
 class Calibration(Shown, CalibrationReport):
@@ -93,27 +108,71 @@ def calibrate(
     with ScratchFolder("calibrate") as folder:
         is_file = isinstance(labelled, str | Path)
         path = Path(labelled if is_file else write_rows(to_rows(labelled), folder))
-        named, measured, labelling = find_metric(metric, preset)
         columns = ({} if preset else _FIELDS) | dict(map or {})
-        labelling = map_columns([f"{name}={column}" for name, column in columns.items()], labelling)
-        scale = human_scale or labelling.scale or measured.scale
-        rows = read_labelled(path, labelling, scale, limit)
-        keys = {"metrics": [named], "budget.usd": budget_usd, **settings}
+        pairs = [f"{name}={column}" for name, column in columns.items()]
+        file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
+        keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
         evaluate = make_evaluate(folder, keys, (), confirm, {}, to_stderr(quiet))
         judges = [judge] if isinstance(judge, str) else judge
-        file = path.name if is_file else "rows"
-        how = rows, measured.name, measured.scale, scale, judges, evaluate, Path(folder)
-        return Calibration.model_validate(dict(compare_judges(file, *how)[0]))
+        if file.scores_of:
+            judges, evaluate = [file.scores_of], ask_nobody
+        how = file.rows, file.metric, file.metric_scale, file.scale, judges, evaluate, Path(folder)
+        report, _ = compare_judges(path.name if is_file else "rows", *how)
+        return Calibration.model_validate(dict(report))
 
 
-def find_metric(metric: str | None, preset: str | None) -> tuple[str, Metric, Labelling]:
-    """The metric as a job names it, the metric, and how a preset's file is read."""
+def read_labels(
+    path: Path,
+    metric: str | None,
+    preset: str | None = None,
+    columns: Sequence[str] = (),
+    *,
+    words: Mapping[str, float] = MappingProxyType({}),
+    separator: str | None = None,
+    scale: tuple[float, float] | None = None,
+    limit: int | None = None,
+    skips: bool = False,
+    encoding: str = "",
+) -> LabelledFile:
+    """Reads labels of a metric, which a judge's scores that exist may be of without being one of
+    ours. `columns` are FIELD=COLUMN; `skips` leaves out rows without a label. Raises ConfigError
+    and DataError."""
     named, labelling = find_preset(preset, metric) if preset else (metric, Labelling(columns={}))
     if named is None:
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
+    own: dict[str, Any] = {"words": {**labelling.words, **words}}
+    own |= {"separator": separator} if separator else {}
+    own |= {"scale": scale} if scale else {}
+    labelling = map_columns(columns, labelling.model_copy(update=own))
+    scores_of = labelling.columns.get("judge", "")
+    try:
+        measured = find_metric(named)
+        name, metric_scale = measured.name, measured.scale
+    except ConfigError:
+        if not scores_of or labelling.scale is None:
+            raise
+        name, metric_scale = named, labelling.scale
+    scale = labelling.scale or metric_scale
+    low, width = metric_scale[0], (metric_scale[1] - metric_scale[0]) / (scale[1] - scale[0])
+    rows = [
+        row.model_copy(update={"judge": low + (row.judge - scale[0]) * width})
+        if row.judge is not None
+        else row
+        for row in read_labelled(path, labelling, scale, limit, skips, encoding)
+    ]
+    return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
+
+
+def ask_nobody(responses: Path, judge: str) -> Iterable[Record]:
+    """An Evaluate of scores that exist."""
+    return ()
+
+
+def find_metric(named: str) -> Metric:
+    """The metric that a job calls so."""
     (name, *_), own = find_own_metrics([named])
     (measured,) = pick([name], MetricOptions(own=own))
-    return named, measured, labelling
+    return measured
 
 
 def make_evaluate(
@@ -128,15 +187,22 @@ def make_evaluate(
     among the `manifests` by the judge. `say` gets its messages; it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
-        keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
-        keys["out"] = f"{folder}/results"
-        config = load_config(None, overrides | keys, settings)
+        config = load_trial(folder, overrides, settings, responses, judge)
         with without_advice():
             finished = run(config, say, quiet=True, agree=lambda _: yes)
         manifests[judge] = finished.folder.read_manifest()
         return finished.folder.each()
 
     return evaluate
+
+
+def load_trial(
+    folder: str, overrides: dict[str, Any], settings: Sequence[str], responses: Path, judge: str
+) -> RunConfig:
+    """The job in which a judge scores a file of responses. Raises ConfigError."""
+    keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
+    keys["out"] = f"{folder}/results"
+    return load_config(None, overrides | keys, settings)
 
 
 def compare_judges(
@@ -154,7 +220,9 @@ def compare_judges(
     if not judges:
         raise ConfigError("--judge names none; try rules")
     responses = write_responses(rows, folder)
-    verdicts = {judge: to_units(rows, evaluate(responses, judge), metric) for judge in judges}
+    verdicts = {
+        judge: to_units(rows, evaluate(responses, judge), metric, judge) for judge in judges
+    }
     trials = [
         (calibrate_judge(units, judge, scale, human_scale), units)
         for judge, units in verdicts.items()
@@ -178,20 +246,24 @@ def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
 
 
 def to_units(
-    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str
+    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str, judge: str = ""
 ) -> list[Unit]:
-    """Joins labelled responses with the judge's verdicts; a response without a record has none."""
+    """Joins labelled responses with the judge's verdicts; a response without a record has the score
+    that exists, of this judge, or none."""
     scores = {
         record.sample.id: score
         for record in records
         for score in record.scores
         if score.metric == metric
     }
-    return [_to_unit(row, scores.get(row.id)) for row in rows]
+    return [_to_unit(row, scores.get(row.id), judge) for row in rows]
 
 
-def _to_unit(row: LabelledResponse, score: Score | None) -> Unit:
-    unit = Unit(id=row.id, people=row.people, judge=None, cluster=row.cluster, weight=row.weight)
+def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
+    unit = Unit(
+        id=row.id, people=row.people, judge=row.judge, cluster=row.cluster, weight=row.weight,
+        judged_by="" if row.judge is None else judge,
+    )  # fmt: skip
     if score is None:
         return unit
     judgment = json.loads(score.judgment or "{}")
@@ -203,5 +275,6 @@ def _to_unit(row: LabelledResponse, score: Score | None) -> Unit:
         "cost_usd": score.cost_usd,
         "unpriced_calls": score.usage.unpriced_calls,
         "judged_by": score.judge,
+        "unscored": (score.error or score.status) if score.value is None else "",
     }
     return unit.model_copy(update=verdict)

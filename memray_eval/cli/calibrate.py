@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,49 +15,88 @@ from memray_eval.cli.options import (
     named_number,
     option,
     split_names,
+    takes,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.types import Record
 
 if TYPE_CHECKING:
     from memray_eval.analysis.calibration import CalibrationReport, Unit
-    from memray_eval.datasets.labels import Labelling
+    from memray_eval.api.calibrating import LabelledFile
+
+LABELLED = "File of responses with human scores: .json, .jsonl, .csv, .tsv or .parquet."
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions(JobOptions):
+    """The options of the commands that read labels."""
+
+    columns: list[str] | None = option(
+        "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
+        "task, human, human2, ..., weight (1 / the probability of being labelled), group, judge (a "
+        "judge's scores that exist)",
+        None,
+        "--map",
+    )
+    preset: str | None = option(
+        "Use the columns of a published file: evouna, topical_chat, begin or mentalalign."
+    )
+    human_scale: str | None = option(
+        "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
+    )
+    label: list[str] | None = option("Number for a label that is a word: WORD=NUMBER. Repeatable.")
+    answers_separator: str | None = option("Separator between the accepted answers in one column.")
+    skip_unlabelled: bool = flag("Skip responses without a label.", None, "--skip-unlabelled")
+    limit: int | None = option("Use only the first N rows.", min=1)
+    encoding: str | None = option(
+        "Encoding of the file, such as cp1252.  [default: UTF-8, or UTF-16 by its mark]"
+    )
+
+    def read(self, path: Path, metric: str | None) -> LabelledFile:
+        """Reads labels of a metric, as the options say. Raises ConfigError and DataError."""
+        from memray_eval.api.calibrating import read_labels
+
+        form = "WORD=NUMBER, such as yes=1"
+        return read_labels(
+            path,
+            metric,
+            self.preset,
+            self.columns or (),
+            words=dict(named_number(text, "--label", form) for text in self.label or ()),
+            separator=self.answers_separator,
+            scale=_parse_scale(self.human_scale) if self.human_scale else None,
+            limit=self.limit,
+            skips=self.skip_unlabelled,
+            encoding=self.encoding or "",
+        )
+
+    def keys(self, file: LabelledFile) -> dict[str, Any]:
+        """The keys of a job that scores a file."""
+        return {
+            "metrics": [file.named],
+            "judging.cache": "off" if self.no_cache else None,
+            "budget.usd": self.budget_usd,
+        }
 
 
 @app.command(rich_help_panel=LOOK)
+@takes(
+    "labelled metric judge columns preset human_scale label answers_separator skip_unlabelled "
+    "limit encoding repeats no_cache budget_usd yes settings save fit_questions as_json"
+)
 def calibrate(
-    labelled: Path = argument(
-        "File of responses with human scores: .json, .jsonl, .csv, .tsv or .parquet."
-    ),
+    options: LabelOptions,
+    labelled: Path = argument(LABELLED),
     metric: str | None = option("Metric that people scored (a preset has its own)."),
     judge: str = option(
         "Judge to measure: rules, embedded or PROVIDER/MODEL; several, "
         "comma-separated, are compared.",
         default="rules",
     ),
-    columns: list[str] | None = option(
-        "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
-        "task, human, human2, ..., weight (1 / the probability of being labelled)",
-        None,
-        "--map",
-    ),
-    preset: str | None = option(
-        "Use the columns of a published file: evouna, topical_chat or begin."
-    ),
-    human_scale: str | None = option(
-        "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
-    ),
-    label: list[str] | None = option("Number for a label that is a word: WORD=NUMBER. Repeatable."),
-    answers_separator: str | None = option("Separator between the accepted answers in one column."),
-    skip_unlabelled: bool = flag("Skip responses without a label.", None, "--skip-unlabelled"),
-    limit: int | None = option("Use only the first N rows.", min=1),
     repeats: int = option(
         "Ask each judge this many times, to measure how often its verdict flips.", default=1, min=1
     ),
-    no_cache: bool = JobOptions.no_cache,
-    budget_usd: float | None = JobOptions.budget_usd,
-    yes: bool = JobOptions.yes,
-    settings: list[str] | None = JobOptions.settings,
     save: str | None = option(
         "Also write the labelled verdicts to this file, for --calibration of run, report and "
         "compare; with --fit-questions, the fit."
@@ -67,46 +107,42 @@ def calibrate(
         None,
         "--fit-questions",
     ),
-    as_json: bool = JobOptions.as_json,
 ) -> None:
     """Compare judges with human scores: agreement, kappa, alpha, Spearman, bias, calibration and
     flips, with intervals.
 
     memray_eval/report/CALIBRATION.md explains how to map columns, with examples.
     """
-    from memray_eval.api.calibrating import compare_judges, find_metric, make_evaluate
-    from memray_eval.datasets import labels
+    from memray_eval.api.calibrating import compare_judges, make_evaluate
     from memray_eval.report.calibration_console import render
 
     _check_save(save, fit_questions)
-    named, measured, labelling = find_metric(metric, preset)
-    labelling = _with_options(labelling, label or (), answers_separator, human_scale)
-    labelling = labels.map_columns(columns or (), labelling)
-    scale = labelling.scale or measured.scale
-    rows = labels.read_labelled(labelled, labelling, scale, limit, skip_unlabelled)
+    file, settings = options.read(labelled, metric), options.settings or ()
     judges = list(dict.fromkeys(split_names(judge)))
-    overrides = {
-        "metrics": [named],
-        "judging.repeats": repeats,
-        "judging.cache": "off" if no_cache else None,
-        "budget.usd": budget_usd,
-    }
+    overrides = options.keys(file) | {"judging.repeats": repeats}
     if fit_questions:
-        from memray_eval.cli.fit_questions import LabelledFile, fit_to_labels
+        from memray_eval.cli.fit_questions import fit_to_labels
 
-        file = LabelledFile(labelled, rows, scale)
-        fit = fit_to_labels(measured.name, file, judges, overrides, settings or (), yes, save)
-        show(fit.model_dump_json(indent=2) if as_json else f"{measured.name}: {fit}")
+        fit = fit_to_labels(file, judges, overrides, settings, options.yes, save)
+        show(fit.model_dump_json(indent=2) if options.as_json else f"{file.metric}: {fit}")
         return
+    if file.scores_of and judge == "rules":
+        if save is not None:
+            raise ConfigError("--save: say whose scores these are, with --judge PROVIDER/MODEL")
+        judges = [file.scores_of]
     manifests: dict[str, Mapping[str, Any]] = {}
     with ScratchFolder("calibrate") as folder:
-        runs = make_evaluate(folder, overrides, settings or (), yes, manifests, say)
-        report, verdicts = compare_judges(
-            labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
-        )
+        runs = make_evaluate(folder, overrides, settings, options.yes, manifests, say)
+        how = file.metric, file.metric_scale, file.scale, judges
+        ask = _ask_nobody if file.scores_of else runs
+        report, verdicts = compare_judges(labelled.name, file.rows, *how, ask, Path(folder))
     if save is not None:
         _save_verdicts(save, report, verdicts, manifests)
-    show(report.model_dump_json(indent=2) if as_json else render(report))
+    show(report.model_dump_json(indent=2) if options.as_json else render(report))
+
+
+def _ask_nobody(responses: Path, judge: str) -> Iterable[Record]:
+    return ()
 
 
 def _save_verdicts(
@@ -118,7 +154,7 @@ def _save_verdicts(
     from memray_eval.analysis.adjusted.labelled_verdicts import to_calibration, write_calibrations
 
     how = report.metric, report.scale, report.human_scale, report.labelled
-    saved = [to_calibration(units, *how, manifests[judge]) for judge, units in verdicts.items()]
+    saved = [to_calibration(units, *how, manifests.get(judge)) for judge, units in verdicts.items()]
     write_calibrations(path, saved)
     say(path)
 
@@ -130,17 +166,6 @@ def _check_save(save: str | None, fit_questions: bool) -> None:
         raise ConfigError(
             f"--save {save}: name a .json file; --calibration takes others for tables of labels"
         )
-
-
-def _with_options(
-    labelling: Labelling, label: Sequence[str], separator: str | None, human_scale: str | None
-) -> Labelling:
-    """How labels are read, with what the options say of their words, answers and scale."""
-    words = dict(named_number(text, "--label", "WORD=NUMBER, such as yes=1") for text in label)
-    own: dict[str, Any] = {"words": {**labelling.words, **words}}
-    own |= {"separator": separator} if separator else {}
-    own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
-    return labelling.model_copy(update=own)
 
 
 def _parse_scale(option: str) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import (
@@ -16,6 +17,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import OwnObject, OwnSource
 from memray_eval.types import Frozen, Stream
 
@@ -812,3 +814,15 @@ def names_a_file(value: str) -> bool:
 def names_a_text_file(text: str) -> bool:
     """Whether a rubric or prompt of one's own is a file's path, not the text itself."""
     return text.endswith((".md", ".txt")) and "\n" not in text
+
+
+def read_rubric(path: Path, of: str = "") -> str:
+    """The text of a rubric's file. Raises ConfigError if it cannot be read, or is empty."""
+    what = f"rubric of {of}" if of else "rubric"
+    try:
+        text = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what}: cannot read {path}: {reason_of(error)}") from None
+    if not text:
+        raise ConfigError(f"{what}: {path} is empty")
+    return text

@@ -19,6 +19,7 @@ TITLES = {
     "flip_rate": "flip rate",
 }
 PEOPLE = "people"
+_UNDEFINED = "-: undefined, for all scores or all labels are the same, or there are none"
 
 
 def render(report: CalibrationReport) -> str:
@@ -40,8 +41,12 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
         "clusters"
     )
     advice = report.suggestion
+    tables = [judge.figures for judge in report.judges]
+    tables += [report.people.figures] if report.people else []
+    kappas = (figures.get(name) for figures in tables for name in ("kappa", "spearman"))
+    undefined = [_UNDEFINED] if any(k is not None and k.value is None for k in kappas) else []
     suggested = ["", f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
-    yield Section(title, [note, "", _figures_table(report), *suggested])
+    yield Section(title, [note, "", _figures_table(report), *undefined, *suggested])
     for judge in report.judges:
         rows: list[Row] = [("from", "to", "n", "judge", PEOPLE)]
         for part in judge.curve:
@@ -56,17 +61,18 @@ def _figures_table(report: CalibrationReport) -> Table:
         (
             judge.judge,
             f"{judge.n_scored} of {judge.n} ({judge.coverage:.1%})",
-            *(_format_figure(judge.figures.get(name)) for name in TITLES),
+            *(format_figure(judge.figures.get(name)) for name in TITLES),
             "unknown" if judge.cost_usd is None else f"${judge.cost_usd:.4f}",
         )
         for judge in report.judges
     ]
     if people := report.people:
-        figures = (_format_figure(people.figures.get(name)) for name in TITLES)
+        figures = (format_figure(people.figures.get(name)) for name in TITLES)
         columns.append((PEOPLE, str(people.n), *figures, ""))
     return Table(list(zip(*columns, strict=True)))
 
 
-def _format_figure(figure: Coefficient | None) -> str:
+def format_figure(figure: Coefficient | None) -> str:
+    """A figure with its interval, or "-" for one that is undefined."""
     figure = figure or Coefficient(value=None)
     return bounded(figure.value, figure.low, figure.high, ".3f")

@@ -167,7 +167,7 @@ def test_rows_with_right_answers_may_lack_the_question(tmp_path: Path, row: dict
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"response": "a", "answers": ["b"], "frage": "Wo?"}], "--map query=frage"),
+        ([{"response": "a", "answers": ["b"], "was": "Wo denn?"}], "--map query=was"),
         ([{"response": "a"}], "no column is called query"),
     ],
 )
