@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.metric import Metric, Pooled
+from memray_eval.metric import TAG, Metric, Pooled
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
 from memray_eval.types import FALLBACKS, split_jurors
@@ -160,18 +160,56 @@ def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
     return ("metric", "value", "parts") if is_pooled else ("metric", "value")
 
 
+class _Entries(NamedTuple):
+    """The entries of parts: their distinct names, and of each the name's code, score and value."""
+
+    names: list[str]
+    codes: npt.NDArray[np.int32]
+    scores: npt.NDArray[np.intp]
+    values: FloatArray
+
+    @classmethod
+    def of(cls, parts: pa.MapArray) -> _Entries:
+        offsets = parts.offsets.to_numpy()
+        scores = np.repeat(np.arange(len(parts)), np.diff(offsets))
+        entries = slice(offsets[0], offsets[-1])
+        names = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
+        values = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
+        return cls(names.dictionary.to_pylist(), names.indices.to_numpy(), scores, values)
+
+    def only(self, of_tags: bool) -> _Entries:
+        """Those that are values of tags, or the others."""
+        is_tag = np.array([name.startswith(TAG) for name in self.names], np.bool_)
+        if is_tag.any() == of_tags and is_tag.all() == of_tags:
+            return self
+        kept = np.flatnonzero(is_tag == of_tags)
+        new_codes = np.full(len(self.names), -1, np.int32)
+        new_codes[kept] = np.arange(kept.size)
+        codes = new_codes[self.codes]
+        rows = codes >= 0
+        names = [self.names[code] for code in kept]
+        return _Entries(names, codes[rows], self.scores[rows], self.values[rows])
+
+
 def part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
-    """Returns, by part, one figure per score, 0 for a score without that part."""
-    offsets = parts.offsets.to_numpy()
-    score = np.repeat(np.arange(len(parts)), np.diff(offsets))
-    entries = slice(offsets[0], offsets[-1])
-    part = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
-    names = part.dictionary.to_pylist()
+    """Returns, by part, one figure per score, 0 for a score without that part; without tags, of
+    which there may be thousands."""
+    names, codes, scores, values = _Entries.of(parts).only(of_tags=False)
     figures = np.zeros((len(names), len(parts)))
-    figures[part.indices.to_numpy(), score] = (
-        parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
-    )
+    figures[codes, scores] = values
     return dict(zip(names, figures, strict=True))
+
+
+def tag_values(parts: pa.MapArray) -> dict[str, tuple[npt.NDArray[np.intp], FloatArray]]:
+    """Returns, by tag, the scores that have a value for it, and these values."""
+    names, codes, scores, values = _Entries.of(parts).only(of_tags=True)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
+    rows = np.split(order, ends) if names else []
+    return {
+        name.removeprefix(TAG): (scores[of_tag], values[of_tag])
+        for name, of_tag in zip(names, rows, strict=True)
+    }
 
 
 def shares(

@@ -95,8 +95,8 @@ PLANNED_KWARGS = {
 # The keys of a job that say what is measured: a resumed run keeps them
 MEASURED_KEYS = tuple(
     "suite dataset samples reader encoding columns tasks templates affect limit limit_order "
-    "skip_invalid candidates epochs metrics judge rubrics text_weights transitions "
-    "simulated_user".split()
+    "skip_invalid candidates epochs metrics judge rubrics criteria text_weights transitions "
+    "ids simulated_user".split()
 )
 
 
@@ -669,6 +669,7 @@ class ClusterConfig(Frozen):
 # A list of words as its source gives it, or ours, which is wider
 WordList = Literal["strict", "extended"]
 OnNoAnswer = Literal["exclude", "zero", "score"]
+PerCriterion = Literal["criterion", "sample"]
 
 
 Seen = Literal["query", "memory", "history", "context", "response", "answers"]
@@ -704,6 +705,13 @@ class RubricMetric(Frozen):
                 f"scale: {list(self.scale)} has no room; write its two ends, as [1, 5]"
             )
         return self
+
+
+class CriteriaOptions(Frozen):
+    """How a judge is asked of the samples' own criteria."""
+
+    per: PerCriterion = "criterion"
+    """One call a `criterion`, or a `sample`: up to 20 criteria a call, which costs less."""
 
 
 class OwnMetric(Frozen):
@@ -777,6 +785,7 @@ class MetricOptions(Frozen):
 
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
+    criteria: CriteriaOptions = CriteriaOptions()
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False  # by the suite
     metric_timeout_s: Positive = 60.0

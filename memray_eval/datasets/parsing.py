@@ -14,10 +14,11 @@ import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.errors import nearest
+from memray_eval.text_processing.criteria import has_criteria, read_criteria
 from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen, Sample, Turn
-from memray_eval.types.samples import EXPECTS
+from memray_eval.types.samples import CRITERIA, EXPECTS
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
@@ -226,7 +227,7 @@ def parse_sample(
 
 def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
     """Finds forbidden keys that are absent from memory, unless the sample is answered, and
-    expectations that cannot be read or met."""
+    expectations and criteria that cannot be read or met."""
     absent = sorted({key for key in sample.forbidden_keys if key not in sample.memory})
     if absent and not is_answered:
         message = (
@@ -239,8 +240,18 @@ def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
         try:
             read_expectations(sample.metadata)
         except ValueError as error:
-            field, _, message = str(error).partition(": ")
-            yield Fault(field=field, message=message)
+            yield _to_fault(error)
+    if has_criteria(sample.metadata):
+        try:
+            read_criteria(sample.metadata)
+        except ValueError as error:
+            yield _to_fault(error)
+
+
+def _to_fault(error: ValueError) -> Fault:
+    """The fault in an error of the form "FIELD: what is wrong"."""
+    field, _, message = str(error).partition(": ")
+    return Fault(field=field, message=message)
 
 
 def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
@@ -255,7 +266,7 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
         elif kind is list and name in _PLAIN_LISTS and _STR.issuperset(map(type, value)):
             values[name] = tuple(value)
         elif kind is dict and name == "metadata" and _STR.issuperset(map(type, value)):
-            if EXPECTS in value:
+            if EXPECTS in value or CRITERIA in value:
                 return None
             values[name] = value.copy()
         elif kind is list and name == "history" and all(map(is_plain_turn, value)):

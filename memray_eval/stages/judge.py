@@ -329,7 +329,7 @@ async def _ask_each(
     judge: Judge, metric: JudgedMetric, calls: Sequence[Sequence[Message]]
 ) -> Verdict:
     """Returns the verdict of one judge on its one call, or on all calls of the metric, joined.
-    Raises the error of the first call that failed, with the costs of all."""
+    Raises the error of the first call that failed, with the costs of all and how many failed."""
     if metric.join is None:
         return await judge.judge(calls[0], metric.judgment)
     outcomes = await asyncio.gather(
@@ -346,6 +346,10 @@ async def _ask_each(
             outcome.cost_usd += cost_usd
             outcome.saved_usd += saved_usd
             outcome.calls += n_paid
+            n_failed = sum(isinstance(other, JudgeError) for other in outcomes)
+            if len(outcomes) > 1:
+                what = f"{n_failed} of {len(outcomes)} calls gave no verdict"
+                outcome.args = (f"{what}; the first: {outcome}",)
         if isinstance(outcome, BaseException):
             raise outcome
     return Verdict(

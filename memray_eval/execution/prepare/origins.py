@@ -13,7 +13,7 @@ from pydantic import Field
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
+from memray_eval.config.sections import CriteriaOptions, RubricMetric, SuiteTemplate, WordList
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import HUB, entries, file_stem, prepared, read_header, whole
 from memray_eval.errors import suggest
@@ -23,7 +23,7 @@ from memray_eval.types import EXISTING, Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
 # What a run's responses are judged by, beside its suite
-FOLLOWED = ("metrics", "rubrics", "text_weights", "transitions")
+FOLLOWED = ("metrics", "rubrics", "criteria", "text_weights", "transitions")
 
 
 class Origin(Frozen):
@@ -34,6 +34,7 @@ class Origin(Frozen):
     is_run: bool = False
     metrics: tuple[str | RubricMetric, ...] = ()
     rubrics: dict[str, str] = Field(default_factory=dict)
+    criteria: CriteriaOptions = CriteriaOptions()
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
 

@@ -53,6 +53,7 @@ DECIDED = {
     **{name: ("score",) for name, metric in METRICS.items() if metric.family == "sessions"},
     "own_choices": ("choice",),
     "beam_event_order": ("order",),
+    "criteria": ("met",),
     "longmemeval_judge": ("reply",),  # yes or no alone, as the benchmark's code reads it
     "semantic_correctness": ("verdict", "confidence"),
     "preference": ("preferred",),
