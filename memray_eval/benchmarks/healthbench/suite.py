@@ -31,14 +31,16 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _read_professional(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A record of HealthBench Professional, whose criteria have no tags."""
-    conversation, items = raw["conversation"], raw["rubric_items"]
+    """A record of HealthBench Professional, whose criteria have no tags. Beside a response its
+    conversation may have become query and history already."""
+    conversation = raw.get("conversation")
     messages = conversation.get("messages") if isinstance(conversation, Mapping) else conversation
+    turns = {} if "query" in raw else _read_turns(messages, "conversation")
     criteria = [
         {"criterion": item.get("criterion_text"), "points": item.get("points")}
         if isinstance(item, Mapping)
         else item
-        for item in items
+        for item in raw["rubric_items"]
     ]
     read_criteria({CRITERIA: criteria})
     about = {name: raw[name] for name in _ABOUT if raw.get(name) is not None}
@@ -46,7 +48,7 @@ def _read_professional(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return {
         "id": raw["id"],
         "task": str(raw.get("use_case") or ""),
-        **_read_turns(messages, "conversation"),
+        **turns,
         "metadata": {CRITERIA: criteria, EXAMPLE_TAGS: tags, **about},
     }
 
@@ -72,14 +74,15 @@ def _read_turns(messages: Any, field: str) -> dict[str, Any]:
 _MAIN = Published(
     kind="HealthBench",
     fields={"prompt_id": str, "prompt": list, "rubrics": list},
-    used=(EXAMPLE_TAGS, "canary"),
+    used=(EXAMPLE_TAGS, "ideal_completions_data", "canary"),
     aliases=[("prompt", ("prompt_id", "rubrics"))],
     read=_read,
 )
 _PROFESSIONAL = Published(
     kind="HealthBench Professional",
-    fields={"id": str, "conversation": None, "rubric_items": list},
-    used=(*_ABOUT, "canary_string"),
+    fields={"id": str, "rubric_items": list},
+    used=(*_ABOUT, "conversation", "physician_response", "canary_string"),
+    is_published=lambda raw: "rubric_items" in raw,
     read=_read_professional,
 )
 
