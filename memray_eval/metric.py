@@ -226,10 +226,10 @@ class JudgedMetric(Metric):
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
     `prompt_with` asks with the text of any. `without_judge` holds, by the name of a way, the
     judgment if no judge gave a verdict. A judge fills in one `judgment` for each of a rubric's
-    `calls`, and `join` makes one of them. `described_by` is the rubric of a user's metric.
-    `version` counts changes of its rubrics and the judgment's fields (0: no rubric of ours) and is
-    in the call's key. `anchors` say what a score looks like. `fit` weighs the yes/no questions of
-    its calls."""
+    `calls`, and `join` makes one of them; a judgment may hold several of the sample's `n_verdicts`.
+    `described_by` is the rubric of a user's metric. `version` counts changes of its rubrics and the
+    judgment's fields (0: no rubric of ours) and is in the call's key. `anchors` say what a score
+    looks like. `fit` weighs the yes/no questions of its calls."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -245,6 +245,7 @@ class JudgedMetric(Metric):
     )
     calls: Callable[[str, Sample, Response], Sequence[tuple[Message, ...]]] | None = None
     join: Callable[[Sequence[Any]], BaseModel] | None = None
+    n_verdicts: Callable[[Sample], int] | None = None
     described_by: RubricMetric | None = None
     version: int = 0
     anchors: Mapping[float, str] = field(default_factory=dict)

@@ -177,6 +177,7 @@ def criteria_metric(per: PerCriterion = "criterion") -> JudgedMetric:
         prompt_with=partial(prompt_with, size),
         calls=partial(calls, size),
         join=join,
+        n_verdicts=lambda sample: len(read_criteria(sample.metadata)),
         verify=verify,
         measure=measure,
         on_empty=judge_empty,
