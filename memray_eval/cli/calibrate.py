@@ -22,7 +22,13 @@ from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.calibration import CalibrationReport, Coefficient, Unit
+    from memray_eval.analysis.calibration import (
+        CalibrationReport,
+        Coefficient,
+        RaterComparison,
+        RaterF1,
+        Unit,
+    )
     from memray_eval.datasets.labels import LabelledResponse, Labelling
     from memray_eval.metric import Metric
 
@@ -41,6 +47,7 @@ TITLES = {
 }
 CELL = 26  # -0.123 [-0.123, -0.123]
 PEOPLE = "people"
+MOST_PEOPLE = 20  # listed one by one
 EXISTING_ONLY = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
 
 
@@ -57,12 +64,12 @@ def calibrate(
     ),
     columns: list[str] | None = option(
         "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
-        "task, human, human2, ..., weight (1 / the probability of being labelled)",
+        "task, criterion, human, human2, ..., raters, weight (1 / the probability of being labelled)",
         None,
         "--map",
     ),
     preset: str | None = option(
-        "Use the columns of a published file: evouna, topical_chat or begin."
+        "Use the columns of a published file: evouna, topical_chat, begin or healthbench."
     ),
     human_scale: str | None = option(
         "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
@@ -225,6 +232,7 @@ def compare_judges(
         people_agreement,
         suggest_judge,
     )
+    from memray_eval.analysis.rater_agreement import compare_raters
 
     if not judges:
         raise ConfigError("--judge names none; try rules")
@@ -244,6 +252,7 @@ def compare_judges(
         judges=tuple(calibration for calibration, _ in trials),
         people=people_agreement(trials[0][1], human_scale),
         suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
+        raters=compare_raters(verdicts, scale, human_scale),
     )
     return report, verdicts
 
@@ -271,7 +280,12 @@ def to_units(
     units = []
     for row in rows:
         unit = Unit(
-            id=row.id, people=row.people, judge=None, cluster=row.cluster, weight=row.weight
+            id=row.id,
+            people=row.people,
+            judge=None,
+            cluster=row.cluster,
+            weight=row.weight,
+            raters=row.raters,
         )
         if (score := scores.get(row.id)) is not None:
             judgment = json.loads(score.judgment or "{}")
@@ -326,11 +340,32 @@ def render_lines(report: CalibrationReport) -> Iterator[str]:
             for part in judge.curve
         )
         yield from ("", f"Calibration of {judge.judge} by {judge.curve_by}", *curve)
+    if report.raters:
+        yield from _rater_lines(report.raters)
     if report.suggestion:
         yield from (
             "",
             f"Suggested: {report.suggestion.judge or 'none'}, {report.suggestion.reason}.",
         )
+
+
+def _rater_lines(raters: RaterComparison) -> Iterator[str]:
+    """Macro F1 of the judges, then of people, the highest first."""
+    yield from ("", "Macro F1 against each other rater of the same response")
+    people = sorted(raters.people, key=lambda person: -(person.macro_f1.value or 0.0))
+    values = [person.macro_f1.value for person in people if person.macro_f1.value is not None]
+    for judge in raters.judges:
+        below = sum(value < (judge.macro_f1.value or 0.0) for value in values)
+        yield f"{_rater_line(judge)}  above {below} of {len(values)} people"
+    mean = "-" if raters.people_mean is None else f"{raters.people_mean:.3f}"
+    yield f"  {'people, weighted by pairs':<{CELL}} {mean}"
+    yield from map(_rater_line, people[:MOST_PEOPLE])
+    if (n_more := len(people) - MOST_PEOPLE) > 0:
+        yield f"  ... and {n_more} more (--json)"
+
+
+def _rater_line(rater: RaterF1) -> str:
+    return f"  {rater.rater:<{CELL}} {_format_figure(rater.macro_f1)}  ({rater.n:,} pairs)"
 
 
 def _format_row(title: str, cells: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field
 
 from memray_eval.datasets.answers import is_missing
+from memray_eval.datasets.conversations import add_conversation
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.dotted import MISSING, find_at
 from memray_eval.datasets.parsing import InvalidSample, parse_json
@@ -23,11 +24,15 @@ from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
 from memray_eval.errors import ConfigError, DataError, nearest, reason_of
 from memray_eval.types import Frozen
+from memray_eval.types.samples import CRITERIA
 
 # in column names: the part that names one of several systems whose answers stand in one row
 STAR = "*"
 # Beside human, human2, ...
-FIELDS = tuple("response query answers context memory history task cluster skip weight".split())
+FIELDS = (
+    *"response query answers context memory history task criterion".split(),
+    *"cluster skip weight raters".split(),
+)
 TRUTH = {"true": 1.0, "false": 0.0}
 _KINDS: Mapping[str, Kind]
 _KINDS = {".json": "document", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "csv"}
@@ -36,8 +41,9 @@ KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 class Labelling(Frozen):
     """Which columns hold what: FIELDS by column names (nested ones dotted, `*` for any system), the
-    label columns of `people`, numbers of labels that are `words`, the `separator` of several right
-    answers, and the labels' `scale` (None: the metric's)."""
+    label columns of `people` (one of lists, with a column of `raters`), numbers of labels that are
+    `words`, the `separator` of several right answers, and the labels' `scale` (None: the
+    metric's)."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
@@ -47,14 +53,16 @@ class Labelling(Frozen):
 
 
 class LabelledResponse(Frozen):
-    """A response with people's labels (None: empty): `fields` as `evaluate` takes them, and a
-    weight, 1 / the chance with which it was drawn to be labelled, up to a factor."""
+    """A response with people's labels (None: empty), and who gave them if that is known: `fields`
+    as `evaluate` takes them, and a weight, 1 / the chance with which it was drawn to be labelled,
+    up to a factor."""
 
     id: str
     fields: dict[str, Any]
     people: tuple[float | None, ...]
     cluster: str
     weight: float = 1.0
+    raters: tuple[str, ...] = ()
 
 
 _FILE = importlib.resources.files("memray_eval.datasets") / "presets.yaml"
@@ -141,7 +149,11 @@ def read_labelled(
         )
     if not labelled:
         raise DataError(f"{path} holds no labelled response")
-    return labelled
+    most = max(len(row.people) for row in labelled)  # where raters differ by row
+    return [
+        row.model_copy(update={"people": row.people + (None,) * (most - len(row.people))})
+        for row in labelled
+    ]
 
 
 def _hint(name: str, names: Sequence[str], listed: str) -> str:
@@ -173,11 +185,17 @@ def _parse_row(
         for field, name in labelling.columns.items()
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
+    where = f"{path}, {named}"
     query = "" if cells["query"] is None else str(cells["query"]).strip()
     texts = {name: cells.get(name) for name in ("context", "task")}
     fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
     fields["response"] = _to_text(cells["response"])
     fields |= {name: _to_text(text) for name, text in texts.items() if text is not None}
+    if isinstance(cells["query"], list):
+        fields |= _split_conversation(where, cells["query"])
+        query = fields["query"]
+    if (criterion := cells.get("criterion")) is not None:
+        fields[CRITERIA] = [{"criterion": _to_text(criterion), "points": 1}]
     if (answers := cells.get("answers")) is not None:
         fields["answers"] = _to_answers(answers, labelling.separator)
     if (history := cells.get("history")) is not None:
@@ -185,22 +203,52 @@ def _parse_row(
     if (memory := cells.get("memory")) is not None:
         memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
-    people = [name.replace(STAR, system) for name in labelling.people]
+    columns = [name.replace(STAR, system) for name in labelling.people]
+    raters = _from_json(cells.get("raters"), list)
+    labels = [(name, _column_value(row, name)) for name in columns]
+    if isinstance(raters, list):
+        labels = _label_by_rater(where, labels, raters)
     cluster = cells.get("cluster")
     weight = _parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
     if weight is None or not 0 < weight < math.inf:
         raise DataError(
-            f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
+            f"{where}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
             "1 / the chance with which the response was drawn to be labelled"
         )
-    where = f"{path}, {named}"
     return LabelledResponse(
         id=named,
         fields=fields,
-        people=tuple(_parse_label(where, row, name, labelling.words, scale) for name in people),
+        people=tuple(
+            _parse_label(where, cell, name, labelling.words, scale) for name, cell in labels
+        ),
         cluster=query if cluster is None else _to_text(cluster),
         weight=weight,
+        raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
+
+
+def _split_conversation(where: str, messages: list[Any]) -> dict[str, Any]:
+    """The query and the history of a conversation that the user ends."""
+    fields: dict[str, Any] = {"query": messages}
+    try:
+        add_conversation(fields)
+    except InvalidSample as error:
+        raise DataError(f"{where}: {error}") from None
+    return fields
+
+
+def _label_by_rater(
+    where: str, labels: Sequence[tuple[str, Any]], raters: Sequence[Any]
+) -> list[tuple[str, Any]]:
+    """The labels in a column of lists, one a rater. Raises DataError if there are more or less."""
+    by_column = [(name, _from_json(cell, list)) for name, cell in labels]
+    split = [(name, label) for name, cell in by_column if isinstance(cell, list) for label in cell]
+    if len(by_column) != 1 or len(split) != len(raters):
+        raise DataError(
+            f"{where}: {len(split)} labels of {len(raters)} raters; the one label column must hold "
+            "a list with a label for each rater"
+        )
+    return split
 
 
 def _to_answers(cell: Any, separator: str | None) -> list[str]:
@@ -215,14 +263,13 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
 
 def _parse_label(
     where: str,
-    row: Mapping[str, Any],
+    cell: Any,
     column: str,
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
     """The label in a column as a number; None if it is empty. Raises DataError for what is not a
     number on `scale`."""
-    cell = _column_value(row, column)
     if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     number, (low, high) = _parse_number(cell, words), scale
