@@ -64,7 +64,8 @@ def calibrate(
     ),
     columns: list[str] | None = option(
         "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
-        "task, criterion, human, human2, ..., raters, weight (1 / the probability of being labelled)",
+        "task, criterion, human, human2, ..., raters, weight (1 / the probability of being "
+        "labelled)",
         None,
         "--map",
     ),
