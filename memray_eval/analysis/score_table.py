@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from memray_eval.types import FALLBACKS, split_jurors
 
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+# Some of the scores, and a figure of each
+Entries: TypeAlias = tuple[npt.NDArray[np.intp], FloatArray]
 T = TypeVar("T", bound=np.generic)
 _ROWS_AT_ONCE = 65_536
 
@@ -160,56 +162,34 @@ def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
     return ("metric", "value", "parts") if is_pooled else ("metric", "value")
 
 
-class _Entries(NamedTuple):
-    """The entries of parts: their distinct names, and of each the name's code, score and value."""
-
-    names: list[str]
-    codes: npt.NDArray[np.int32]
-    scores: npt.NDArray[np.intp]
-    values: FloatArray
-
-    @classmethod
-    def of(cls, parts: pa.MapArray) -> _Entries:
-        offsets = parts.offsets.to_numpy()
-        scores = np.repeat(np.arange(len(parts)), np.diff(offsets))
-        entries = slice(offsets[0], offsets[-1])
-        names = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
-        values = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
-        return cls(names.dictionary.to_pylist(), names.indices.to_numpy(), scores, values)
-
-    def only(self, of_tags: bool) -> _Entries:
-        """Those that are values of tags, or the others."""
-        is_tag = np.array([name.startswith(TAG) for name in self.names], np.bool_)
-        if is_tag.any() == of_tags and is_tag.all() == of_tags:
-            return self
-        kept = np.flatnonzero(is_tag == of_tags)
-        new_codes = np.full(len(self.names), -1, np.int32)
-        new_codes[kept] = np.arange(kept.size)
-        codes = new_codes[self.codes]
-        rows = codes >= 0
-        names = [self.names[code] for code in kept]
-        return _Entries(names, codes[rows], self.scores[rows], self.values[rows])
-
-
 def part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
     """Returns, by part, one figure per score, 0 for a score without that part; without tags, of
     which there may be thousands."""
-    names, codes, scores, values = _Entries.of(parts).only(of_tags=False)
-    figures = np.zeros((len(names), len(parts)))
-    figures[codes, scores] = values
-    return dict(zip(names, figures, strict=True))
+    columns: dict[str, FloatArray] = {}
+    for name, (scores, figures) in _entries_by_name(parts).items():
+        if not name.startswith(TAG):
+            columns[name] = np.zeros(len(parts))
+            columns[name][scores] = figures
+    return columns
 
 
-def tag_values(parts: pa.MapArray) -> dict[str, tuple[npt.NDArray[np.intp], FloatArray]]:
+def tag_values(parts: pa.MapArray) -> dict[str, Entries]:
     """Returns, by tag, the scores that have a value for it, and these values."""
-    names, codes, scores, values = _Entries.of(parts).only(of_tags=True)
-    order = np.argsort(codes, kind="stable")
+    by_name = _entries_by_name(parts).items()
+    return {name.removeprefix(TAG): entries for name, entries in by_name if name.startswith(TAG)}
+
+
+def _entries_by_name(parts: pa.MapArray) -> dict[str, Entries]:
+    offsets = parts.offsets.to_numpy()
+    scores = np.repeat(np.arange(len(parts)), np.diff(offsets))
+    entries = slice(offsets[0], offsets[-1])
+    part = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
+    figures = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
+    names = part.dictionary.to_pylist()
+    codes = part.indices.to_numpy().astype(np.min_scalar_type(len(names)))  # sorted in one pass
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
-    rows = np.split(order, ends) if names else []
-    return {
-        name.removeprefix(TAG): (scores[of_tag], values[of_tag])
-        for name, of_tag in zip(names, rows, strict=True)
-    }
+    rows = np.split(np.argsort(codes, kind="stable"), ends)
+    return {name: (scores[own], figures[own]) for name, own in zip(names, rows, strict=False)}
 
 
 def shares(

@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -235,23 +235,17 @@ def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
             "neutral_keys"
         )
         yield Fault(field="forbidden_keys", message=message)
-    expects = sample.metadata.get(EXPECTS)
+    expects, checks = sample.metadata.get(EXPECTS), list[Callable[[Mapping[str, Any]], object]]()
     if expects not in (None, {}) and (isinstance(expects, dict) or sample.suite == "memory"):
-        try:
-            read_expectations(sample.metadata)
-        except ValueError as error:
-            yield _to_fault(error)
+        checks.append(read_expectations)
     if has_criteria(sample.metadata):
+        checks.append(read_criteria)
+    for check in checks:
         try:
-            read_criteria(sample.metadata)
+            check(sample.metadata)
         except ValueError as error:
-            yield _to_fault(error)
-
-
-def _to_fault(error: ValueError) -> Fault:
-    """The fault in an error of the form "FIELD: what is wrong"."""
-    field, _, message = str(error).partition(": ")
-    return Fault(field=field, message=message)
+            field, _, message = str(error).partition(": ")
+            yield Fault(field=field, message=message)
 
 
 def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
