@@ -6,7 +6,7 @@ scale are yes. A person is compared with the others, a judge with all of them.""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +23,8 @@ from memray_eval.analysis.calibration import (
 from memray_eval.analysis.statistics import bootstrap_statistics, expand_level, percentile_interval
 
 Flags = npt.NDArray[np.bool_]
-
-
-class _Pair(NamedTuple):
-    """A rater's label, another person's, and the cluster of their response."""
-
-    own: bool
-    other: bool
-    cluster: str
+# A rater's label, another person's, and the cluster of their response
+_Pair: TypeAlias = tuple[bool, bool, str]
 
 
 def compare_raters(
@@ -68,7 +62,7 @@ def _pairs_by_person(units: Iterable[Unit], middle: float) -> dict[str, list[_Pa
         for index, (rater, own) in enumerate(labels):
             others = [label for _, label in labels[:index] + labels[index + 1 :]]
             pairs = by_person.setdefault(rater, [])
-            pairs += [_Pair(own, other, unit.cluster) for other in others]
+            pairs += [(own, other, unit.cluster) for other in others]
     return by_person
 
 
@@ -77,12 +71,12 @@ def _pairs_of_judge(units: Iterable[Unit], middle: float, human_middle: float) -
         if unit.judge is not None:
             for label in unit.people:
                 if label is not None:
-                    yield _Pair(unit.judge > middle, label > human_middle, unit.cluster)
+                    yield unit.judge > middle, label > human_middle, unit.cluster
 
 
 def _measure(rater: str, pairs: Sequence[_Pair], draws: int = 0) -> RaterF1:
     own, other = (np.array([pair[side] for pair in pairs], np.bool_) for side in (0, 1))
-    value, clusters = macro_f1(own, other), [pair.cluster for pair in pairs]
+    value, clusters = macro_f1(own, other), [cluster for _, _, cluster in pairs]
     figure = Coefficient(value=None if np.isnan(value) else value)
     n_clusters = len(set(clusters))
     if draws and figure.value is not None and n_clusters > 1:

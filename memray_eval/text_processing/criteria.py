@@ -4,7 +4,7 @@ and the score that verdicts on them make."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
@@ -61,26 +61,18 @@ def _read_tags(tags: Any, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tags))
 
 
-def points_share(criteria: Iterable[Criterion], met: Sequence[bool]) -> float | None:
+def points_share(graded: Sequence[tuple[Criterion, bool]]) -> float | None:
     """The points of the criteria met / the sum of all positive points: at most 1, and below 0 if
     those of faults weigh more. None without positive points (calculate_score in healthbench_eval.py
     of openai/simple-evals)."""
-    pairs = list(zip(criteria, met, strict=True))
-    possible = math.fsum(criterion.points for criterion, _ in pairs if criterion.points > 0)
-    if not possible:
-        return None
-    return math.fsum(criterion.points for criterion, is_met in pairs if is_met) / possible
+    possible = math.fsum(criterion.points for criterion, _ in graded if criterion.points > 0)
+    achieved = math.fsum(criterion.points for criterion, is_met in graded if is_met)
+    return achieved / possible if possible else None
 
 
-def shares_by_tag(criteria: Sequence[Criterion], met: Sequence[bool]) -> dict[str, float]:
+def shares_by_tag(graded: Sequence[tuple[Criterion, bool]]) -> dict[str, float]:
     """By tag of a criterion, the share over the criteria with it; a tag without positive points
     has none."""
-    by_tag: dict[str, list[int]] = {}
-    for at, criterion in enumerate(criteria):
-        for tag in criterion.tags:
-            by_tag.setdefault(tag, []).append(at)
-    shares = (
-        (tag, points_share([criteria[at] for at in places], [met[at] for at in places]))
-        for tag, places in by_tag.items()
-    )
-    return {tag: share for tag, share in shares if share is not None}
+    tags = dict.fromkeys(tag for criterion, _ in graded for tag in criterion.tags)
+    shares = {tag: points_share([pair for pair in graded if tag in pair[0].tags]) for tag in tags}
+    return {tag: share for tag, share in shares.items() if share is not None}

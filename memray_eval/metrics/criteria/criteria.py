@@ -6,7 +6,7 @@ tag: a tag of the sample (`example_tags`) has its responses' values, a tag of cr
 ratio over the criteria with it, each as the clipped mean over responses. A response without a
 verdict on each criterion has no score. A judge is asked of each criterion in a call of its own,
 with `criteria: {per: sample}` of up to 20 in one. It is not shown the points: other points are no
-other call. Source of the formulas: healthbench_eval.py of openai/simple-evals."""
+other call. Source of the formulas: the grader of HealthBench in openai/simple-evals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,18 @@ class CriterionVerdict(BaseModel):
 class CriteriaJudgment(BaseModel):
     """The verdicts on all criteria."""
 
-    verdicts: list[CriterionVerdict]
+    verdicts: tuple[CriterionVerdict, ...]
+
+
+class GradedCriterion(CriterionVerdict):
+    """A verdict with its criterion, as a score keeps it."""
+
+    criterion: str
+    points: float
+
+
+class GradedCriteria(CriteriaJudgment):
+    verdicts: tuple[GradedCriterion, ...]
 
 
 Judgment = CriterionJudgment | CriteriaJudgment
@@ -119,40 +130,46 @@ def join(judgments: Sequence[Judgment]) -> CriteriaJudgment:
             verdicts += judgment.verdicts
         else:
             verdicts.append(CriterionVerdict(number=number, **judgment.model_dump()))
-    return CriteriaJudgment(verdicts=verdicts)
+    return CriteriaJudgment(verdicts=tuple(verdicts))
 
 
 def verify(judgment: Judgment, sample: Sample, response: Response) -> Verified:
-    joined = judgment if isinstance(judgment, CriteriaJudgment) else join([judgment])
-    pieces = [(quote,) for verdict in joined.verdicts for quote in verdict.evidence]
+    """Looks for the quotes; all verdicts are kept with their criteria and points."""
+    verdicts = join([judgment]).verdicts
+    pieces = [(quote,) for verdict in verdicts for quote in verdict.evidence]
+    if isinstance(judgment, CriteriaJudgment):
+        by_number = dict(enumerate(read_criteria(sample.metadata), 1))
+        graded = (
+            GradedCriterion(criterion=criterion.text, points=criterion.points, **dict(verdict))
+            for verdict in verdicts
+            if (criterion := by_number.get(verdict.number)) is not None
+        )
+        judgment = GradedCriteria(verdicts=tuple(graded))
     return check_evidence(judgment, pieces, QuotedText(response.text).holds)
 
 
 def measure(judgment: Judgment, sample: Sample, response: Response) -> MetricValue:
     """Parts: how many criteria there are and how many are met, and the value by tag."""
     criteria = read_criteria(sample.metadata)
-    joined = judgment if isinstance(judgment, CriteriaJudgment) else join([judgment])
-    met = _verdicts_in_order(joined, len(criteria))
-    value = points_share(criteria, met)
+    met = _verdicts_in_order(join([judgment]).verdicts, len(criteria))
+    graded = list(zip(criteria, met, strict=True))
+    value = points_share(graded)
     assert value is not None, "why_not refuses criteria without positive points"
-    tags = dict.fromkeys(read_example_tags(sample.metadata), value) | shares_by_tag(criteria, met)
+    tags = dict.fromkeys(read_example_tags(sample.metadata), value) | shares_by_tag(graded)
     counts = {"criteria": float(len(criteria)), "met": float(sum(met))}
     return MetricValue(value, counts | {f"{TAG}{tag}": share for tag, share in tags.items()})
 
 
-def _verdicts_in_order(judgment: CriteriaJudgment, n: int) -> list[bool]:
+def _verdicts_in_order(verdicts: Sequence[CriterionVerdict], n: int) -> list[bool]:
     """The verdict on each criterion. Raises Refused if one is missing, or has two that differ."""
-    said: dict[int, set[bool]] = {}
-    for verdict in judgment.verdicts:
-        said.setdefault(verdict.number, set()).add(verdict.met)
-    for wrong, numbers in (
-        ("no verdict", [at for at in range(1, n + 1) if at not in said]),
-        ("contradicting verdicts", [at for at in range(1, n + 1) if len(said.get(at, ())) > 1]),
-    ):
+    met = {verdict.number: verdict.met for verdict in verdicts}
+    missing = [number for number in range(1, n + 1) if number not in met]
+    doubtful = [v.number for v in verdicts if v.met != met[v.number] and v.number <= n]
+    for wrong, numbers in (("no verdict", missing), ("contradicting verdicts", doubtful)):
         if numbers:
             listed = ", ".join(map(str, numbers[:LISTED])) + (", ..." if numbers[LISTED:] else "")
             raise Refused(f"the judge gave {wrong} on {len(numbers)} of {n} criteria: {listed}")
-    return [said[at] == {True} for at in range(1, n + 1)]
+    return [met[number] for number in range(1, n + 1)]
 
 
 def judge_empty(sample: Sample) -> CriteriaJudgment:

@@ -4,6 +4,7 @@ calls and verdicts, what cannot be scored, and the figures by tag."""
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -168,6 +169,17 @@ def test_two_hundred_criteria_make_a_score() -> None:
     score = scored(Fixed(verdicts(*met)), "criterion", *[criterion(1)] * 200)
     assert (score.value, score.calls, score.parts["met"]) == (0.5, 200, 100)
     assert score.cost_usd == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("per", ["criterion", "sample"])
+def test_a_score_keeps_each_verdict_with_its_criterion_and_points(per: str) -> None:
+    score = scored(Fixed(verdicts(True, False)), per, criterion(5, "rest"), criterion(-3, "pry"))
+    kept = json.loads(score.judgment or "")["verdicts"]
+    fields = ("number", "criterion", "points", "met")
+    assert [tuple(verdict[name] for name in fields) for verdict in kept] == [
+        (1, "rest", 5.0, True),
+        (2, "pry", -3.0, False),
+    ]
 
 
 def renumbered(*numbers: int) -> CriteriaJudgment:
