@@ -228,12 +228,13 @@ def _parse_row(
 
 
 def _split_conversation(where: str, messages: list[Any]) -> dict[str, Any]:
-    """The query and the history of a conversation that the user ends."""
     fields: dict[str, Any] = {"query": messages}
     try:
         add_conversation(fields)
     except InvalidSample as error:
         raise DataError(f"{where}: {error}") from None
+    if "response" in fields:
+        raise DataError(f"{where}: the conversation must end with the user")
     return fields
 
 

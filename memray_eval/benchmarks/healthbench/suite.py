@@ -21,7 +21,6 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A record of HealthBench: the theme among its tags is the task."""
     tags = [tag for tag in raw.get(EXAMPLE_TAGS) or () if isinstance(tag, str)]
     theme = next((tag for tag in tags if tag.startswith(_THEME)), "")
-    read_criteria({CRITERIA: raw["rubrics"]})
     return {
         "id": raw["prompt_id"],
         "task": theme.removeprefix(_THEME),
@@ -38,11 +37,8 @@ def _read_professional(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     turns = {} if "query" in raw else _read_turns(messages, "conversation")
     criteria = [
         {"criterion": item.get("criterion_text"), "points": item.get("points")}
-        if isinstance(item, Mapping)
-        else item
         for item in raw["rubric_items"]
     ]
-    read_criteria({CRITERIA: criteria})
     about = {name: raw[name] for name in _ABOUT if raw.get(name) is not None}
     tags = [f"{name}:{value}" for name, value in about.items()]
     return {
@@ -89,7 +85,9 @@ _PROFESSIONAL = Published(
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """The fields of a sample; rows of our own format stay as they are."""
-    return (_PROFESSIONAL if "rubric_items" in raw else _MAIN)(raw, path)
+    fields = (_PROFESSIONAL if "rubric_items" in raw else _MAIN)(raw, path)
+    read_criteria(fields.get("metadata") or {})
+    return fields
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:

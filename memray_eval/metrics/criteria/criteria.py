@@ -129,7 +129,7 @@ def join(judgments: Sequence[Judgment]) -> CriteriaJudgment:
         if isinstance(judgment, CriteriaJudgment):
             verdicts += judgment.verdicts
         else:
-            verdicts.append(CriterionVerdict(number=number, **judgment.model_dump()))
+            verdicts.append(CriterionVerdict(number=number, **dict(judgment)))
     return CriteriaJudgment(verdicts=tuple(verdicts))
 
 

@@ -236,6 +236,7 @@ def test_healthbenchs_meta_evaluation_is_one_criterion_and_its_physicians(
         ({"binary_labels": True}, r"row-000001: 0 labels of 2 raters"),
         ({"binary_labels": [True, "maybe"]}, r"row-000001: 'binary_labels' holds 'maybe', not a"),
         ({"prompt": [{"role": "assistant", "content": "x"}]}, r"row-000001: no turn of the user"),
+        ({"prompt": META["prompt"][:2]}, r"row-000001: the conversation must end with the user"),  # type: ignore[index]
     ],
 )
 def test_labels_that_do_not_fit_their_raters(

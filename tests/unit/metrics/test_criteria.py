@@ -166,7 +166,8 @@ def test_each_criterion_is_asked_once_and_points_are_not_shown(per: str, n_calls
 
 def test_two_hundred_criteria_make_a_score() -> None:
     met = [number % 2 == 0 for number in range(200)]
-    score = scored(Fixed(verdicts(*met)), "criterion", *[criterion(1)] * 200)
+    items = [criterion(1, f"criterion {number}") for number in range(200)]
+    score = scored(Fixed(verdicts(*met)), "criterion", *items)
     assert (score.value, score.calls, score.parts["met"]) == (0.5, 200, 100)
     assert score.cost_usd == pytest.approx(2.0)
 
@@ -208,7 +209,8 @@ def test_a_verdict_that_misses_some_is_no_score(judgment: CriteriaJudgment, erro
 
 
 def test_a_call_without_a_verdict_leaves_the_response_without_a_score() -> None:
-    score = scored(Fixed(verdicts(*[True] * 6), fails=[2, 5]), "criterion", *[criterion(1)] * 6)
+    items = [criterion(1, f"criterion {number}") for number in range(6)]
+    score = scored(Fixed(verdicts(*[True] * 6), fails=[2, 5]), "criterion", *items)
     assert (score.status, score.value, score.calls) == ("error", None, 4)
     assert score.error == "Malformed: 2 of 6 calls gave no verdict; the first: no JSON"
 
@@ -246,8 +248,17 @@ def test_a_sample_without_points_to_get_is_not_applicable(
     assert judge.asked == []
 
 
+def test_criteria_of_the_same_words_are_asked_once() -> None:
+    items = criterion(1, "a", "x"), criterion(2, "b"), criterion(3, "a", "y")
+    judge = Fixed(verdicts(True, False))
+    score = scored(judge, "criterion", *items)
+    assert (len(judge.asked), score.calls, score.cost_usd) == (2, 2, pytest.approx(0.02))
+    assert score.value == pytest.approx(4 / 6)
+    assert score.parts == {"criteria": 3, "met": 2, "tag:x": 1.0, "tag:y": 1.0}
+
+
 def test_a_jury_votes_on_responses() -> None:
-    items = criterion(1), criterion(1)
+    items = criterion(1, "a"), criterion(1, "b")
     jury = [Fixed(verdicts(*met)) for met in ((True, True), (True, False), (False, False))]
     record = build_record(sample(*items), ANSWER)
     score = asyncio.run(judge_record(record, [metric()], {"criteria": jury})).scores[0]
