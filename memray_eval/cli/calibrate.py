@@ -280,14 +280,8 @@ def to_units(
     }
     units = []
     for row in rows:
-        unit = Unit(
-            id=row.id,
-            people=row.people,
-            judge=None,
-            cluster=row.cluster,
-            weight=row.weight,
-            raters=row.raters,
-        )
+        names = ("id", "people", "cluster", "weight", "raters")
+        unit = Unit(judge=None, **{name: getattr(row, name) for name in names})
         if (score := scores.get(row.id)) is not None:
             judgment = json.loads(score.judgment or "{}")
             values = [verdict["value"] for verdict in judgment.get("jury", ())]

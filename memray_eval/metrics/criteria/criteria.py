@@ -106,7 +106,7 @@ def calls(size: int, rubric: str, sample: Sample, response: Response) -> list[tu
     shown = with_memory(sample, response)
     if not sample.memory:
         del shown["MEMORY"]
-    texts = [criterion.text for criterion in read_criteria(sample.metadata)]
+    texts = [criterion.text for criterion in read_criteria(sample.metadata)] or [""]
     if size == 1:
         return [judge_messages(rubric or ONE, {**shown, "CRITERION": text}) for text in texts]
     lines = [f"{number}. {text}" for number, text in enumerate(texts, 1)]
@@ -118,8 +118,7 @@ def calls(size: int, rubric: str, sample: Sample, response: Response) -> list[tu
 
 def prompt_with(size: int, rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
     """The first call."""
-    default = ONE if size == 1 else SEVERAL
-    return next(iter(calls(size, rubric, sample, response)), judge_messages(rubric or default, {}))
+    return calls(size, rubric, sample, response)[0]
 
 
 def join(judgments: Sequence[Judgment]) -> CriteriaJudgment:
