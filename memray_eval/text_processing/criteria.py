@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
+MOST_POINTS = 1e9
 
-class Criterion(NamedTuple):
+
+class RubricCriterion(NamedTuple):
     """A criterion; a response that meets it gets its `points`, which may be negative."""
 
     text: str
@@ -24,7 +26,7 @@ def has_criteria(metadata: Mapping[str, Any]) -> bool:
     return isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value)
 
 
-def read_criteria(metadata: Mapping[str, Any]) -> tuple[Criterion, ...]:
+def read_criteria(metadata: Mapping[str, Any]) -> tuple[RubricCriterion, ...]:
     """The criteria in metadata, none if there are none. Raises ValueError that names the entry."""
     value = metadata.get(CRITERIA)
     if value is None:
@@ -37,16 +39,17 @@ def read_criteria(metadata: Mapping[str, Any]) -> tuple[Criterion, ...]:
     return tuple(_read(item, f"{CRITERIA}.{number}") for number, item in enumerate(value, 1))
 
 
-def _read(item: Any, where: str) -> Criterion:
+def _read(item: Any, where: str) -> RubricCriterion:
     if not isinstance(item, Mapping):
         raise ValueError(f"{where}: must be an object with criterion and points, not {item!r:.60}")
     text, points = item.get("criterion"), item.get("points")
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"{where}: criterion is {text!r:.60}; write what a response is to meet")
-    if isinstance(points, bool) or not isinstance(points, int | float) or not math.isfinite(points):
-        said = "missing" if points is None else repr(points)[:60]
-        raise ValueError(f"{where}: points is {said}; write a number, such as 5, or -5 for a fault")
-    return Criterion(text, float(points), _read_tags(item.get("tags"), f"{where}: tags"))
+    is_number = isinstance(points, int | float) and not isinstance(points, bool)
+    if not is_number or not abs(points) < MOST_POINTS:
+        shown = "missing" if points is None else f"{points!r:.60}"
+        raise ValueError(f"{where}: points is {shown}; write a number such as 5, or -5 for a fault")
+    return RubricCriterion(text, float(points), _read_tags(item.get("tags"), f"{where}: tags"))
 
 
 def read_example_tags(metadata: Mapping[str, Any]) -> tuple[str, ...]:
@@ -61,7 +64,7 @@ def _read_tags(tags: Any, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tags))
 
 
-def points_share(graded: Sequence[tuple[Criterion, bool]]) -> float | None:
+def points_share(graded: Sequence[tuple[RubricCriterion, bool]]) -> float | None:
     """The points of the criteria met / the sum of all positive points: at most 1, and below 0 if
     those of faults weigh more. None without positive points (calculate_score in healthbench_eval.py
     of openai/simple-evals)."""
@@ -70,7 +73,7 @@ def points_share(graded: Sequence[tuple[Criterion, bool]]) -> float | None:
     return achieved / possible if possible else None
 
 
-def shares_by_tag(graded: Sequence[tuple[Criterion, bool]]) -> dict[str, float]:
+def shares_by_tag(graded: Sequence[tuple[RubricCriterion, bool]]) -> dict[str, float]:
     """By tag of a criterion, the share over the criteria with it; a tag without positive points
     has none."""
     tags = dict.fromkeys(tag for criterion, _ in graded for tag in criterion.tags)

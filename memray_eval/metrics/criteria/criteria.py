@@ -82,6 +82,8 @@ class GradedCriterion(CriterionVerdict):
 
 
 class GradedCriteria(CriteriaJudgment):
+    """The verdicts on all criteria, as a score keeps them."""
+
     verdicts: tuple[GradedCriterion, ...]
 
 

@@ -230,7 +230,7 @@ def test_a_call_without_a_verdict_leaves_the_response_without_a_score() -> None:
         ),
         (
             {"criteria": [{"criterion": "c"}]},
-            "criteria.1: points is missing; write a number, such as 5, or -5 for a fault",
+            "criteria.1: points is missing; write a number such as 5, or -5 for a fault",
         ),
         (
             {"criteria": [criterion(1)], "example_tags": [3]},

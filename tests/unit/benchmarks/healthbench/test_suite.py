@@ -111,6 +111,8 @@ def test_any_dataset_has_criteria_in_a_column(
         ([CRITERION | {"tags": [1]}], "criteria.1", "tags: must be a list of texts"),
         ([CRITERION, "be kind"], "criteria.2", "must be an object with criterion and points"),
         ([CRITERION | {"points": True}], "criteria.1", "points is True"),
+        ([CRITERION | {"points": 10**400}], "criteria.1", "points is 1000"),
+        ([CRITERION | {"points": None}], "criteria.1", "points is missing"),
     ],
 )
 def test_a_criterion_that_cannot_be_read_is_a_problem_of_its_row(
