@@ -46,7 +46,7 @@ def _read(item: Any, where: str) -> RubricCriterion:
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"{where}: criterion is {text!r:.60}; write what a response is to meet")
     is_number = isinstance(points, int | float) and not isinstance(points, bool)
-    if not is_number or not abs(points) < MOST_POINTS:
+    if points is None or not is_number or not abs(points) < MOST_POINTS:
         shown = "missing" if points is None else f"{points!r:.60}"
         raise ValueError(f"{where}: points is {shown}; write a number such as 5, or -5 for a fault")
     return RubricCriterion(text, float(points), _read_tags(item.get("tags"), f"{where}: tags"))
