@@ -1,10 +1,11 @@
 # make run    set up what is missing, then run the quickstart job on the embedded model (no key, no GPU)
-# make check  ruff, mypy --strict, import-linter, deptry
+# make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories
 # make quick  the checks and the quick unit tests (three minutes)
 # make test   what CI runs after the checks: all tests but those of the night
 # make night  the tests of the night (hours); KILLS=3 tries each kill three times
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
+# make sbom   results/sbom.json: the locks' packages, as CycloneDX
 SHELL := /bin/bash
 # Where it is set (in many images), each of the many processes would compile vLLM, torch and the tests anew
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,7 +16,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do $$p -c '
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOB ?= jobs/quickstart.yaml
 
-.PHONY: run quick test test-unit test-cluster test-engine night night-runs night-ray night-processes night-clusters check setup lock platform model clean
+.PHONY: run quick test test-unit test-cluster test-engine night night-runs night-ray night-processes night-clusters check sbom setup lock platform model clean
 
 run: setup
 	$(BIN)/memray-eval run $(JOB)
@@ -57,6 +58,10 @@ check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+	$(BIN)/python -m tests.supply_chain audit
+
+sbom: $(VENV)/.cpu $(VENV)/.dev
+	$(BIN)/python -m tests.supply_chain sbom > results/sbom.json
 
 setup: $(VENV)/.cpu
 	@$(BIN)/python -m memray_eval.models.embedded_model

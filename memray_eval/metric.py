@@ -106,9 +106,9 @@ class Metric:
     run that changes its figures: such runs are not resumed as one. `on_no_answer` says what a
     response without an answer scores; `scores_empty`: a plainly empty prediction is scored
     nevertheless. `clips_mean`: values may be off the scale, and their mean is cut to it. `by_task`:
-    its figures are of each task too. At `level` "turn" it scores each
-    reply of a session, "last_turn" the last alone, "session" the whole. `about` and `formulas` are
-    for `list metrics`."""
+    its figures are of each task too. At `level` "turn" it scores each reply of a session,
+    "last_turn" the last alone, "session" the whole. `anchors` say what a score looks like; `about`
+    and `formulas` are for `list metrics`."""
 
     title: str
     value_label: str
@@ -128,6 +128,7 @@ class Metric:
     by_task: bool = False
     clips_mean: bool = False
     level: Level = "turn"
+    anchors: Mapping[float, str] = field(default_factory=dict)
     about: str = ""
     formulas: str = ""
 
@@ -228,8 +229,8 @@ class JudgedMetric(Metric):
     judgment if no judge gave a verdict. A judge fills in one `judgment` for each of a rubric's
     `calls`, and `join` makes one of them; a judgment may hold several of the sample's `n_verdicts`.
     `described_by` is the rubric of a user's metric. `version` counts changes of its rubrics and the
-    judgment's fields (0: no rubric of ours) and is in the call's key. `anchors` say what a score
-    looks like. `fit` weighs the yes/no questions of its calls."""
+    judgment's fields (0: no rubric of ours) and is in the call's key. `fit` weighs the yes/no
+    questions of its calls."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -248,7 +249,6 @@ class JudgedMetric(Metric):
     n_verdicts: Callable[[Sample], int] | None = None
     described_by: RubricMetric | None = None
     version: int = 0
-    anchors: Mapping[float, str] = field(default_factory=dict)
     fit: FittedQuestions | None = None
 
     def messages(
@@ -453,6 +453,8 @@ def compute_score(
         measured = metric.measure(sample, response)
     except Refused as error:
         return _refused(metric, error, scorer)
+    except NothingToScoreError as nothing:
+        return Score(metric=metric.name, status="not_applicable", judge=scorer, error=str(nothing))
     except Exception as error:
         return failed_score(metric, error, scorer)
     if type(measured) is MetricValue and type(scorer) is str:

@@ -5,7 +5,7 @@ scale are yes. A person is compared with the others, a judge with all of them.""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -38,16 +38,16 @@ def compare_raters(
         return None
     people = [_measure(person, pairs) for person, pairs in sorted(by_person.items())]
     defined = [person for person in people if person.macro_f1.value is not None]
-    values = [person.macro_f1.value or 0.0 for person in defined]
-    n_pairs = [person.n for person in defined]
+    total = sum((person.macro_f1.value or 0.0) * person.n for person in defined)
+    n_pairs = sum(person.n for person in defined)
     judges = (
-        _measure(judge, list(_pairs_of_judge(own, sum(scale) / 2, sum(human_scale) / 2)), DRAWS)
+        _measure(judge, _pairs_of_judge(own, sum(scale) / 2, sum(human_scale) / 2), DRAWS)
         for judge, own in verdicts.items()
     )
     return RaterComparison(
         judges=tuple(judges),
         people=tuple(people),
-        people_mean=float(np.average(values, weights=n_pairs)) if defined else None,
+        people_mean=total / n_pairs if n_pairs else None,
     )
 
 
@@ -66,12 +66,14 @@ def _pairs_by_person(units: Iterable[Unit], middle: float) -> dict[str, list[_Pa
     return by_person
 
 
-def _pairs_of_judge(units: Iterable[Unit], middle: float, human_middle: float) -> Iterator[_Pair]:
-    for unit in units:
-        if unit.judge is not None:
-            for label in unit.people:
-                if label is not None:
-                    yield unit.judge > middle, label > human_middle, unit.cluster
+def _pairs_of_judge(units: Iterable[Unit], middle: float, human_middle: float) -> list[_Pair]:
+    return [
+        (unit.judge > middle, label > human_middle, unit.cluster)
+        for unit in units
+        if unit.judge is not None
+        for label in unit.people
+        if label is not None
+    ]
 
 
 def _measure(rater: str, pairs: Sequence[_Pair], draws: int = 0) -> RaterF1:

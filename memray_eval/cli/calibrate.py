@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import (
@@ -16,39 +15,12 @@ from memray_eval.cli.options import (
     option,
     split_names,
 )
-from memray_eval.config.loading import load_config
-from memray_eval.errors import ConfigError, without_advice
+from memray_eval.errors import ConfigError
 from memray_eval.storage.scratch import ScratchFolder
-from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.calibration import (
-        CalibrationReport,
-        Coefficient,
-        RaterComparison,
-        RaterF1,
-        Unit,
-    )
-    from memray_eval.datasets.labels import LabelledResponse, Labelling
-    from memray_eval.metric import Metric
-
-# A file of responses, by this judge -> what came of each
-Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
-TITLES = {
-    "exact": "exact agreement",
-    "kappa": "weighted kappa",
-    "alpha_ordinal": "alpha, ordinal",
-    "alpha_interval": "alpha, interval",
-    "alpha_nominal": "alpha, nominal",
-    "spearman": "Spearman",
-    "bias": "bias",
-    "calibration_error": "calibration gap",
-    "flip_rate": "flip rate",
-}
-CELL = 26  # -0.123 [-0.123, -0.123]
-PEOPLE = "people"
-MOST_PEOPLE = 20  # listed one by one
-EXISTING_ONLY = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
+    from memray_eval.analysis.calibration import CalibrationReport, Unit
+    from memray_eval.datasets.labels import Labelling
 
 
 @app.command(rich_help_panel=LOOK)
@@ -64,8 +36,7 @@ def calibrate(
     ),
     columns: list[str] | None = option(
         "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
-        "task, criterion, human, human2, ..., raters, weight (1 / the probability of being "
-        "labelled)",
+        "task, criterion, human, human2, ..., raters, weight (1 / the chance of being labelled)",
         None,
         "--map",
     ),
@@ -103,10 +74,12 @@ def calibrate(
 
     memray_eval/report/CALIBRATION.md explains how to map columns, with examples.
     """
+    from memray_eval.api.calibrating import compare_judges, find_metric, make_evaluate
     from memray_eval.datasets import labels
+    from memray_eval.report.calibration_console import render
 
     _check_save(save, fit_questions)
-    named, measured, labelling = _find_metric(metric, preset)
+    named, measured, labelling = find_metric(metric, preset)
     labelling = _with_options(labelling, label or (), answers_separator, human_scale)
     labelling = labels.map_columns(columns or (), labelling)
     scale = labelling.scale or measured.scale
@@ -127,30 +100,13 @@ def calibrate(
         return
     manifests: dict[str, Mapping[str, Any]] = {}
     with ScratchFolder("calibrate") as folder:
-        runs = make_evaluate(folder, overrides, settings or (), yes, manifests)
+        runs = make_evaluate(folder, overrides, settings or (), yes, manifests, say)
         report, verdicts = compare_judges(
             labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
         )
     if save is not None:
         _save_verdicts(save, report, verdicts, manifests)
-    show(report.model_dump_json(indent=2) if as_json else "\n".join(render_lines(report)))
-
-
-def _find_metric(metric: str | None, preset: str | None) -> tuple[str, Metric, Labelling]:
-    """The metric as a job names it, the metric, and how a preset's file is read."""
-    from memray_eval.config.sections import MetricOptions
-    from memray_eval.datasets import labels
-    from memray_eval.metrics import pick
-    from memray_eval.metrics.own import find_own_metrics
-
-    named, labelling = (
-        labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
-    )
-    if named is None:
-        raise ConfigError("no metric: name it with --metric, or a known file with --preset")
-    (name, *_), own = find_own_metrics([named])
-    (measured,) = pick([name], MetricOptions(own=own))
-    return named, measured, labelling
+    show(report.model_dump_json(indent=2) if as_json else render(report))
 
 
 def _save_verdicts(
@@ -185,197 +141,6 @@ def _with_options(
     own |= {"separator": separator} if separator else {}
     own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
     return labelling.model_copy(update=own)
-
-
-def make_evaluate(
-    folder: str,
-    overrides: dict[str, Any],
-    settings: Sequence[str],
-    yes: bool,
-    manifests: dict[str, Mapping[str, Any]],
-) -> Evaluate:
-    """Makes an Evaluate that starts a run for each judge, below `folder`, and puts its manifest
-    among the `manifests` by the judge. Its messages go to stderr; it raises what `run` raises."""
-
-    def evaluate(responses: Path, judge: str) -> Iterator[Record]:
-        from memray_eval.execution.runs import run
-
-        keys = {
-            "dataset": str(responses),
-            "judge": judge,
-            "out": f"{folder}/results",
-            "candidates": [EXISTING_ONLY],
-        }
-        config = load_config(None, overrides | keys, settings)
-        with without_advice():
-            finished = run(config, say, quiet=True, agree=lambda _: yes)
-        manifests[judge] = finished.folder.read_manifest()
-        return finished.folder.each()
-
-    return evaluate
-
-
-def compare_judges(
-    name: str,
-    rows: Sequence[LabelledResponse],
-    metric: str,
-    scale: tuple[float, float],
-    human_scale: tuple[float, float],
-    judges: Sequence[str],
-    evaluate: Evaluate,
-    folder: Path,
-) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
-    """Compares judges on the same labelled responses, written to `folder` for `evaluate`; returns
-    their verdicts too. `scale` is the metric's. Raises ConfigError if there is no judge."""
-    from memray_eval.analysis.calibration import (
-        CalibrationReport,
-        calibrate_judge,
-        people_agreement,
-        suggest_judge,
-    )
-    from memray_eval.analysis.rater_agreement import compare_raters
-
-    if not judges:
-        raise ConfigError("--judge names none; try rules")
-    responses = write_responses(rows, folder)
-    verdicts = {judge: to_units(rows, evaluate(responses, judge), metric) for judge in judges}
-    trials = [
-        (calibrate_judge(units, judge, scale, human_scale), units)
-        for judge, units in verdicts.items()
-    ]
-    report = CalibrationReport(
-        labelled=name,
-        metric=metric,
-        scale=scale,
-        human_scale=human_scale,
-        n=len(rows),
-        n_clusters=len({row.cluster for row in rows}),
-        judges=tuple(calibration for calibration, _ in trials),
-        people=people_agreement(trials[0][1], human_scale),
-        suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
-        raters=compare_raters(verdicts, scale, human_scale),
-    )
-    return report, verdicts
-
-
-def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
-    """Writes labelled responses without their labels; returns the file."""
-    responses = folder / "responses.jsonl"
-    lines = (json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows)
-    responses.write_text("".join(lines), "utf-8")
-    return responses
-
-
-def to_units(
-    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str
-) -> list[Unit]:
-    """Joins labelled responses with the judge's verdicts; a response without a record has none."""
-    from memray_eval.analysis.calibration import Unit
-
-    scores = {
-        record.sample.id: score
-        for record in records
-        for score in record.scores
-        if score.metric == metric
-    }
-    units = []
-    for row in rows:
-        names = ("id", "people", "cluster", "weight", "raters")
-        unit = Unit(judge=None, **{name: getattr(row, name) for name in names})
-        if (score := scores.get(row.id)) is not None:
-            judgment = json.loads(score.judgment or "{}")
-            values = [verdict["value"] for verdict in judgment.get("jury", ())]
-            verdict = {
-                "judge": score.value,
-                "confidence": judgment.get("confidence"),
-                "repeats": tuple(value for value in values if value is not None),
-                "cost_usd": score.cost_usd,
-                "unpriced_calls": score.usage.unpriced_calls,
-                "judged_by": score.judge,
-            }
-            unit = unit.model_copy(update=verdict)
-        units.append(unit)
-    return units
-
-
-def render_lines(report: CalibrationReport) -> Iterator[str]:
-    """Renders the report as text: a column for each judge, one for people's own agreement, then
-    each judge's calibration curve."""
-    (low, high), (to_low, to_high) = report.scale, report.human_scale
-    yield (
-        f"{report.metric} ({low:g}-{high:g}) on {report.labelled}: {report.n} labelled responses, "
-        f"{report.n_clusters} clusters"
-    )
-    yield (
-        f"Figures on people's scale, {to_low:g}-{to_high:g}, with 95 % bootstrap intervals over "
-        "clusters"
-    )
-    yield ""
-    columns = [
-        (
-            judge.judge,
-            f"{judge.n_scored} of {judge.n} ({judge.coverage:.1%})",
-            judge.figures,
-            "unknown" if judge.cost_usd is None else f"${judge.cost_usd:.4f}",
-        )
-        for judge in report.judges
-    ]
-    if report.people:
-        columns.append((PEOPLE, str(report.people.n), report.people.figures, ""))
-    names, counts, tables, costs = zip(*columns, strict=True)
-    yield _format_row("", names)
-    yield _format_row("scored", counts)
-    for name, title in TITLES.items():
-        yield _format_row(title, [_format_figure(figures.get(name)) for figures in tables])
-    yield _format_row("cost", costs[: len(report.judges)])
-    for judge in report.judges:
-        curve = (
-            f"  {part.low:>5.2f} to {part.high:<5.2f} n={part.n:<6} judge {part.judge:.3f}  people "
-            f"{part.people:.3f}"
-            for part in judge.curve
-        )
-        yield from ("", f"Calibration of {judge.judge} by {judge.curve_by}", *curve)
-    if report.raters:
-        yield from _rater_lines(report.raters)
-    if report.suggestion:
-        yield from (
-            "",
-            f"Suggested: {report.suggestion.judge or 'none'}, {report.suggestion.reason}.",
-        )
-
-
-def _rater_lines(raters: RaterComparison) -> Iterator[str]:
-    """Macro F1 of the judges, then of people, the highest first."""
-    yield from ("", "Macro F1 against each other rater of the same response")
-    people = sorted(raters.people, key=lambda person: -(person.macro_f1.value or 0.0))
-    values = [person.macro_f1.value for person in people if person.macro_f1.value is not None]
-    for judge in raters.judges:
-        below = sum(value < (judge.macro_f1.value or 0.0) for value in values)
-        yield f"{_rater_line(judge)}  above {below} of {len(values)} people"
-    mean = "-" if raters.people_mean is None else f"{raters.people_mean:.3f}"
-    yield f"  {'people, weighted by pairs':<{CELL}} {mean}"
-    yield from map(_rater_line, people[:MOST_PEOPLE])
-    if (n_more := len(people) - MOST_PEOPLE) > 0:
-        yield f"  ... and {n_more} more (--json)"
-
-
-def _rater_line(rater: RaterF1) -> str:
-    return f"  {rater.rater:<{CELL}} {_format_figure(rater.macro_f1)}  ({rater.n:,} pairs)"
-
-
-def _format_row(title: str, cells: Sequence[str]) -> str:
-    return f"{title:<16}" + "".join(f"{cell:>{CELL}}" for cell in cells)
-
-
-def _format_figure(figure: Coefficient | None) -> str:
-    if figure is None or figure.value is None:
-        return "-"
-    span = (
-        ""
-        if figure.low is None or figure.high is None
-        else f" [{figure.low:.3f}, {figure.high:.3f}]"
-    )
-    return f"{figure.value:.3f}{span}"
 
 
 def _parse_scale(option: str) -> tuple[float, float]:

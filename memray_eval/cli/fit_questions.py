@@ -17,8 +17,8 @@ import numpy as np
 
 from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.question_fit import check_labels, fit_weights
+from memray_eval.api.calibrating import EXISTING_ONLY, make_evaluate, write_responses
 from memray_eval.cli.app import say
-from memray_eval.cli.calibrate import EXISTING_ONLY, make_evaluate, write_responses
 from memray_eval.config.loading import load_config
 from memray_eval.config.sections import FittedQuestions
 from memray_eval.datasets.labels import LabelledResponse
@@ -73,7 +73,7 @@ def fit_to_labels(
         path, manifests = f"{folder}/unfitted.json", dict[str, Mapping[str, Any]]()
         write_fits(path, {metric: unfitted})
         keys = overrides | {"judging.questions.fit": path, "judging.repeats": None}
-        evaluate = make_evaluate(folder, keys, settings, yes, manifests)
+        evaluate = make_evaluate(folder, keys, settings, yes, manifests, say)
         scores = {
             record.sample.id: score
             for record in evaluate(write_responses(rows, Path(folder)), QUESTIONS)

@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -46,8 +46,27 @@ def view(
         "With --label: write the labels so far to this file for `calibrate`, and exit.",
         show_default=False,
     ),
-    port: int = option(
-        "Port to listen on, on this machine only; 0 picks a free one.", default=0, min=0, max=65535
+    corrected: Path | None = option(
+        "With --label: write the samples to which a rater wrote the right answer to this JSONL "
+        "file, a dataset for the next run, and exit.",
+        show_default=False,
+    ),
+    queue: str | None = option(
+        "With --label: share the units among these raters, as in ana,bo. They see each other's "
+        "labels, and how far they agree, once all are done.",
+        show_default=False,
+    ),
+    overlap: float = option(
+        "With --queue: the share of the units that two raters label.", default=1.0, min=0, max=1
+    ),
+    limit: int | None = option(
+        "With --queue: it ends after N units.  [default: all]", min=1, show_default=False
+    ),
+    port: int = option("Port to listen on; 0 picks a free one.", default=0, min=0, max=65535),
+    host: str = option(
+        "With --label: the address to listen at; 0.0.0.0 lets other machines in, who need the "
+        "token of the printed address.",
+        default="127.0.0.1",
     ),
     is_opened: bool = flag("Open the page in the browser.", None, "--open"),
 ) -> None:
@@ -59,13 +78,13 @@ def view(
 
     The server only reads, listens on this machine only (to all of its users), and ends with
     Ctrl-C. With --label it also writes each label to labels.jsonl in the run folder, and only
-    for users who have the token in its address."""
+    for users who have the token in its address; with --host on other machines too."""
     from memray_eval.report.view import RunList, serving, serving_runs, viewing
     from memray_eval.results.lookup import find_run, holds_runs, names_like
     from memray_eval.results.run_folder import RunFolder
 
-    if not is_labelling and (metric is not None or csv is not None):
-        raise ConfigError("METRIC and --csv go with --label: memray-eval view RUN --label METRIC")
+    labels = Labels(metric, csv, corrected, queue, overlap, limit, port, host)
+    labels.check(is_labelling)
     folder = find_run(folder)
     if is_labelling and holds_runs(folder):
         raise ConfigError(f"--label takes one run, and {folder} holds several: name one of them")
@@ -83,31 +102,68 @@ def view(
             f"{folder} has no manifest.json, and is no folder that holds run folders; {what_to_do}"
         )
     if is_labelling:
-        _label(run, metric, csv, port, is_opened)
+        labels.open(run, is_opened)
         return
     with viewing(run, _make_progress(time.monotonic)) as viewed:
         asyncio.run(_serve(serving(viewed, port), is_opened))
 
 
-def _label(
-    run: RunFolder, metric: str | None, csv: Path | None, port: int, is_opened: bool
-) -> None:
-    """Serves the labelling of a run, or writes its labels to a file."""
-    from memray_eval.report.labelling import open_labelling
-    from memray_eval.report.view.label_server import serving_labels
+class Labels(NamedTuple):
+    """The options of `view --label`."""
 
-    session = open_labelling(run, metric)
-    if csv is not None:
-        try:
-            csv.write_text(session.write_csv(), "utf-8", "backslashreplace")
-        except OSError as error:
+    metric: str | None
+    csv: Path | None
+    corrected: Path | None
+    queue: str | None
+    overlap: float
+    limit: int | None
+    port: int
+    host: str
+
+    def check(self, is_labelling: bool) -> None:
+        """Raises ConfigError for an option that goes with one which is absent."""
+        of_label = (self.metric, self.csv, self.corrected, self.queue)
+        if not is_labelling and (of_label != (None,) * 4 or self.host != "127.0.0.1"):
             raise ConfigError(
-                f"cannot write {csv}: {reason_of(error)}; name another place"
-            ) from None
-        _print_labels(session, str(csv))
-        return
-    asyncio.run(_serve(serving_labels(session, port), is_opened))
-    _print_labels(session, "")
+                "METRIC, --csv, --corrected, --queue and --host go with --label: memray-eval view "
+                "RUN --label METRIC"
+            )
+        if self.queue is None and (self.overlap != 1 or self.limit is not None):
+            raise ConfigError("--overlap and --limit go with --queue ana,bo: who shares the units")
+
+    def open(self, run: RunFolder, is_opened: bool) -> None:
+        """Serves the labelling of a run, or writes what its raters said to files."""
+        from memray_eval.report.labelling import open_labelling
+        from memray_eval.report.view.label_server import serving_labels
+
+        session = open_labelling(run, self.metric)
+        if self.queue is not None:
+            session.share(self.queue.split(","), self.overlap, self.limit)
+        shares = (f"{rater} {session.queue.assigned(rater).size}" for rater in session.queue.raters)
+        if shared := ", ".join(shares):
+            say(f"The queue is shared: {shared} units")
+        if self.corrected is not None:
+            text = session.write_corrected()
+            if not text:
+                raise ConfigError(
+                    "no rater has written a right answer yet: there is nothing to write"
+                )
+            _write(self.corrected, text)
+            n_samples = text.count("\n")
+            say(f"{n_samples} samples have a right answer of a rater, now in {self.corrected}")
+            say(f"Ask them again: memray-eval run JOB --dataset {self.corrected}")
+        if self.csv is not None:
+            _write(self.csv, session.write_csv())
+        if self.csv is None and self.corrected is None:
+            asyncio.run(_serve(serving_labels(session, self.port, host=self.host), is_opened))
+        _print_labels(session, str(self.csv or ""))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8", "backslashreplace")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {reason_of(error)}; name another place") from None
 
 
 def _print_labels(session: LabelSession, path: str) -> None:
@@ -115,10 +171,16 @@ def _print_labels(session: LabelSession, path: str) -> None:
     agreement = session.agreement()
     raters = ", ".join(f"{name} {n}" for name, n in agreement["raters"].items()) or "nobody"
     say(f"{session.metric}: {agreement['n_units']} units labelled ({raters})")
+    if left := ", ".join(f"{name} {n}" for name, n in agreement["left"].items() if n):
+        say(f"  agreement is shown once all raters are done; left: {left}")
     for name in ("kappa", "alpha_ordinal") if agreement["figures"] else ():
         if (value := agreement["figures"][name]["value"]) is not None:
             title, n_shared = name.replace("_", ", "), agreement["n_shared"]
             say(f"  {title} between raters {value:z.3f}, on {n_shared} units")
+    if agreement["note"]:
+        say(f"  {agreement['note']}")
+    if agreement["n_unknown"]:
+        say(f"  {agreement['n_unknown']} labels are of units that this run does not have: left out")
     if agreement["n_units"] and not path:
         path = "labels.csv"
         write = f"memray-eval view {session.folder.path} --label {session.metric} --csv {path}"

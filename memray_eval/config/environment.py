@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from memray_eval.config.sections import Provider
 from memray_eval.errors import ConfigError
@@ -90,6 +91,15 @@ def server_address(provider: Provider, url: str | None) -> str:
     except ValueError:
         return ""
     return f"{parts.hostname or ''}{port}{parts.path.rstrip('/')}"
+
+
+def proxy_of(host: str) -> str | None:
+    """The proxy that the environment names for HTTPS to a host, without its user and password."""
+    proxies = getproxies()
+    proxy = proxies.get("https") or proxies.get("all")
+    if not proxy or not host or proxy_bypass(host):
+        return None
+    return server_address("openai", proxy if "://" in proxy else f"http://{proxy}") or "(unnamed)"
 
 
 def key_digest(key: str) -> str:

@@ -60,7 +60,10 @@ def _merge_branches(error: ValidationError) -> Iterator[Any]:
     only follows from another error is left out."""
     by_place: dict[tuple[Any, ...], list[Any]] = {}
     for problem in error.errors():
-        loc = tuple(part for part in problem["loc"] if not _is_branch(part))
+        *parents, last = problem["loc"] or ("",)
+        is_key = problem["type"] == "extra_forbidden"  # which may look like a branch
+        loc = tuple(part for part in parents if not _is_branch(part))
+        loc += (last,) if problem["loc"] and (is_key or not _is_branch(last)) else ()
         by_place.setdefault(loc, []).append({**problem, "loc": loc, "branch": problem["loc"]})
     for loc, problems in by_place.items():
         is_union = any(_is_branch(part) for part in problems[0]["branch"])

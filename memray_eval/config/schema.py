@@ -40,6 +40,7 @@ from memray_eval.config.sections import (
     SimulatedUserConfig,
     Sinks,
     SuiteTemplate,
+    Weights,
     WordList,
     check_extra,
 )
@@ -125,8 +126,12 @@ class RunConfig(Frozen):
     own."""
     criteria: CriteriaOptions = CriteriaOptions()
     """How the metric `criteria` asks a judge of the samples' own criteria."""
-    text_weights: dict[str, float] = Field(default_factory=dict)
-    """The weights of overall_score by the text family's scores; they sum to 1."""
+    text_weights: Weights = Field(default_factory=dict)
+    """The weights of overall_score by the text family's scores, which sum to 1; or by task, such as
+    `{poem: {lexical_diversity: 1}}`."""
+    companion_weights: Weights = Field(default_factory=dict)
+    """The weights of overall_quality by the companion's six dimensions, likewise, or by
+    scenario."""
     transitions: WordList = "strict"
     """Which transition words coherence_score counts, the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "exclude"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -95,8 +95,8 @@ PLANNED_KWARGS = {
 # The keys of a job that say what is measured: a resumed run keeps them
 MEASURED_KEYS = tuple(
     "suite dataset samples reader encoding columns tasks templates affect limit limit_order "
-    "skip_invalid candidates epochs metrics judge rubrics criteria text_weights transitions "
-    "ids simulated_user".split()
+    "skip_invalid candidates epochs metrics judge rubrics criteria text_weights companion_weights "
+    "transitions ids simulated_user".split()
 )
 
 
@@ -668,6 +668,8 @@ class ClusterConfig(Frozen):
 
 # A list of words as its source gives it, or ours, which is wider
 WordList = Literal["strict", "extended"]
+# The weights of scores, or those of a task
+Weights: TypeAlias = Mapping[str, float | Mapping[str, float]]
 OnNoAnswer = Literal["exclude", "zero", "score"]
 PerCriterion = Literal["criterion", "sample"]
 
@@ -783,7 +785,8 @@ class MetricOptions(Frozen):
     """The options of metrics' formulas that a run may set, which RunConfig documents, and the
     metrics that it brings."""
 
-    text_weights: dict[str, float] = Field(default_factory=dict)
+    text_weights: Weights = Field(default_factory=dict)
+    companion_weights: Weights = Field(default_factory=dict)
     transitions: WordList = "strict"
     criteria: CriteriaOptions = CriteriaOptions()
     on_no_answer: OnNoAnswer = "exclude"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
@@ -160,6 +161,6 @@ def _read_header(lines: _Lines, dialect: _Dialect | None) -> _Header:
 def _find_wrong_header(names: list[str]) -> Fault | None:
     if not any(names):
         return Fault(message="holds no table: its first line names the columns")
-    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+    if twice := sorted(name for name, n in Counter(names).items() if name and n > 1):
         return Fault(field=twice[0], message="two columns have this name; rename one of them")
     return None

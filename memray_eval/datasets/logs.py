@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from memray_eval.datasets.parsing import InvalidSample, parse_json
+from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.encodings import open_text
 from memray_eval.storage.paths import locate
@@ -33,11 +35,20 @@ def read_eval(shard: Shard) -> Iterator[Entry]:
                     raw: Any = parse_json(_read_member(log, source, info))
                 except InvalidSample as error:
                     raw = error
+                except _DAMAGED as error:
+                    raw = invalid(f"cannot be unpacked: {error}")
                 yield shard.entry(position, number, info.filename, raw, info.file_size, number)
             if not names:
                 yield shard.broken_entry(0, "holds no samples: a log without samples/*.json")
     except (zipfile.BadZipFile, OSError, pa.ArrowException, NotImplementedError) as error:
         yield shard.broken_entry(shard.start, f"not a readable Inspect log: {error}")
+
+
+# What unpacking a member raises, encrypted ones and codecs that Python lacks among them
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError),
+    *(struct.error, pa.ArrowException, ValueError),
+)
 
 
 def _read_member(log: zipfile.ZipFile, source: IO[bytes], info: zipfile.ZipInfo) -> bytes:

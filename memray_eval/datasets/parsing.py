@@ -181,11 +181,15 @@ def check_nesting(data: bytes) -> None:
 
 
 def parse_sample(
-    raw: Any, suite: str, checks_spelling: bool = True, is_answered: bool = False
+    raw: Any,
+    suite: str,
+    checks_spelling: bool = True,
+    is_answered: bool = False,
+    lacks_query: bool = False,
 ) -> Sample:
     """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
-    misspelling. One that `is_answered` may forbid keys that memory lacks. Raises InvalidSample with
-    every fault."""
+    misspelling. One that `is_answered` may forbid keys that memory lacks, and have no query if its
+    dataset `lacks_query`. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
@@ -219,6 +223,7 @@ def parse_sample(
                 Fault(field=session[0], message="the first message is missing; write what is said")
             ]
     else:
+        faults.extend([] if sample.query or lacks_query else [_NO_QUERY])
         faults.extend(_find_wrong_memory(sample, is_answered))
         if not faults:
             return sample
@@ -309,7 +314,7 @@ def _nearest(name: str, value: Any) -> str | None:
     return hint if could_be else None
 
 
-@lru_cache(1024)
+@lru_cache(100_000)  # more than the columns of a wide table
 def _nearest_field(name: str) -> str | None:
     return nearest(name, Sample.model_fields)
 

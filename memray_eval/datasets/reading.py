@@ -45,7 +45,8 @@ class SampleReader:
     `adapt` maps a published record to a sample's fields, `tasks` are those wanted (empty: all) of
     `known_tasks`, and `ids` the samples (empty: all); `by_context` reads entries on one context
     together; `columns` and `encoding` are those of one's own data, and `files` how a benchmark's
-    published files hold its questions."""
+    published files hold its questions. Responses of a dataset that `lacks_query` have right answers
+    and an empty query."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -58,6 +59,7 @@ class SampleReader:
     encoding: str = ""
     files: PublishedFiles | None = None
     candidate: str = EXISTING
+    lacks_query: bool = False
 
     def record(self, entry: Entry) -> Record | None:
         """Parses an entry into a record; None if it is not wanted. Raises InvalidSample with
@@ -70,7 +72,10 @@ class SampleReader:
         if isinstance(fields, dict) and isinstance(fields.get("response"), list):
             text = "is a list; give each answer a row, with a number in `epoch`"
             raise invalid(text, "response", str(fields.get("id") or ""))
-        record = parse_answer(fields, self.suite, self.columns is None, is_renamed, self.candidate)
+        checks_spelling = self.columns is None
+        record = parse_answer(
+            fields, self.suite, checks_spelling, is_renamed, self.candidate, self.lacks_query
+        )
         return record if self._is_wanted(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:
@@ -119,6 +124,8 @@ class SampleReader:
             return row
         own = row if self.columns is None else self.columns.apply(row)
         raw = rename_aliases(own) if self.has_responses else own
+        if self.lacks_query:
+            raw = {"query": "", **raw}
         if isinstance(raw.get("answers"), Mapping) and self.adapt is no_adaptation:
             raw = {**raw, "answers": read_gold(raw["answers"], "answers")}
         try:

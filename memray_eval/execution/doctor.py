@@ -10,30 +10,24 @@ from datetime import date
 from typing import Literal
 
 from memray_eval.config.environment import MEND, api_key, cache_dir, is_installed, keys_set
-from memray_eval.config.sections import EMBEDDED, ClusterConfig, EmbeddingConfig, EngineConfig
+from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.config.server_models import check_served
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.plan import check_room, engine_device
+from memray_eval.execution.prepare.checks import proxied, servers_asked
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine_check import check_engine
 from memray_eval.execution.run_manifest import installed_versions
 from memray_eval.execution.run_plan import JobNeeds, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
-from memray_eval.judges.accounts import (
-    code_of,
-    is_embedded,
-    key_variable,
-    own_server,
-    pool_members,
-)
-from memray_eval.judges.router import asked_judges, describe_pools
+from memray_eval.judges.router import describe_pools
 from memray_eval.metrics import all_metrics
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
 from memray_eval.sinks import check_sinks
-from memray_eval.types import Candidate, Frozen
+from memray_eval.types import Frozen
 
 MIN_DISK_GIB = 2.0
 MIN_SHM_GIB = 1.0
@@ -207,19 +201,11 @@ def _check_models(spec: RunSpec, today: date) -> Iterator[Check]:
 
 def _check_servers(spec: RunSpec) -> Iterator[Check]:
     """Asks each server of the job for its models: those of judges, candidates and embeddings."""
-    asked = dict[tuple[str, str], str | None]()  # the key's variable by model and address
-    for name in asked_judges(spec.all_judges.values(), spec.judging):
-        for judge in pool_members(name, spec.judging) or (name,):
-            if is_embedded(judge) or code_of(judge, spec.judging) is not None:
-                continue
-            if (url := own_server(judge, spec.judging)) is not None:
-                model = judge.partition("/")[2]
-                asked[model, url] = key_variable(judge, spec.judging)
-    sections: list[Candidate | EmbeddingConfig] = [*spec.candidates, spec.embedding]
-    for section in sections:
-        if section.base_url is not None:
-            asked[section.model.removeprefix("openai/"), section.base_url] = section.api_key_env
-    for (model, url), variable in asked.items():
+    for line in proxied(spec):
+        yield Check(state="ok", what=line)
+    for model, url, variable, _ in servers_asked(spec):
+        if url is None:
+            continue
         try:
             check_served(model, url, api_key(variable) if variable else None)
             yield Check(state="ok", what=f"{url} has the model {model}")

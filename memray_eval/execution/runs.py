@@ -26,6 +26,7 @@ from memray_eval.execution.prepare.checks import (
     check_scorable,
     check_sessions,
     check_stop_rule,
+    proxied,
 )
 from memray_eval.execution.prepare.resolve import check_affect, resolve
 from memray_eval.execution.prepare.scanning import keep_scan, scan_or_restore
@@ -152,6 +153,8 @@ def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) ->
         say(f"{succession}.")
     for pool in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
         say(f"The judge {pool}.")
+    for line in proxied(spec):
+        say(line)
     for name in spec.hidden_metrics:
         say(f"The metric {name} is built in, and counts; give your own another name.")
     check_prompts(spec.suite, spec.candidates)

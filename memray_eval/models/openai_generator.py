@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from memray_eval.config.environment import server_address, server_key
 from memray_eval.config.sections import ServerConfig
-from memray_eval.errors import JudgeError, Unavailable
+from memray_eval.errors import GenerationError, JudgeError, Unavailable
 from memray_eval.log_once import log_once
 from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error
 from memray_eval.provider_http.parameters import (
@@ -91,7 +91,7 @@ class OpenAIGenerator:
             try:
                 response = await self._parameters.ask(parameters, signature_of(parameters), answer)
             except JudgeError as error:  # a refusal that names no parameter of ours
-                response = Response(error=f"{type(error).__name__}: {error}")
+                response = Response(error=_described(error))
             form = "chat" if is_chat else "plain"
             return response.model_copy(update={"prompt_form": form, "ended_s": time.time()})
 
@@ -293,7 +293,7 @@ class _StreamedAnswer:
             raw=parsed.raw,
             unknown_mark=parsed.unknown_mark,
             served_model=self._served_model or None,
-            error=f"{type(error).__name__}: {error}" if error is not None else None,
+            error=_described(error) if error is not None else None,
             refusal=valid_text("".join(self._refusal)),
             finish_reason=finish_reason or self._finish_reason,
             prompt_tokens=token_count(usage.get("prompt_tokens")),
@@ -311,6 +311,12 @@ class _StreamedAnswer:
             else None,
             max_tokens=self._max_tokens,
         )
+
+
+def _described(error: JudgeError) -> str:
+    """The error of a candidate's server: it judges nothing."""
+    kind = GenerationError if type(error) is JudgeError else type(error)
+    return f"{kind.__name__}: {error}"
 
 
 def _thinking_in(part: Mapping[str, Any]) -> str:

@@ -131,6 +131,7 @@ def connection_error(error: BaseException, host: str) -> JudgeError | None:
         cause = next((exception for exception in chain if is_cause(exception)), None)
         if cause is not None:
             # What OpenSSL says: it names certificates and hosts, never what was sent.
+            cause = getattr(cause, "certificate_error", cause)
             detail = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
             detail = str(detail or type(cause).__name__)[:100]
             unavailable = Unavailable(text.format(host=host, detail=detail))
@@ -170,7 +171,12 @@ _CAUSES: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
         _is(socket.gaierror, aiohttp.ClientConnectorDNSError),
         "no answer: the name {host} cannot be resolved (DNS)",
     ),
-    (_is(ssl.SSLError, ssl.CertificateError), "no answer: TLS with {host} failed: {detail}"),
+    (
+        _is(ssl.SSLCertVerificationError, ssl.CertificateError),
+        "no answer: the certificate of {host} is not trusted: {detail}; name the file of its "
+        "authority in SSL_CERT_FILE, if it is your own",
+    ),
+    (_is(ssl.SSLError), "no answer: TLS with {host} failed: {detail}"),
     (_is(ConnectionRefusedError), "no answer: {host} refused the connection"),
     (
         _is(ConnectionResetError, BrokenPipeError, ConnectionAbortedError),

@@ -58,5 +58,5 @@ def test_the_labelling_page_has_no_serious_finding(tmp_path: Path) -> None:
             await tab.until("document.getElementById('agreement').textContent !== ''")
             await check(tab)
 
-    with labelling(RunFolder(str(work / "run-plain"))) as url:
+    with labelling(RunFolder(str(work / "run-plain"))) as (url, _, _):
         asyncio.run(whole(url))

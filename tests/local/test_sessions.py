@@ -49,6 +49,9 @@ def playing(play: Callable[[int], Any]) -> Reply:
     return reply
 
 
+KEYLESS = {"model": "anthropic/claude-sonnet-5"}
+
+
 def session_job(job: Job, tmp_path: Path, server: Provider, *rows: Any, **keys: Any) -> RunConfig:
     defaults: dict[str, Any] = {
         "suite": "chat",
@@ -188,6 +191,14 @@ def test_a_session_that_ended_early_is_not_resumed(job: Job, tmp_path: Path) -> 
     assert not any("missing" in note for note in again.summary.notes)
 
 
+def test_the_key_of_a_simulated_user_is_needed_by_simulated_sessions_alone(
+    job: Job, tmp_path: Path
+) -> None:
+    with serving(echo) as server:
+        done = finish(session_job(job, tmp_path, server, SCRIPTED, simulated_user=KEYLESS))
+    assert (done.exit_code, len(by_id(done))) == (0, 3)
+
+
 def test_a_limit_takes_whole_sessions_and_estimates_count_turns(job: Job, tmp_path: Path) -> None:
     rows = [SCRIPTED | {"id": f"s{n}"} for n in range(5)]
     with serving(echo) as server:
@@ -202,6 +213,7 @@ def test_a_limit_takes_whole_sessions_and_estimates_count_turns(job: Job, tmp_pa
     [
         ({"suite": "text"}, SCRIPTED, "show no earlier turns"),
         ({"simulated_user": None}, {"id": "s", "user": USER}, "nobody plays it"),
+        ({"simulated_user": KEYLESS}, {"id": "s", "user": USER}, "ANTHROPIC_API_KEY"),
         ({}, {"id": "s", "turns": ["Hello.", " "]}, "turn 2 is empty"),
     ],
 )

@@ -1,7 +1,9 @@
-"""kill -9 of a run over sessions, at half of its turns: no turn that was kept is asked again."""
+"""A run over sessions, ended at half of its turns: no turn that was kept is asked again. After
+SIGTERM that is all of them; after kill -9 all but the calls in flight."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -31,15 +33,16 @@ def kept(folder: RunFolder) -> dict[str, Record]:
 
 
 @pytest.mark.parametrize(
-    ("n_sessions", "n_turns", "executor"),
+    ("n_sessions", "n_turns", "executor", "ended_by"),
     [
-        (20, 4, "local"),
-        pytest.param(200, 10, "local", marks=pytest.mark.night),
-        pytest.param(40, 6, "ray", marks=pytest.mark.night),
+        (20, 4, "local", signal.SIGKILL),
+        pytest.param(200, 10, "local", signal.SIGKILL, marks=pytest.mark.night),
+        pytest.param(200, 10, "local", signal.SIGTERM, marks=pytest.mark.night),
+        pytest.param(40, 6, "ray", signal.SIGKILL, marks=pytest.mark.night),
     ],
 )
 def test_no_kept_turn_is_asked_again(
-    tmp_path: Path, n_sessions: int, n_turns: int, executor: str
+    tmp_path: Path, n_sessions: int, n_turns: int, executor: str, ended_by: signal.Signals
 ) -> None:
     rows = [
         {"id": f"s{n}", "turns": [f"Message {k} of session {n}" for k in range(n_turns)]}
@@ -67,7 +70,8 @@ def test_no_kept_turn_is_asked_again(
         with evaluating(config, tmp_path / "log") as process:
             wait_for(server, n_sessions * n_turns // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
-            process.kill()
+            process.send_signal(ended_by)
+            process.wait(60)
         gone(children, limit_s=10 if executor == "local" else 60)
         before, answered = kept(run_folder(tmp_path)), server.stats()["n_answered"]
         with evaluating(config, tmp_path / "log") as process:
@@ -75,8 +79,8 @@ def test_no_kept_turn_is_asked_again(
         stats = server.stats()
     after = kept(run_folder(tmp_path))
     print(
-        f"\n{n_sessions} sessions of {n_turns} turns: killed with {len(before)} of {answered} "
-        f"answered turns kept, {stats['paid_again']} asked again",
+        f"\n{n_sessions} sessions of {n_turns} turns: {ended_by.name} with {len(before)} of "
+        f"{answered} answered turns kept, {stats['paid_again']} asked again",
         file=sys.__stdout__,
     )
     assert len(after) == n_sessions * n_turns
@@ -84,7 +88,10 @@ def test_no_kept_turn_is_asked_again(
         unit: record.response for unit, record in before.items()
     }
     # What was asked again had been in flight: answered, and not kept yet
-    assert stats["paid_again"] <= answered - len(before) <= n_sessions
+    in_flight = answered - len(before)
+    assert stats["paid_again"] <= in_flight <= n_sessions
+    if ended_by == signal.SIGTERM:
+        assert in_flight == 0
     assert stats["n_answered"] == n_sessions * n_turns + stats["paid_again"]
     for record in after.values():
         notes, history = record.sample.metadata, record.sample.history

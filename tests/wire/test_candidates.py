@@ -86,7 +86,9 @@ def test_a_server_that_refuses_to_stream_is_asked_without() -> None:
         assert [response.text for response in ask(server, 2)] == ["In Bergen"] * 2
         assert [bool(body.get("stream")) for body in server.requests] == [True, False, False]
     with serving(reply) as server:
-        assert "stream is not supported" in str(ask(server, 2, stream=True)[0].error)
+        error = str(ask(server, 2, stream=True)[0].error)
+        assert error.startswith("GenerationError: ")
+        assert "stream is not supported" in error
 
 
 def test_stream_false_never_asks_for_one() -> None:

@@ -6,8 +6,12 @@ import asyncio
 import json
 import re
 import socket
+import ssl
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -426,11 +430,39 @@ REASONS = {
     "reset": "127.0.0.1:{port} ",
     "timed out": "127.0.0.1:{port} did not answer in time (timed out)",
     "TLS": "TLS with 127.0.0.1:{port} failed: ",
+    "certificate": "the certificate of 127.0.0.1:{port} is not trusted: self-signed certificate",
 }
 
 
+@contextmanager
+def self_signed(folder: Path) -> Iterator[int]:
+    """The port of a TLS server whose certificate no authority signed."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(certificate), "-days", "1"]
+    subprocess.run(
+        [*made, *files, "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet() -> None:
+            with suppress(OSError):  # closed at the end
+                while True:
+                    visitor, _ = listening.accept()
+                    with suppress(OSError), visitor:
+                        context.wrap_socket(visitor, server_side=True).close()
+
+        Thread(target=greet, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.mark.parametrize("reason", REASONS)
-def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
+def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Path) -> None:
     async def ask(url: str) -> list[str]:
         access = CallPolicy(RetryPolicy(tries=1))
         messages = []
@@ -465,10 +497,12 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
     with (
         serving(lambda body: fault, embed=lambda body: raw_fault) as server,
         closed_port() as nobody,
+        self_signed(tmp_path) as stranger,
     ):
-        port = nobody if reason == "refused" else server.port
+        port = {"refused": nobody, "certificate": stranger}.get(reason, server.port)
         address = f"{NOBODY}:81" if reason == "DNS" else f"127.0.0.1:{port}"
-        lines = asyncio.run(ask(f"{'https' if reason == 'TLS' else 'http'}://{address}"))
+        scheme = "https" if reason in ("TLS", "certificate") else "http"
+        lines = asyncio.run(ask(f"{scheme}://{address}"))
     for line in lines:
         assert REASONS[reason].format(port=port) in line, line
     if reason == "reset":

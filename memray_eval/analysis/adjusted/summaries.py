@@ -3,7 +3,7 @@ not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,7 +144,29 @@ def adjust_summary(
             figure = _to_figure(side, row.metric, row.scale, correction)
         return row.model_copy(update={"adjusted": figure})
 
-    return summary.model_copy(update={"metrics": tuple(map(adjust, summary.metrics))})
+    notes = (*summary.notes, *_notes_of_unknown(calibrations, summary.run_id, sides.values()))
+    return summary.model_copy(
+        update={"metrics": tuple(map(adjust, summary.metrics)), "notes": notes}
+    )
+
+
+def _notes_of_unknown(
+    calibrations: Calibrations, run_id: str, sides: Collection[JudgedSide]
+) -> Iterator[str]:
+    """A line for each table with labels of units that the run does not have."""
+    for calibration in calibrations:
+        if isinstance(calibration, OwnLabels):
+            here = [label for label in calibration.labels if label.run_id in ("", run_id)]
+            unknown = [
+                label.unit_id
+                for label in here
+                if not any(label.unit_id in side.rows_of_units for side in sides)
+            ]
+            if unknown:
+                yield (
+                    f"{calibration.labelled}: {len(unknown):,} of its {len(here):,} labels are of "
+                    f"units that this run does not have, such as {unknown[0]!r}: left out."
+                )
 
 
 def check_metrics(calibrations: Calibrations, metrics: Sequence[str]) -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from typing import NamedTuple
 
 from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
 from memray_eval.analysis.adjusted.summaries import check_metrics
-from memray_eval.config.environment import require_package, server_key
+from memray_eval.config.environment import (
+    PROVIDERS,
+    host_of,
+    proxy_of,
+    require_package,
+    server_key,
+)
+from memray_eval.config.sections import EmbeddingConfig, Provider
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.capacity import Capacity
@@ -20,10 +28,19 @@ from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.schedule import schedule
 from memray_eval.execution.services import check_calls
-from memray_eval.judges.accounts import is_embedded, may_bill
-from memray_eval.judges.router import unpriced
+from memray_eval.judges.accounts import (
+    check_judge,
+    code_of,
+    is_embedded,
+    key_variable,
+    may_bill,
+    own_server,
+    pool_members,
+    provider_of,
+)
+from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
-from memray_eval.types import Turn, join_jurors, turn_sample
+from memray_eval.types import Candidate, Turn, join_jurors, turn_sample
 
 ASK_USD = 10.0  # above this a run without a budget asks
 
@@ -151,9 +168,55 @@ def check_stop_rule(plan: RunPlan) -> None:
         )
 
 
+class AskedServer(NamedTuple):
+    """A model that a job asks, at what address (None: its provider's own), with whose key."""
+
+    model: str
+    url: str | None
+    key_variable: str | None
+    provider: Provider = "openai"
+
+    @property
+    def host(self) -> str:
+        return host_of(self.url or f"https://{PROVIDERS[self.provider].address}")
+
+
+def servers_asked(spec: RunSpec) -> list[AskedServer]:
+    """The servers of a job's judges, candidates and embeddings, each model of each once."""
+    asked = list[AskedServer]()
+    for name in asked_judges(spec.all_judges.values(), spec.judging):
+        for judge in pool_members(name, spec.judging) or (name,):
+            if is_embedded(judge) or code_of(judge, spec.judging) is not None:
+                continue
+            url, variable = own_server(judge, spec.judging), key_variable(judge, spec.judging)
+            provider = provider_of(judge, spec.judging)
+            asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
+    models: list[Candidate | EmbeddingConfig] = [
+        *(candidate for candidate in spec.candidates if candidate.backend == "openai"),
+        spec.embedding,
+    ]
+    asked += [
+        AskedServer(model.model.removeprefix("openai/"), model.base_url, model.api_key_env)
+        for model in models
+        if model.base_url is not None or model is not spec.embedding
+    ]
+    return list(dict.fromkeys(asked))
+
+
+def proxied(spec: RunSpec) -> list[str]:
+    """A line about each proxy of the environment that prompts will go through."""
+    hosts = dict.fromkeys(server.host for server in servers_asked(spec))
+    ways = [(proxy, host) for host in hosts if (proxy := proxy_of(host)) is not None]
+    return [
+        f"Calls to {', '.join(host for other, host in ways if other == proxy)} go through the "
+        f"proxy {proxy}, which the environment names (HTTPS_PROXY or ALL_PROXY, NO_PROXY)."
+        for proxy in dict.fromkeys(proxy for proxy, _ in ways)
+    ]
+
+
 def check_sessions(plan: RunPlan) -> None:
-    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model, or
-    the suite's prompts show no earlier turns."""
+    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model or
+    its key is not set, or the suite's prompts show no earlier turns."""
     spec, scan = plan.spec, plan.scan
     if not plan.has_sessions:
         return
@@ -167,6 +230,9 @@ def check_sessions(plan: RunPlan) -> None:
             f"{scan.n_simulated} samples have a simulated user, and nobody plays it; name a model: "
             "simulated_user: {model: openai/gpt-4o-mini}, or --set simulated_user.model=MODEL"
         )
+    if scan.n_simulated:
+        for player in spec.user_judges.values():
+            check_judge(player.judge, spec.judging)
     read = (read_samples(shard, spec.read.reader, lambda *_: None) for shard in scan.shards)
     first = next((sample for samples in read for sample in samples if sample.n_turns > 1), None)
     if first is None:

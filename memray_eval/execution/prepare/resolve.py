@@ -18,7 +18,13 @@ from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgingConfig, MetricOptions, NamedServer, most_of
+from memray_eval.config.sections import (
+    JudgingConfig,
+    MetricOptions,
+    NamedServer,
+    Weights,
+    most_of,
+)
 from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader, read_ids
 from memray_eval.errors import ConfigError, nearest
@@ -226,13 +232,22 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
 def _suite_of(config: RunConfig) -> SuiteSource:
     source = find_suite(config.suite, config.templates)
     tasks = source.load().tasks
-    if unknown := sorted(set(config.tasks) - set(tasks)):
-        hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-        known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
-        if hint is not None:
-            known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
-        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {known_tasks}")
+    weights = ("text_weights", "companion_weights") if tasks else ()
+    named = {key: _tasks_in(getattr(config, key)) for key in weights} | {"tasks": config.tasks}
+    for key, names in named.items():
+        if unknown := sorted(set(names) - set(tasks)):
+            hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
+            known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
+            if hint is not None:
+                known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
+            problem = f"{key}: suite {source.name!r} has no task {unknown[0]!r}"
+            raise ConfigError(f"{problem}; {known_tasks}")
     return source
+
+
+def _tasks_in(weights: Weights) -> tuple[str, ...]:
+    """The tasks that have weights of their own."""
+    return tuple(task for task, shares in weights.items() if isinstance(shares, Mapping))
 
 
 def _affect_judges(
@@ -255,21 +270,27 @@ def _affect_judges(
 def _user_judges(
     config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
 ) -> dict[str, JudgeAssignment]:
-    """The model that plays simulated users, if any. Raises ConfigError if it cannot be asked."""
+    """The model that plays simulated users, if any. Raises ConfigError for a name that is no
+    model's; its key is looked for once the scan has found such users (checks.py)."""
     user = config.simulated_user
     if user is None or config.candidates[0].backend == EXISTING:
         return {}
     roster = Roster(judging, table, today)
     try:
-        return {USER: _assign_one(USER, user.model, "plays simulated users", roster)}
+        return {USER: _assign(USER, user.model, "plays simulated users", roster)}
     except ConfigError as error:
         raise ConfigError(f"simulated_user.model: {error}") from None
 
 
 def _assign_one(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
     """The assignment of a model that is asked for something else than a score."""
+    assigned = _assign(key, model, why, roster)
+    check_judge(assigned.judge, roster.config)
+    return assigned
+
+
+def _assign(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
     judge, gone = roster.stand_in(model)
-    check_judge(judge, roster.config)
     heirs = {judge: roster.heirs_of(judge)}
     return JudgeAssignment(metric=key, judge=judge, why=why, successions=gone, heirs=heirs)
 

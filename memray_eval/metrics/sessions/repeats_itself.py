@@ -3,8 +3,8 @@
 1 - the share of the reply's word 4-grams, each occurrence counted, that are in one of its own
 earlier replies. Source: the idea is Self-BLEU's (Zhu et al. 2018), a text's n-gram precision
 against its own other texts; here the references are the earlier replies, one n counts and nothing
-is clipped. A reply of fewer than 4 words is compared as a whole. Not applicable without an earlier
-reply; an empty response scores 1: it repeats nothing."""
+is clipped. A reply of fewer than 4 words is repeated if an earlier one is the same. Not
+applicable without an earlier reply; an empty response scores 1: it repeats nothing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from memray_eval.types import Response, Sample
 N = 4  # words
 
 
-def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
+def ngrams(text: str) -> list[tuple[str, ...]]:
+    """The runs of N words of a text; all of its words if they are fewer; [] if it has none."""
     tokens = words(text)
-    return [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
+    return [tuple(tokens[k : k + N]) for k in range(max(1, len(tokens) - N + 1))] if tokens else []
 
 
 def measure(sample: Sample, response: Response) -> MetricValue:
     """1 - repeated / all n-grams of the reply."""
-    n = min(N, len(words(response.text)))
-    own = ngrams(response.text, n) if n else []
+    own = ngrams(response.text)
     replies = (turn.content for turn in sample.history if turn.role == "assistant")
-    earlier = {gram for reply in replies for gram in ngrams(reply, n)} if own else set()
+    earlier = {gram for reply in replies for gram in ngrams(reply)} if own else set()
     repeated = sum(gram in earlier for gram in own)
     share = repeated / len(own) if own else 0.0
     return MetricValue(

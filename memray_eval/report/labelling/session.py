@@ -7,45 +7,45 @@ import io
 import json
 import threading
 import time
+import unicodedata
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 from pyarrow import fs
 
-from memray_eval.analysis.calibration import Unit, people_agreement
-from memray_eval.analysis.score_table import ScoreTable
+from memray_eval.analysis.calibration import LEVEL, People, Unit, people_agreement
 from memray_eval.errors import ConfigError, DataError, nearest
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.report.html.prompts import judge_messages
-from memray_eval.report.labelling.queue import (
-    Choice,
-    JudgedUnit,
-    QueuedUnit,
-    choices_for,
-    doubt_of,
-    inclusion_probabilities,
-    make_queue,
-)
-from memray_eval.report.labelling.store import LabelEvent, LabelStore
-from memray_eval.report.view.parquet_parts import RecordFile, list_parts, read_columns, read_record
+from memray_eval.report.labelling.queue import Choice, Queue, UnitColumns
+from memray_eval.report.labelling.store import LabelEvent, LabelStore, QueueEvent
+from memray_eval.report.view.parquet_parts import RecordFile, read_record
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate, readable
+from memray_eval.storage.paths import locate
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Record, Response, Sample, dumps, pair_of
 
 LEASE_S = 300.0  # how long a unit that one tab shows is not given to another of the same rater
 LONGEST_NAME = 64
-_LABELLED = ("scored", "abstained", "error")
 # Fields in which a judge explains; what the others quote can be marked
 _EXPLAINS = {"reason", "reasoning", "explanation", "tone_notes", "tailoring_notes", "verdict"}
 _SHORTEST_QUOTE = 4
+# A rater's columns of a file of labels, by name
+_OF_RATER: Mapping[str, Callable[[LabelEvent], str]] = {
+    "human": lambda event: "" if event.value is None else f"{event.value:g}",
+    "rater": lambda event: event.rater,
+    "at": lambda event: datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds"),
+    "corrected": lambda event: event.answer,
+    "comment": lambda event: event.comment,
+}
+MOST_RATERS = 100
 _FIELDS = ("task", "context", "answers", "memory", "history")  # of a file of labels, if not empty
 
 
@@ -56,51 +56,71 @@ class LabelSession:
         self,
         folder: RunFolder,
         metric: str,
-        queue: Sequence[QueuedUnit],
+        units: UnitColumns,
         choices: Sequence[Choice],
         parts: Sequence[RecordFile],
+        store: LabelStore,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        local = folder.local_path
-        if local is None:
-            raise ConfigError(
-                f"labels are added to a file of the run's folder, and {folder.path} is in the "
-                "cloud: copy it to this machine, and label it there"
-            )
         self.folder, self.metric, self.choices = folder, metric, tuple(choices)
-        self.queue, self._clock = list(queue), clock
-        self._place = {unit.unit_id: number for number, unit in enumerate(queue)}
+        self._units, self._parts, self._clock = units, list(parts), clock
         self._filesystem: fs.FileSystem = locate(folder.path)[0]
-        self._parts = {part.name: part for part in parts}
         self._leases: dict[tuple[str, str], tuple[str, float]] = {}
         self._lock = threading.Lock()
-        self._store = LabelStore(local, metric)
+        self._store, self._shared_by = store, store.queue
+        self.queue = self._make_queue()
 
-    def state(self, rater: str, tab: str) -> dict[str, Any]:
-        """The unit that this tab of a rater shows: the one it has, else the first in the queue that
-        the rater has not answered and no other tab of theirs shows. Nothing of it says what a judge
-        found, or who answered. None once all are done."""
-        rater = check_rater(rater)
+    def share(self, raters: Sequence[str], overlap: float = 1.0, limit: int | None = None) -> None:
+        """Shares the units among these raters from now on, and keeps that beside the labels. Raises
+        ConfigError for a name that is none or comes twice."""
+        names = [check_rater(rater) for rater in raters]
+        if not names or len(set(names)) < len(names) or len(names) > MOST_RATERS:
+            raise ConfigError(
+                f"a queue has 1 to {MOST_RATERS} raters, each of another name; it got "
+                f"{', '.join(map(repr, names)) or 'none'}"
+            )
+        event = self._queue_event(raters=tuple(sorted(names)), overlap=overlap, limit=limit)
         with self._lock:
             self._store.refresh()
+            before = self._store.queue or self._queue_event()
+            if event != before.model_copy(update={"id": event.id, "at": event.at}):
+                self._store.add(event)
+            self._refresh()
+
+    def state(self, rater: str, tab: str) -> dict[str, Any]:
+        """The unit that this tab of a rater shows: the one it has, else the first of the rater's in
+        the queue that they have not answered and no other tab of theirs shows. Nothing of it says
+        what a judge found, or who answered. None once all are done."""
+        rater = self._check_rater(rater)
+        with self._lock:
             own = [event for event in self._store.standing() if event.rater == rater]
             position = self._next(rater, tab, {event.unit_id for event in own})
+            total = self.queue.assigned(rater).size
         kinds = Counter(event.kind for event in own)
         return {
             "unit": None if position is None else self._shown(position),
             "labelled": kinds["label"],
             "skipped": kinds["skip"],
-            "total": len(self.queue),
+            "total": total,
             "can_undo": bool(own),
         }
 
     def answer(
-        self, rater: str, tab: str, event_id: str, unit_id: str, value: float | None, aided: bool
+        self,
+        rater: str,
+        tab: str,
+        event_id: str,
+        unit_id: str,
+        value: float | None,
+        aided: bool,
+        answer: str = "",
+        comment: str = "",
     ) -> dict[str, Any]:
-        """Keeps a rater's answer (None: passed over), and returns the state after it. Raises
-        ConfigError for an unknown unit or value, and if it cannot be kept."""
-        rater = check_rater(rater)
-        if unit_id not in self._place:
+        """Keeps a rater's label (None: passed over), with the answer that would have been right and
+        a comment, and returns the state after it. Raises ConfigError for an unknown rater, unit or
+        value, and if it cannot be kept."""
+        rater = self._check_rater(rater)
+        if self.queue.place(unit_id) is None:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
         values = [choice.value for choice in self.choices]
         if value is not None and not any(abs(value - allowed) < 1e-9 for allowed in values):
@@ -115,18 +135,21 @@ class LabelSession:
             value=value,
             tab=tab,
             aided=aided,
+            answer=answer.strip(),
+            comment=comment.strip(),
             at=round(time.time(), 3),
         )
         with self._lock:
+            if self._store.queue is None and not self._store.precedes_queue:
+                self._store.add(self._queue_event())
             self._store.add(event)
             self._leases.pop((rater, unit_id), None)
         return self.state(rater, tab)
 
     def undo(self, rater: str, tab: str, event_id: str) -> dict[str, Any]:
         """Takes back the rater's last answer, of this tab if any, and returns the state."""
-        rater = check_rater(rater)
+        rater = self._check_rater(rater)
         with self._lock:
-            self._store.refresh()
             own = [event for event in self._store.standing() if event.rater == rater]
             of_tab = [event for event in own if event.tab == tab]
             if last := (of_tab or own)[-1:]:
@@ -141,9 +164,10 @@ class LabelSession:
 
     def quotes(self, unit_id: str) -> list[str]:
         """The judge's quotes of a unit's answer, without its opinion."""
-        if unit_id not in self._place:
+        position = self.queue.place(unit_id)
+        if position is None:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
-        record = self._record(self._place[unit_id])
+        record = self._record(position)
         text = QuotedText((record.response or Response()).text)
         judgments = [score.judgment for score in record.scores if score.metric == self.metric]
         quotes = _texts_in(judgments[0]) if judgments else []
@@ -151,54 +175,97 @@ class LabelSession:
 
     def agreement(self) -> dict[str, Any]:
         """The agreement of raters, on the units that two or more of them labelled; `figures` as
-        `calibrate` has them of people, None without such units."""
-        labels = self._labels()
-        raters = _raters(labels)
+        `calibrate` has them of people, None without such units, and while a rater of the queue has
+        units `left`. `n_unknown` labels are of units that the run does not have."""
+        standing, n_unknown = self._standing()
+        labels = [event for event in standing if event.kind == "label"]
+        raters, by_unit = _raters(labels), _by_unit(labels)
         units = [
-            Unit(id=unit_id, people=tuple(map(of.get, raters)), judge=None, cluster=unit_id)
-            for unit_id, of in _by_unit(labels).items()
+            Unit(
+                id=unit_id,
+                people=tuple(of[rater].value if rater in of else None for rater in raters),
+                judge=None,
+                cluster=unit_id,
+            )
+            for unit_id, of in by_unit.items()
         ]
-        values = [choice.value for choice in self.choices]
-        measured = people_agreement(units, (min(values), max(values)))
+        values, left = [choice.value for choice in self.choices], self._left(standing)
+        shared = sum(len(of) > 1 for of in by_unit.values())
+        scale = (min(values), max(values))
+        measured = None if any(left.values()) else people_agreement(units, scale)
         return {
             "raters": {rater: sum(event.rater == rater for event in labels) for rater in raters},
+            "left": left,
             "n_units": len(units),
-            "n_shared": 0 if measured is None else measured.n,
+            "n_unknown": n_unknown,
+            "n_shared": shared,
+            "note": "" if measured is None else _note_of(measured),
             "figures": None
             if measured is None
             else {name: figure.model_dump() for name, figure in measured.figures.items()},
         }
 
+    def check_shown(self) -> None:
+        """Raises ConfigError while a rater of the queue has units left: until then raters do not
+        see each other's labels."""
+        left = self._left(self._standing()[0])
+        if any(left.values()):
+            raise ConfigError(
+                "labels are shown once all raters are done with the queue; left: "
+                + ", ".join(f"{rater} {n}" for rater, n in left.items())
+            )
+
     def write_csv(self) -> str:
-        """The labelled units as `calibrate` reads them: the texts, a column a rater (human, human2,
-        ...; rater, rater2, ... have their names), and `weight`, 1 / the probability that the unit
-        was drawn. Texts are as they are, so it is no file for a spreadsheet."""
-        labels = self._labels()
-        raters, by_unit = _raters(labels), _by_unit(labels)
-        positions = sorted(self._place[unit_id] for unit_id in by_unit)
-        n_reached = positions[-1] + 1 if positions else 0
-        weights = 1 / inclusion_probabilities(self.queue, n_reached)
-        records = [(position, self._record(position)) for position in positions]
+        """What raters said, as `calibrate` reads it: the texts, columns for each rater (human,
+        human2, ...; rater, at, corrected and comment are numbered alike), and `weight`, 1 / the
+        probability that the unit was drawn. Texts are as they are, so it is no file for a
+        spreadsheet."""
+        events = [event for event in self._standing()[0] if _says_something(event)]
+        raters, by_unit = _raters(events), _by_unit(events)
+        places = {unit_id: self.queue.place(unit_id) or 0 for unit_id in by_unit}
+        weights = self.queue.weights([(event.rater, places[event.unit_id]) for event in events])
+        records = [(place, self._record(place)) for place in sorted(places.values())]
         filled = [
             name for name in _FIELDS if any(getattr(record.sample, name) for _, record in records)
         ]
         is_pair = any(self._other(record.sample) is not None for _, record in records)
-        human = [f"human{number or ''}" for number in _numbers(len(raters))]
-        named = [f"rater{number or ''}" for number in _numbers(len(raters))]
+        said = {
+            name: read
+            for name, read in _OF_RATER.items()
+            if name not in ("corrected", "comment") or any(map(read, events))
+        }
         heads = ["unit_id", "id", "query", "response", *(["other"] if is_pair else []), *filled]
+        heads += [f"{name}{number or ''}" for name in said for number in _numbers(len(raters))]
         file = io.StringIO(newline="")
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow([*heads, *human, *named, "weight"])
+        rows.writerow([*heads, "weight"])
         for position, record in records:
             own = by_unit[record.unit_id]
             texts = [record.unit_id, record.sample.id, record.sample.query]
             texts.append((record.response or Response()).text)
             texts += [self._other(record.sample) or ""] if is_pair else []
             texts += [_cell(record.sample, name) for name in filled]
-            values = [f"{own[rater]:g}" if rater in own else "" for rater in raters]
-            names = [rater if rater in own else "" for rater in raters]
-            rows.writerow([*texts, *values, *names, f"{weights[position]:.6g}"])
+            for read in said.values():
+                texts += [read(own[rater]) if rater in own else "" for rater in raters]
+            rows.writerow([*texts, f"{weights[position]:.6g}"])
         return file.getvalue()
+
+    def write_corrected(self) -> str:
+        """The samples to which a rater wrote the right answer, as JSONL that a run reads: their
+        `answers` are what the raters wrote, each once."""
+        answers: dict[str, dict[str, None]] = {}
+        samples: dict[str, Sample] = {}
+        for event in self._standing()[0]:
+            if event.answer:
+                sample = self._record(self.queue.place(event.unit_id) or 0).sample
+                samples[sample.id] = sample
+                answers.setdefault(sample.id, {})[event.answer] = None
+        rows = (
+            sample.model_dump(mode="json", exclude={"suite"}, exclude_defaults=True)
+            | {"answers": list(answers[name])}
+            for name, sample in samples.items()
+        )
+        return "".join(f"{dumps(row)}\n" for row in rows)
 
     def calibrate_command(self, path: str) -> str:
         """The command that compares judges with a file of these labels; "" for pairs."""
@@ -208,7 +275,12 @@ class LabelSession:
         fields = ("query", "response", *_FIELDS)
         shown = [name for name in head if name in fields or name.startswith("human")]
         mapped = ",".join(f"{name}={name}" for name in shown)
-        return f"memray-eval calibrate {path} --metric {self.metric} --map {mapped} --judge JUDGE"
+        command = f"memray-eval calibrate {path} --metric {self.metric} --map {mapped}"
+        by_unit = _by_unit([event for event in self._standing()[0] if _says_something(event)])
+        has_labels = (
+            any(event.kind == "label" for event in of.values()) for of in by_unit.values()
+        )
+        return f"{command}{'' if all(has_labels) else ' --skip-unlabelled'} --judge JUDGE"
 
     def _next(self, rater: str, tab: str, done: set[str]) -> int | None:
         """The place in the queue of what a tab shows next, which it holds from now on."""
@@ -218,18 +290,59 @@ class LabelSession:
                 del self._leases[key]
         held = {unit: of for (name, unit), (of, _) in self._leases.items() if name == rater}
         own = next((unit for unit, of in held.items() if of == tab), None)
-        left = (unit.unit_id for unit in self.queue if unit.unit_id not in done | held.keys())
-        unit_id = own or next(left, None)
-        if unit_id is None:
+        if own is not None:
+            self._leases[rater, own] = (tab, now)
+            return self.queue.place(own)
+        taken = {self.queue.place(unit) for unit in done | held.keys()}
+        position = next((n for n in self.queue.assigned(rater) if n not in taken), None)
+        if position is None:
             return None
-        self._leases[rater, unit_id] = (tab, now)
-        return self._place[unit_id]
+        self._leases[rater, self._record(int(position)).unit_id] = (tab, now)
+        return int(position)
+
+    def _refresh(self) -> None:
+        """Reads what was added, also how the units are shared."""
+        self._store.refresh()
+        if self._store.queue is not self._shared_by:
+            self._shared_by = self._store.queue
+            self.queue = self._make_queue()
+
+    def _make_queue(self) -> Queue:
+        shared = self._shared_by or self._queue_event()
+        is_by_doubt = self._store.precedes_queue
+        return Queue(self._units, shared.raters, shared.overlap, shared.limit, is_by_doubt)
+
+    def _queue_event(self, **shared: Any) -> QueueEvent:
+        at = round(time.time(), 3)
+        return QueueEvent(id=uuid.uuid4().hex, kind="queue", metric=self.metric, at=at, **shared)
+
+    def _check_rater(self, name: str) -> str:
+        """The rater's name. Raises ConfigError for one that the queue is not shared with."""
+        with self._lock:
+            self._refresh()
+        name, raters = check_rater(name), self.queue.raters
+        if raters and name not in raters:
+            folded = {rater.casefold(): rater for rater in raters}
+            close = nearest(name.casefold(), folded)
+            hint = f"; did you mean {folded[close]!r}?" if close else ""
+            raise ConfigError(f"this queue is of {', '.join(raters)}, and not of {name!r}{hint}")
+        return name
+
+    def _left(self, standing: Sequence[LabelEvent]) -> dict[str, int]:
+        """How many of the units of each rater of the queue they have not answered."""
+        left = {}
+        for rater in self.queue.raters:
+            own = (self.queue.place(event.unit_id) for event in standing if event.rater == rater)
+            done = [place for place in own if place is not None]
+            left[rater] = int(np.setdiff1d(self.queue.assigned(rater), done).size)
+        return left
 
     def _record(self, position: int) -> Record:
-        unit = self.queue[position]
-        record = read_record(self._filesystem, self._parts[unit.part], unit.row)
-        if record.unit_id != unit.unit_id:
-            raise DataError(f"{unit.part} was written anew; start `memray-eval view --label` again")
+        number, row = self.queue.locate(position)
+        record = read_record(self._filesystem, self._parts[number], row)
+        if self.queue.place(record.unit_id) != position:
+            name = self._parts[number].name
+            raise DataError(f"{name} was written again; start `memray-eval view --label` again")
         return record
 
     def _shown(self, position: int) -> dict[str, Any]:
@@ -257,52 +370,13 @@ class LabelSession:
         pair = pair_of(sample)
         return None if pair is None else pair.other
 
-    def _labels(self) -> list[LabelEvent]:
+    def _standing(self) -> tuple[list[LabelEvent], int]:
+        """The events that count, and how many others are of units that this run does not have."""
         with self._lock:
-            self._store.refresh()
+            self._refresh()
             standing = self._store.standing()
-        return [
-            event for event in standing if event.kind == "label" and event.unit_id in self._place
-        ]
-
-
-def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
-    """Opens a run for labelling by a metric; None: its headline, or the first that a judge scored.
-    Raises ConfigError for one that no judge scored, DataError for unreadable records."""
-    with readable(folder.path):
-        parts = list_parts(folder.records())
-    filesystem, _ = locate(folder.path)
-    judged = _judged_metrics(filesystem, parts)
-    name = metric or ""
-    if metric is None:
-        with suppress(DataError):  # the run has not ended
-            name = folder.read_summary().headline
-        name = name if name in judged else next(iter(judged), "")
-    if name not in judged:
-        hint = f"; did you mean {close!r}?" if (close := nearest(name, judged)) else ""
-        names = ", ".join(judged) or "none"
-        raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {names}")
-    scale = _scale_of(folder, name)
-    verdicts: list[JudgedUnit] = []
-    seen: set[float] = set()
-    fields: set[str] = set()
-    for part in parts:
-        first = 0
-        for batch in read_columns(filesystem, part, ("unit_id", "response", "error", "scores")):
-            for row, score in _scores_in(batch, name):
-                doubt = doubt_of(score, scale)
-                unit_id = batch["unit_id"][row].as_py()
-                verdicts.append(JudgedUnit(unit_id, part.name, first + row, doubt))
-                seen |= set() if score["value"] is None else {score["value"]}
-                fields |= {key for key, _ in score["parts"] or ()}
-            first += batch.num_rows
-    unique = {verdict.unit_id: verdict for verdict in verdicts}
-    if not unique:
-        raise ConfigError(f"the run has no answer that {name} was asked about")
-    is_integer = scale[1] - scale[0] > 1 and all(float(value).is_integer() for value in seen)
-    choices = choices_for(scale, is_integer, seen, fields)
-    queue = make_queue(unique.values(), f"{folder.run_id}\x1f{name}")
-    return LabelSession(folder, name, queue, choices, parts)
+        known = [event for event in standing if self.queue.place(event.unit_id) is not None]
+        return known, len(standing) - len(known)
 
 
 def rubric_text(metric: str) -> str:
@@ -314,46 +388,12 @@ def rubric_text(metric: str) -> str:
 
 def check_rater(name: str) -> str:
     """The name without space around it. Raises ConfigError for none, or one that is no name."""
-    name = " ".join(name.split())
+    name = unicodedata.normalize("NFC", " ".join(name.split()))
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise ConfigError(f"a rater's name has 1 to {LONGEST_NAME} printable characters")
+        raise ConfigError(
+            f"a rater's name has 1 to {LONGEST_NAME} printable characters, unlike {name[:80]!r}"
+        )
     return name
-
-
-def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The rows of a batch that can be labelled, with their score."""
-    table = ScoreTable.of(batch)
-    labelled = table.only(table.codes([metric]) == 0)
-    failed = batch["error"].is_valid().to_pylist()
-    empty = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(batch["response"], "")), "").to_pylist()
-    chosen = zip(labelled.unit.tolist(), labelled.scores.to_pylist(), strict=True)
-    for row, score in chosen:
-        if score["status"] in _LABELLED and not failed[row] and not empty[row]:
-            yield row, score
-
-
-def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[RecordFile]) -> list[str]:
-    """The metrics whose scores have a judgment, in the order of the records."""
-    metrics: dict[str, None] = {}
-    for part in parts[:1]:
-        for batch in read_columns(filesystem, part, ("scores",)):
-            scores = ScoreTable.of(batch)
-            judged = scores.column("metric").filter(scores.column("judgment").is_valid())
-            metrics |= dict.fromkeys(judged.unique().to_pylist())
-    return list(metrics)
-
-
-def _scale_of(folder: RunFolder, metric: str) -> tuple[float, float]:
-    """The metric's scale, as the run's summary has it, else as this version does."""
-    try:
-        metrics = folder.read_summary().metrics
-    except DataError:
-        metrics = ()
-    for summarised in metrics:
-        if summarised.metric == metric:
-            return summarised.scale
-    definition = all_metrics().get(metric)
-    return definition.scale if definition is not None else (0.0, 1.0)
 
 
 def _texts_in(judgment: str | None) -> list[str]:
@@ -379,17 +419,33 @@ def _texts_in(judgment: str | None) -> list[str]:
     return list(texts)
 
 
-def _raters(labels: Sequence[LabelEvent]) -> list[str]:
-    """In the order of their first label."""
-    return list(dict.fromkeys(label.rater for label in sorted(labels, key=lambda label: label.at)))
+def _raters(events: Sequence[LabelEvent]) -> list[str]:
+    """In the order of their first event."""
+    return list(dict.fromkeys(event.rater for event in sorted(events, key=lambda event: event.at)))
 
 
-def _by_unit(labels: Sequence[LabelEvent]) -> dict[str, dict[str, float]]:
-    by_unit: dict[str, dict[str, float]] = {}
-    for label in labels:
-        if label.value is not None:
-            by_unit.setdefault(label.unit_id, {})[label.rater] = label.value
+def _by_unit(events: Sequence[LabelEvent]) -> dict[str, dict[str, LabelEvent]]:
+    by_unit: dict[str, dict[str, LabelEvent]] = {}
+    for event in events:
+        by_unit.setdefault(event.unit_id, {})[event.rater] = event
     return by_unit
+
+
+def _says_something(event: LabelEvent) -> bool:
+    return bool(event.kind == "label" or event.answer or event.comment)
+
+
+def _note_of(people: People) -> str:
+    """What figures of raters who never differ do not say; "" of others."""
+    if people.figures["exact"].value != 1:
+        return ""
+    if people.figures["kappa"].value is None:
+        return f"all {people.n} shared units have the same label, so that kappa cannot be told"
+    most = 1 - (1 - LEVEL) ** (1 / people.n)
+    return (
+        f"the raters agree on all {people.n} shared units, of which the intervals tell nothing: "
+        f"they may differ on up to {most:.0%} of such units (95 %)"
+    )
 
 
 def _numbers(n: int) -> list[int]:

@@ -7,9 +7,9 @@ import fcntl
 import logging
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.types import Frozen, Name
@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 class LabelEvent(Frozen):
     """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took back
     the event `undoes` (`undo`). `id` is the browser's: an event sent twice counts once; `aided`:
-    the judge's quotes were shown; `at` is in epoch seconds."""
+    the judge's quotes were shown; `at` is in epoch seconds. `answer` is what the right answer would
+    have been."""
 
     id: Name = Field(max_length=64)
     kind: Literal["label", "skip", "undo"]
@@ -33,7 +34,27 @@ class LabelEvent(Frozen):
     undoes: str = ""
     tab: str = Field("", max_length=64)
     aided: bool = False
+    answer: str = ""
+    comment: str = ""
     at: float = 0.0
+
+
+class QueueEvent(Frozen):
+    """How the units are shared from here on: each is one rater's or, at the chance `overlap`, two
+    raters'; anyone's without `raters`. The queue ends after `limit` units. `at` is in epoch
+    seconds."""
+
+    id: Name = Field(max_length=64)
+    kind: Literal["queue"]
+    metric: Name
+    raters: tuple[Name, ...] = ()
+    overlap: float = Field(1.0, ge=0, le=1)
+    limit: int | None = Field(None, ge=1)
+    at: float = 0.0
+
+
+Event = Annotated[LabelEvent | QueueEvent, Field(discriminator="kind")]
+_EVENT: TypeAdapter[LabelEvent | QueueEvent] = TypeAdapter(Event)
 
 
 class LabelStore:
@@ -45,9 +66,11 @@ class LabelStore:
         self._ids: set[str] = set()
         self._undone: set[str] = set()
         self.events: list[LabelEvent] = []
+        self.queue: QueueEvent | None = None
+        self.precedes_queue = False  # the first label is older than the events of queues
         self.refresh()
 
-    def add(self, event: LabelEvent) -> None:
+    def add(self, event: LabelEvent | QueueEvent) -> None:
         """Adds a new event to the file. Raises ConfigError if it cannot be written."""
         self.refresh()
         if event.id in self._ids:
@@ -91,13 +114,17 @@ class LabelStore:
 
     def _take(self, line: bytes) -> None:
         try:
-            event = LabelEvent.model_validate_json(line)
+            event = _EVENT.validate_json(line)
         except ValidationError as error:
             logger.warning("%s: a line is no label: %s", self._path, error)
             return
         if event.metric != self._metric or event.id in self._ids:
             return
         self._ids.add(event.id)
+        if isinstance(event, QueueEvent):
+            self.queue = event
+            return
+        self.precedes_queue |= self.queue is None
         self.events.append(event)
         if event.kind == "undo":
             self._undone.add(event.undoes)

@@ -20,12 +20,13 @@ from memray_eval.report.html.samples import to_json
 from memray_eval.report.html.view_model import label
 from memray_eval.report.labelling.session import LabelSession, rubric_text
 from memray_eval.report.labelling.store import FILE
-from memray_eval.report.view.router import Endpoint, parse, serving_routes
+from memray_eval.report.view.router import HOST, Endpoint, parse, serving_routes
 from memray_eval.types import Frozen
 
 _TOKEN_BYTES = 18
 _SCRIPTS = ("theme.js", "marks.js", "label.js")
 _Text = Field(min_length=1, max_length=64)
+LONGEST_ANSWER = 5000  # characters; two of them and their escapes fit a request
 
 
 class RaterRequest(Frozen):
@@ -42,6 +43,8 @@ class LabelRequest(RaterRequest):
     unit: str = _Text
     value: float | None = Field(allow_inf_nan=False)
     aided: bool = False
+    answer: str = Field("", max_length=LONGEST_ANSWER)
+    comment: str = Field("", max_length=LONGEST_ANSWER)
 
 
 class UndoRequest(RaterRequest):
@@ -50,10 +53,10 @@ class UndoRequest(RaterRequest):
 
 @asynccontextmanager
 async def serving_labels(
-    session: LabelSession, port: int = 0, token: str | None = None
+    session: LabelSession, port: int = 0, token: str | None = None, host: str = HOST
 ) -> AsyncIterator[str]:
-    """Serves the labelling page at 127.0.0.1 until the block ends, and yields its address, token
-    included. Raises ConfigError if the port is taken."""
+    """Serves the labelling page at `host` until the block ends, and yields its address, token
+    included. Raises ConfigError if it cannot listen there."""
     own = token or secrets.token_urlsafe(_TOKEN_BYTES)
 
     def check_token(request: web.Request) -> web.Response | None:
@@ -63,7 +66,8 @@ async def serving_labels(
         text = "Nothing is here; open the address that memray-eval view printed.\n"
         return web.Response(status=404, text=text)
 
-    async with serving_routes(LabelPages(session).routes("/{token}"), port, check_token) as url:
+    routes = LabelPages(session).routes("/{token}")
+    async with serving_routes(routes, port, check_token, host) as url:
         yield f"{url}{own}/"
 
 
@@ -87,6 +91,7 @@ class LabelPages:
     async def _page(self, request: web.Request) -> str:
         session = self._session
         choices = [choice.model_dump() for choice in session.choices]
+        about = {"metric": session.metric, "choices": choices}
         return render_page(
             "label.html",
             _SCRIPTS,
@@ -95,7 +100,9 @@ class LabelPages:
             file=FILE,
             rubric=rubric_text(session.metric),
             own_style=Markup(asset("label.css")),
-            about=Markup(to_json({"metric": session.metric, "choices": choices})),
+            raters=session.queue.raters,
+            longest=LONGEST_ANSWER,
+            about=Markup(to_json(about)),
         )
 
     async def _state(self, request: web.Request) -> dict[str, Any]:
@@ -109,6 +116,7 @@ class LabelPages:
         return await asyncio.to_thread(self._session.agreement)
 
     async def _csv(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._session.check_shown)
         text = await asyncio.to_thread(self._session.write_csv)
         name = f"labels-{self._session.metric}.csv"
         return web.Response(
@@ -122,7 +130,8 @@ class LabelPages:
         sent = parse(LabelRequest, await _read_json(request))
         return await asyncio.to_thread(
             self._session.answer,
-            sent.rater, sent.tab, sent.id, sent.unit, sent.value, sent.aided,
+            sent.rater, sent.tab, sent.id, sent.unit, sent.value, sent.aided, sent.answer,
+            sent.comment,
         )  # fmt: skip
 
     async def _undo(self, request: web.Request) -> dict[str, Any]:

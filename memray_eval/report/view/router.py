@@ -1,7 +1,7 @@
-"""The servers of this machine alone: a table of routes, where they listen, whom they answer, and
-how pages, data and errors are sent. A page of another site learns nothing: the Host header stops
-DNS rebinding, Sec-Fetch-Site and Origin cross-site requests, response headers reading and framing;
-writing needs JSON in a POST, and there is no CORS header."""
+"""The servers, of this machine alone unless told otherwise: a table of routes, where they listen,
+whom they answer, and how pages, data and errors are sent. A page of another site learns nothing:
+the Host header stops DNS rebinding, Sec-Fetch-Site and Origin cross-site requests, response headers
+reading and framing; writing needs JSON in a POST, and there is no CORS header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from aiohttp import web
 from pydantic import ValidationError
 
-from memray_eval.errors import ConfigError, EvalError
+from memray_eval.errors import ConfigError, EvalError, reason_of
 from memray_eval.report.html.page_renderer import render_page
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.view.run_list import UnknownRun
@@ -36,7 +36,7 @@ _NOTHING = "default-src 'none'; frame-ancestors 'none'"
 # in addition to the page's own policy
 _OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"
 _LAST_ANSWERS_S = 1.0
-_MAX_REQUEST_BYTES = 16 << 10
+_MAX_REQUEST_BYTES = 64 << 10
 
 # Returns a page as text, data as what JSON can hold, or a response of its own
 Handler = Callable[[web.Request], Awaitable[Any]]
@@ -59,10 +59,14 @@ class Endpoint(NamedTuple):
 
 @asynccontextmanager
 async def serving_routes(
-    routes: Sequence[Endpoint], port: int, guard: Guard = lambda request: None
+    routes: Sequence[Endpoint],
+    port: int,
+    guard: Guard = lambda request: None,
+    host: str = HOST,
 ) -> AsyncIterator[str]:
-    """Serves the routes at 127.0.0.1 until the block ends, and yields the URL. Port 0 picks a free
-    one. Raises ConfigError if the port is taken."""
+    """Serves the routes at `host` until the block ends, and yields the URL. Port 0 picks a free
+    one. Beyond this machine any Host is answered, and only the guard knows whom: it checks a
+    token. Raises ConfigError if it cannot listen there."""
     handlers = {route: _responding(route) for route in routes}
     pages = [handler for route, handler in handlers.items() if route.is_page]
     methods = list(dict.fromkeys(["GET", "HEAD", *(route.method for route in routes)]))
@@ -70,7 +74,8 @@ async def serving_routes(
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         is_page = request.match_info.handler in pages
-        refused = _refuse_host(request) or guard(request) or _refuse(request, is_page, methods)
+        foreign = _refuse_host(request) if is_local(host) else None
+        refused = foreign or guard(request) or _refuse(request, is_page, methods)
         response: web.StreamResponse = refused or await handler(request)
         return response
 
@@ -83,26 +88,33 @@ async def serving_routes(
         web.get(route.path, handler) if route.method == "GET" else web.post(route.path, handler)
         for route, handler in handlers.items()
     )
-    async with _listening(app, port) as url:
+    async with _listening(app, host, port) as url:
         yield url
 
 
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    return host in (HOST, "localhost")
+
+
 @asynccontextmanager
-async def _listening(app: web.Application, port: int) -> AsyncIterator[str]:
+async def _listening(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
     try:
-        server = socket.create_server((HOST, port))
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        server = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise ConfigError(
-            f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for a "
-            "free one"
-        ) from None
+        where, advice = f"port {port}", "give another with --port, or 0 for a free one"
+        if host != HOST:
+            where, advice = f"{host}, {where}", f"{advice}; --host is an address of this machine"
+        raise ConfigError(f"cannot listen at {where}: {reason_of(error)}; {advice}") from None
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S
     )
     await runner.setup()
     try:
         await web.SockSite(runner, server).start()
-        yield f"http://{HOST}:{server.getsockname()[1]}/"
+        name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+        yield f"http://{f'[{name}]' if ':' in name else name}:{server.getsockname()[1]}/"
     finally:
         await runner.cleanup()
 

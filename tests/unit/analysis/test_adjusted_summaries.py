@@ -274,6 +274,11 @@ def test_a_column_a_person_and_the_metric_named_with_the_file(tmp_path: Path) ->
     figure = adjusted(folder, f"{RIGHT}={file}")
     assert (figure.n_labels, figure.is_own, figure.labelled) == (100, True, "labels.csv")
     assert figure.value == pytest.approx(0.62)
+    rows += ["gone,q,1,,r,3", "gone2,q,1,,r,3"]
+    file.write_text("\n".join(rows) + "\n")
+    assert adjusted(folder, f"{RIGHT}={file}") == figure
+    opened = AdjustedRunFolder(folder.path, read_calibrations([f"{RIGHT}={file}"]))
+    assert "2 of its" in opened.read_summary().notes[-1]
 
 
 def test_labels_of_other_answers_are_refused_unless_others_hold(tmp_path: Path) -> None:

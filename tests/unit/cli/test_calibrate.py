@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.cli.calibrate import compare_judges, render_lines
+from memray_eval.api.calibrating import compare_judges
 from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
+from memray_eval.report.calibration_console import render
 from memray_eval.types import Record, Score
 from tests.build import build_record, build_sample, build_score
 from tests.unit.cli.conftest import Call
@@ -63,7 +64,7 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
     assert report.people.figures["exact"].value == pytest.approx(34 / 40)
     assert report.suggestion is not None
     assert report.suggestion.judge == "right"
-    text = "\n".join(render_lines(report))
+    text = render(report)
     assert "40 labelled responses, 20 clusters" in text
     assert text.splitlines()[4].split() == "scored 40 of 40 (100.0%) 0 of 40 (0.0%) 40".split()
     assert "Suggested: right, the highest weighted kappa" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,3 +292,24 @@ def test_a_folder_of_another_suite_is_refused_by_its_name(suite: str) -> None:
         resolve_reading(build_config(dataset=str(folder), suite="qa")).with_columns(print)
     spec = resolve_reading(build_config(dataset=str(folder), suite=suite))
     assert spec.with_columns(print).dataset == str(folder)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "encrypted"])
+def test_a_damaged_sample_of_a_log_is_an_error_of_its_own_row(damage: str, tmp_path: Path) -> None:
+    path, text = tmp_path / "run.eval", json.dumps({"id": 1, "input": "Q", "output": "A" * 999})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log:
+        log.writestr("samples/1_epoch_1.json", text)
+        log.writestr("samples/2_epoch_1.json", text.replace('"id": 1', '"id": 2'))
+        second = log.getinfo("samples/2_epoch_1.json")
+    data, start = bytearray(path.read_bytes()), second.header_offset
+    packed = start + 30 + len(second.filename)
+    if damage == "encrypted":
+        data[data.rindex(b"PK\x01\x02") + 8] |= 1
+    else:
+        data[packed : packed + 9] = bytes(9) if damage == "cut" else b"\xff" * 9
+    path.write_bytes(data)
+    read = Read(path)
+    assert [record.sample.id for record in read.records] == ["1"]
+    (problem,) = read.problems
+    assert "cannot be unpacked" in str(problem)
+    assert "samples/2_epoch_1.json" in str(problem)

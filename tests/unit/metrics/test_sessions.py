@@ -20,7 +20,8 @@ HISTORY = (
         ("That sounds like a lovely walk, tell me more.", 0.0, 6, 6),
         ("That sounds like a new umbrella.", 1 - 1 / 3, 1, 3),
         ("We walk by the river every day", 1.0, 0, 4),  # the user's words, not its own
-        ("rain", 0.0, 1, 1),
+        ("rain", 0.0, 1, 1),  # said before as a whole
+        ("lovely", 1.0, 0, 1),  # a word of a longer reply
         ("A rain", 1.0, 0, 1),
         ("", 1.0, 0, 0),
     ],

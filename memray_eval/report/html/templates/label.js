@@ -59,7 +59,8 @@ async function exclusively(work) {
 
 const who = () => ({ rater, tab: TAB });
 const load = () => exclusively(async () => show(await ask(`state?${new URLSearchParams(who())}`)));
-const give = (value) => unit && exclusively(async () => show(await ask("answer", { ...who(), id: fresh(), unit: unit.id, value, aided: isAided })));
+const words = () => Object.fromEntries(["answer", "comment"].map((id) => [id, at(id).value.trim()]));
+const give = (value) => unit && exclusively(async () => show(await ask("answer", { ...who(), id: fresh(), unit: unit.id, value, aided: isAided, ...words() })));
 const undo = () => exclusively(async () => show(await ask("undo", { ...who(), id: fresh() })));
 
 function show(state) {
@@ -69,10 +70,13 @@ function show(state) {
   at("quoted").setAttribute("aria-pressed", "false");
   at("progress").textContent = `${rater}: ${state.labelled} labelled${state.skipped ? `, ${state.skipped} passed over` : ""}, of ${state.total}`;
   at("undo").disabled = !state.can_undo;
+  at("answer").value = at("comment").value = "";
+  at("words").hidden = !unit;
   for (const button of [at("skip"), at("quoted"), ...at("choices").children]) button.disabled = !unit;
   draw();
   at("unit").focus({ preventScroll: true });
   scrollTo({ top: 0 });
+  if (!unit) agreement();
 }
 
 function draw() {
@@ -124,7 +128,9 @@ const agreement = () => attempt(async () => {
   const found = await ask("agreement");
   const raters = Object.entries(found.raters).map(([name, n]) => `${name} ${n}`).join(", ") || "nobody yet";
   const lines = [`Labelled by: ${raters}.`];
-  if (!found.figures) lines.push("No unit has two labels yet: let a second person label in this queue.");
+  const left = Object.entries(found.left);
+  if (left.some(([, n]) => n)) lines.push(`Labels and agreement are shown once all are done. Left: ${left.map(([name, n]) => `${name} ${n}`).join(", ")}.`);
+  else if (!found.figures) lines.push("No unit has two labels yet: let a second person label in this queue.");
   else {
     lines.push(`On ${found.n_shared} units with two labels or more:`);
     for (const [key, name] of Object.entries(NAMES)) {
@@ -133,7 +139,9 @@ const agreement = () => attempt(async () => {
       const ends = one.low === null ? "" : ` [${digits(one.low)}, ${digits(one.high)}]`;
       lines.push(`${name}: ${one.value === null ? "cannot be told" : digits(one.value) + ends}`);
     }
+    if (found.note) lines.push(found.note);
   }
+  if (found.n_unknown) lines.push(`${found.n_unknown} labels are of units that this run does not have.`);
   at("agreement").replaceChildren(...lines.map((text) => make("p", { text })));
 });
 
@@ -148,6 +156,7 @@ function begin() {
 }
 
 function press(event) {
+  if (event.target.tagName === "TEXTAREA") { if (event.key === "Escape") event.target.blur(); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || at("work").hidden) return;
   const chosen = ABOUT.choices.find((one) => one.key === event.key);
   const acts = { s: () => give(null), u: undo, e: toggleQuotes, "?": () => { const rubric = at("rubric"); if (rubric) rubric.open = !rubric.open; } };
