@@ -47,7 +47,7 @@ class Unit(Frozen):
     """One labelled response: people's labels on their scale (None: missing), the judge's score on
     the metric's scale (None: none, for the reason `unscored`), its confidence, and its score at
     each repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which
-    figures here leave out."""
+    figures here leave out; `raters` are the people, if they are known."""
 
     id: str
     people: tuple[float | None, ...]
@@ -60,6 +60,7 @@ class Unit(Frozen):
     judged_by: str = ""
     weight: float = 1.0
     unscored: str = ""
+    raters: tuple[str, ...] = ()
 
 
 class Coefficient(Frozen):
@@ -112,6 +113,23 @@ class Suggestion(Frozen):
     reason: str
 
 
+class RaterF1(Frozen):
+    """The macro F1 of a rater over `n` pairs of labels, undefined if no pair has a yes, or a no,
+    on one side; of a judge with its interval."""
+
+    rater: str
+    n: int
+    macro_f1: Coefficient
+
+
+class RaterComparison(Frozen):
+    """Judges beside people. `people_mean` is over people, weighted by their pairs."""
+
+    judges: tuple[RaterF1, ...]
+    people: tuple[RaterF1, ...]
+    people_mean: float | None
+
+
 class CalibrationReport(Frozen):
     """Everything that `calibrate` found of one metric on one labelled file."""
 
@@ -124,6 +142,7 @@ class CalibrationReport(Frozen):
     judges: tuple[Calibration, ...]
     people: People | None
     suggestion: Suggestion | None
+    raters: RaterComparison | None = None
 
 
 class Table(NamedTuple):

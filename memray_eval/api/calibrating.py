@@ -15,6 +15,7 @@ from memray_eval.analysis.calibration import (
     people_agreement,
     suggest_judge,
 )  # fmt: skip
+from memray_eval.analysis.rater_agreement import compare_raters
 from memray_eval.api.runs import to_stderr
 from memray_eval.api.shown import Shown, Tables, to_table
 from memray_eval.config.loading import load_config
@@ -233,6 +234,7 @@ def compare_judges(
         n_clusters=len({row.cluster for row in rows}), suggestion=suggestion,
         judges=tuple(calibration for calibration, _ in trials),
         people=people_agreement(trials[0][1], human_scale),
+        raters=compare_raters(verdicts, scale, human_scale),
     )  # fmt: skip
     return report, verdicts
 
@@ -260,10 +262,8 @@ def to_units(
 
 
 def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
-    unit = Unit(
-        id=row.id, people=row.people, judge=row.judge, cluster=row.cluster, weight=row.weight,
-        judged_by="" if row.judge is None else judge,
-    )  # fmt: skip
+    labelled = row.model_dump(exclude={"fields", "group"})
+    unit = Unit(**labelled, judged_by="" if row.judge is None else judge)
     if score is None:
         return unit
     judgment = json.loads(score.judgment or "{}")

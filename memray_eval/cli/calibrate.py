@@ -34,13 +34,14 @@ class LabelOptions(JobOptions):
 
     columns: list[str] | None = option(
         "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
-        "task, human, human2, ..., weight (1 / the probability of being labelled), group, judge (a "
-        "judge's scores that exist)",
+        "task, criterion, human, human2, ..., raters, weight (1 / the chance of being labelled), "
+        "group, judge (a judge's scores that exist)",
         None,
         "--map",
     )
     preset: str | None = option(
-        "Use the columns of a published file: evouna, topical_chat, begin or mentalalign."
+        "Use the columns of a published file: evouna, topical_chat, begin, mentalalign or "
+        "healthbench."
     )
     human_scale: str | None = option(
         "Range of the human scores: LOW,HIGH.  [default: the metric's own]"

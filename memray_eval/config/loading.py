@@ -19,7 +19,7 @@ from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import split_reference
 
-PATH_FIELDS = ("dataset", "samples", "templates", "errata", "out")
+PATH_FIELDS = ("dataset", "samples", "ids", "templates", "errata", "out")
 RUBRICS = "rubrics"  # some of its values are paths
 OWN = ("metrics", "include")  # and of theirs
 SUITE = "suite"  # and of its template

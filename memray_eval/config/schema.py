@@ -23,6 +23,7 @@ from memray_eval.config.sections import (
     ClusterConfig,
     ColumnSource,
     Count,
+    CriteriaOptions,
     EmbeddingConfig,
     EngineConfig,
     JudgeRequest,
@@ -46,6 +47,7 @@ from memray_eval.config.sections import (
 from memray_eval.config.servers import WORDS, check_pools, name_code
 from memray_eval.errors import nearest
 from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
 DEFAULT_OUT = (
     "results"  # in the working directory, unless the job or the command line says otherwise
@@ -61,7 +63,8 @@ Column = Annotated[
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
 # What a row may hold beside a sample: who answered what
-MAPPED_FIELDS = {*Sample.model_fields, *"response candidate model error epoch".split()} - {"suite"}
+_IN_ROWS = (*"response candidate model error epoch".split(), CRITERIA, EXAMPLE_TAGS)
+MAPPED_FIELDS = {*Sample.model_fields, *_IN_ROWS} - {"suite"}
 
 
 class RunConfig(Frozen):
@@ -94,6 +97,8 @@ class RunConfig(Frozen):
     leaves out is found by common names, which is said."""
     tasks: tuple[str, ...] = ()
     """Some of a suite's tasks; none means all."""
+    ids: str | None = None
+    """A file of ids, a line each: the only samples that are taken."""
     templates: str | None = None
     """A folder or file with the benchmark's own prompt templates, for which we have our words."""
     errata: str | None = None
@@ -119,6 +124,8 @@ class RunConfig(Frozen):
     rubrics: dict[str, str] = Field(default_factory=dict)
     """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
     own."""
+    criteria: CriteriaOptions = CriteriaOptions()
+    """How the metric `criteria` asks a judge of the samples' own criteria."""
     text_weights: Weights = Field(default_factory=dict)
     """The weights of overall_score by the text family's scores, which sum to 1; or by task, such as
     `{poem: {lexical_diversity: 1}}`."""

@@ -97,8 +97,8 @@ PLANNED_KWARGS = {
 # The keys of a job that say what is measured: a resumed run keeps them
 MEASURED_KEYS = tuple(
     "suite dataset samples reader encoding columns tasks templates affect limit limit_order "
-    "skip_invalid candidates epochs metrics judge rubrics text_weights companion_weights "
-    "transitions simulated_user".split()
+    "skip_invalid candidates epochs metrics judge rubrics criteria text_weights companion_weights "
+    "transitions ids simulated_user".split()
 )
 
 
@@ -673,6 +673,7 @@ WordList = Literal["strict", "extended"]
 # The weights of scores, or those of a task
 Weights: TypeAlias = Mapping[str, float | Mapping[str, float]]
 OnNoAnswer = Literal["exclude", "zero", "score"]
+PerCriterion = Literal["criterion", "sample"]
 
 
 Seen = Literal["query", "memory", "history", "context", "response", "answers"]
@@ -708,6 +709,13 @@ class RubricMetric(Frozen):
                 f"scale: {list(self.scale)} has no room; write its two ends, as [1, 5]"
             )
         return self
+
+
+class CriteriaOptions(Frozen):
+    """How a judge is asked of the samples' own criteria."""
+
+    per: PerCriterion = "criterion"
+    """One call a `criterion`, or a `sample`: up to 20 criteria a call, which costs less."""
 
 
 class OwnMetric(Frozen):
@@ -782,6 +790,7 @@ class MetricOptions(Frozen):
     text_weights: Weights = Field(default_factory=dict)
     companion_weights: Weights = Field(default_factory=dict)
     transitions: WordList = "strict"
+    criteria: CriteriaOptions = CriteriaOptions()
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False  # by the suite
     metric_timeout_s: Positive = 60.0

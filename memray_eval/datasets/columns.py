@@ -37,6 +37,7 @@ from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Sample
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
@@ -45,6 +46,7 @@ _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
 # Of a row that was written again: why it cannot be read
 PROBLEM = "_problem"
 OBJECTS = ("memory", "traits", "emotion", "metadata", "user")
+_AS_JSON = (*OBJECTS, *LISTS, "history", CRITERIA, EXAMPLE_TAGS)
 TEXTS = frozenset(
     ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
 )
@@ -146,7 +148,7 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
         lines = [line.strip() for line in value.splitlines() if line.strip()]
         return _to_field(name, lines, column, None)
     looks_like_json = value.lstrip()[:1] in ("{", "[") and name not in TEXTS
-    if parse == "json" or (looks_like_json and name in (*OBJECTS, *LISTS, "history")):
+    if parse == "json" or (looks_like_json and name in _AS_JSON):
         try:
             return _to_field(name, parse_json(value.encode("utf-8", "surrogatepass")), column, None)
         except InvalidSample as error:

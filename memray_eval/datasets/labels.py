@@ -17,6 +17,7 @@ import yaml
 from pydantic import Field
 
 from memray_eval.datasets.answers import is_missing
+from memray_eval.datasets.conversations import add_conversation
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.dotted import MISSING, find_at
 from memray_eval.datasets.parsing import InvalidSample, parse_json
@@ -26,12 +27,14 @@ from memray_eval.errors import ConfigError, DataError, nearest, reason_of
 from memray_eval.storage.encodings import find_encoding
 from memray_eval.storage.paths import locate
 from memray_eval.types import Frozen
+from memray_eval.types.samples import CRITERIA
 
 # in column names: the part that names one of several systems whose answers stand in one row
 STAR = "*"
 # Beside human, human2, ...
 FIELDS = tuple(
-    "response query answers context memory history task cluster skip weight judge group".split()
+    "response query answers context memory history task criterion cluster skip weight judge group "
+    "raters".split()
 )
 TRUTH = {"true": 1.0, "false": 0.0}
 _KINDS: Mapping[str, Kind]
@@ -42,8 +45,9 @@ KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 class Labelling(Frozen):
     """Which columns hold what: FIELDS by column names (nested ones dotted, `*` for any system), the
-    label columns of `people`, numbers of labels that are `words`, the `separator` of several right
-    answers, and the labels' `scale` (None: the metric's)."""
+    label columns of `people` (one of lists, with a column of `raters`), numbers of labels that are
+    `words`, the `separator` of several right answers, and the labels' `scale` (None: the
+    metric's)."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
@@ -55,7 +59,8 @@ class Labelling(Frozen):
 class LabelledResponse(Frozen):
     """A response with people's labels (None: empty): `fields` as `evaluate` takes them, a weight, 1
     / the chance with which it was drawn to be labelled, up to a factor, a `judge`'s score on the
-    labels' scale where a column has it, and its `group`: the system's, unless a column says."""
+    labels' scale where a column has it, its `group`: the system's, unless a column says, and who
+    labelled it if that is known."""
 
     id: str
     fields: dict[str, Any]
@@ -64,6 +69,7 @@ class LabelledResponse(Frozen):
     weight: float = 1.0
     judge: float | None = None
     group: str = ""
+    raters: tuple[str, ...] = ()
 
 
 _FILE = importlib.resources.files("memray_eval.datasets") / "presets.yaml"
@@ -151,7 +157,11 @@ def read_labelled(
         )
     if not labelled:
         raise DataError(f"{path} holds no labelled response")
-    return labelled
+    most = max(len(row.people) for row in labelled)  # where raters differ by row
+    return [
+        row.model_copy(update={"people": row.people + (None,) * (most - len(row.people))})
+        for row in labelled
+    ]
 
 
 def _hint(name: str, names: Sequence[str], listed: str) -> str:
@@ -183,11 +193,17 @@ def _parse_row(
         for field, name in labelling.columns.items()
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
+    where = f"{path}, {named}"
     query = _to_text(cells.get("query")).strip()
     texts = {name: cells.get(name) for name in ("context", "task")}
     fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
     fields["response"] = _to_text(cells.get("response"))
     fields |= {name: _to_text(text) for name, text in texts.items() if text is not None}
+    if isinstance(cells.get("query"), list):
+        fields |= _split_conversation(where, cells["query"])
+        query = fields["query"]
+    if (criterion := cells.get("criterion")) is not None:
+        fields[CRITERIA] = [{"criterion": _to_text(criterion), "points": 1}]
     if (answers := cells.get("answers")) is not None:
         fields["answers"] = _to_answers(answers, labelling.separator)
     if (history := cells.get("history")) is not None:
@@ -195,26 +211,56 @@ def _parse_row(
     if (memory := cells.get("memory")) is not None:
         memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
-    people = [name.replace(STAR, system) for name in labelling.people]
+    columns = [name.replace(STAR, system) for name in labelling.people]
+    raters = _from_json(cells.get("raters"), list)
+    labels = [(name, _column_value(row, name)) for name in columns]
+    if isinstance(raters, list):
+        labels = _label_by_rater(where, labels, raters)
     cluster = cells.get("cluster")
     weight = parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
     if weight is None or not 0 < weight < math.inf:
         raise DataError(
-            f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
+            f"{where}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
             "1 / the chance with which the response was drawn to be labelled"
         )
-    parse = partial(_parse_label, f"{path}, {named}", row, words=labelling.words, scale=scale)
-    judge = labelling.columns.get("judge")
+    parse = partial(_parse_label, where, words=labelling.words, scale=scale)
+    judge = labelling.columns.get("judge", "").replace(STAR, system)
     group = cells.get("group")
     return LabelledResponse(
         id=named,
         fields=fields,
-        people=tuple(map(parse, people)),
+        people=tuple(parse(cell, name) for name, cell in labels),
         cluster=(query if "query" in cells else named) if cluster is None else _to_text(cluster),
         weight=weight,
-        judge=None if judge is None else parse(judge.replace(STAR, system)),
+        judge=parse(_column_value(row, judge), judge) if judge else None,
         group=system if group is None else _to_text(group),
+        raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
+
+
+def _split_conversation(where: str, messages: list[Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"query": messages}
+    try:
+        add_conversation(fields)
+    except InvalidSample as error:
+        raise DataError(f"{where}: {error}") from None
+    if "response" in fields:
+        raise DataError(f"{where}: the conversation must end with the user")
+    return fields
+
+
+def _label_by_rater(
+    where: str, labels: Sequence[tuple[str, Any]], raters: Sequence[Any]
+) -> list[tuple[str, Any]]:
+    """The labels in a column of lists, one a rater. Raises DataError if there are more or less."""
+    by_column = [(name, _from_json(cell, list)) for name, cell in labels]
+    split = [(name, label) for name, cell in by_column if isinstance(cell, list) for label in cell]
+    if len(by_column) != 1 or len(split) != len(raters):
+        raise DataError(
+            f"{where}: {len(split)} labels of {len(raters)} raters; the one label column must hold "
+            "a list with a label for each rater"
+        )
+    return split
 
 
 def _to_answers(cell: Any, separator: str | None) -> list[str]:
@@ -229,14 +275,13 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
 
 def _parse_label(
     where: str,
-    row: Mapping[str, Any],
+    cell: Any,
     column: str,
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
     """The label in a column as a number; None if it is empty. Raises DataError for what is not a
     number on `scale`."""
-    cell = _column_value(row, column)
     if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     number, (low, high) = parse_number(cell, words), scale

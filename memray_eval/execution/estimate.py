@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import EngineTimes, RateLimits, least_of
+from memray_eval.config.sections import Assumptions, EngineTimes, RateLimits, least_of
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sharding import SHARD_BYTES
@@ -395,11 +395,9 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
     }
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
     options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
-    judgments = {
-        metric.name: metric.judgment for metric in spec.metrics if isinstance(metric, JudgedMetric)
-    }
+    judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
     schema_tokens = {
-        name: _tokens(str(judgment.model_json_schema())) for name, judgment in judgments.items()
+        name: _tokens(str(metric.judgment.model_json_schema())) for name, metric in judged.items()
     }
     loads = defaultdict[str, dict[int, _Load]](dict)
     for record in records:
@@ -409,11 +407,10 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
             for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
-                is_question = judgments[metric] is FirstTokenJudgment
-                output = 1.0 if is_question else spec.assumptions.verdict_tokens
+                output = _output_tokens(judged[metric], record, len(prompts), spec.assumptions)
                 for prompt in prompts:
                     # Metrics that share a judgment ask the same call, which is made once
-                    if (question := (judgments[metric], juror, tuple(prompt))) in counted:
+                    if (question := (judged[metric].judgment, juror, tuple(prompt))) in counted:
                         continue
                     counted.add(question)
                     tokens = sum(_tokens(message.content) for message in prompt)
@@ -428,6 +425,16 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
     for name, load in _user_loads(spec, records, scale):
         scaled.setdefault(name, []).append(load)
     return scaled
+
+
+def _output_tokens(
+    metric: JudgedMetric, record: Record, n_calls: int, assumed: Assumptions
+) -> float:
+    """The tokens of a call's output, on average over the calls about a record."""
+    if metric.judgment is FirstTokenJudgment:
+        return 1.0
+    n_verdicts = n_calls if metric.n_verdicts is None else metric.n_verdicts(record.sample)
+    return assumed.verdict_tokens * n_verdicts / n_calls
 
 
 def _user_loads(

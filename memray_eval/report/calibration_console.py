@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memray_eval.analysis.calibration import CalibrationReport, Coefficient
+from memray_eval.analysis.calibration import CalibrationReport, Coefficient, RaterComparison
 from memray_eval.report.sections import Row, Section, Table, bounded
 
 TITLES = {
@@ -20,6 +20,7 @@ TITLES = {
 }
 PEOPLE = "people"
 _UNDEFINED = "-: undefined, for all scores or all labels are the same, or there are none"
+MOST_PEOPLE = 20  # listed one by one
 
 
 def render(report: CalibrationReport) -> str:
@@ -30,7 +31,7 @@ def render(report: CalibrationReport) -> str:
 
 def sections(report: CalibrationReport) -> Iterator[Section]:
     """The figures of all judges and of people among themselves, with the judge that is suggested;
-    then each judge's calibration curve."""
+    then each judge's calibration curve, and judges beside single people."""
     (low, high), (to_low, to_high) = report.scale, report.human_scale
     title = (
         f"{report.metric} ({low:g}-{high:g}) on {report.labelled}: {report.n} labelled responses, "
@@ -53,6 +54,24 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
             ends = f"{part.low:.2f}", f"{part.high:.2f}"
             rows.append((*ends, f"{part.n}", f"{part.judge:.3f}", f"{part.people:.3f}"))
         yield Section(f"Calibration of {judge.judge} by {judge.curve_by}", [Table(rows, left=())])
+    if report.raters:
+        yield _raters_section(report.raters)
+
+
+def _raters_section(raters: RaterComparison) -> Section:
+    """Macro F1 of the judges, then of people, the highest first."""
+    people = sorted(raters.people, key=lambda person: -(person.macro_f1.value or 0.0))
+    values = [person.macro_f1.value for person in people if person.macro_f1.value is not None]
+    rows: list[Row] = [("", "macro F1", "pairs", "above people")]
+    for judge in raters.judges:
+        above = f"{sum(value < (judge.macro_f1.value or 0.0) for value in values)} of {len(values)}"
+        rows.append((judge.rater, format_figure(judge.macro_f1), f"{judge.n:,}", above))
+    mean = Coefficient(value=raters.people_mean)
+    rows.append((f"{PEOPLE}, weighted by pairs", format_figure(mean), "", ""))
+    for person in people[:MOST_PEOPLE]:
+        rows.append((person.rater, format_figure(person.macro_f1), f"{person.n:,}", ""))
+    rest = [f"... of {len(people)} (--json has all)"] if len(people) > MOST_PEOPLE else []
+    return Section("Macro F1 against other raters of the same response", [Table(rows), *rest])
 
 
 def _figures_table(report: CalibrationReport) -> Table:

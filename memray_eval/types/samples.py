@@ -17,6 +17,9 @@ BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "n
 EMOTION_SUM_TOLERANCE = 1e-3
 
 EXPECTS = "expects"  # the key of what code can tell of an answer: text_processing/expectations.py
+# The keys of what a judge checks of an answer, by points, and of the tags of the sample as a whole:
+# text_processing/criteria.py
+CRITERIA, EXAMPLE_TAGS = "criteria", "example_tags"
 PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
 PAIRS = "pairs"  # the suite of a run over pairs
 

@@ -14,7 +14,13 @@ from pydantic import Field
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import RubricMetric, SuiteTemplate, Weights, WordList
+from memray_eval.config.sections import (
+    CriteriaOptions,
+    RubricMetric,
+    SuiteTemplate,
+    Weights,
+    WordList,
+)
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import HUB, entries, file_stem, prepared, read_header, whole
@@ -25,7 +31,7 @@ from memray_eval.types import EXISTING, Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
 # What a run's responses are judged by, beside its suite
-FOLLOWED = ("metrics", "rubrics", "text_weights", "companion_weights", "transitions")
+FOLLOWED = tuple("metrics rubrics criteria text_weights companion_weights transitions".split())
 
 
 class Origin(Frozen):
@@ -36,6 +42,7 @@ class Origin(Frozen):
     is_run: bool = False
     metrics: tuple[str | RubricMetric, ...] = ()
     rubrics: dict[str, str] = Field(default_factory=dict)
+    criteria: CriteriaOptions = CriteriaOptions()
     text_weights: Weights = Field(default_factory=dict)
     companion_weights: Weights = Field(default_factory=dict)
     transitions: WordList = "strict"

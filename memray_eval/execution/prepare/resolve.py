@@ -26,7 +26,7 @@ from memray_eval.config.sections import (
     most_of,
 )
 from memray_eval.datasets.own_rows import read_by
-from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.reading import SampleReader, read_ids
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
@@ -196,6 +196,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         adapt=suite.adapt if source.own is None or adapts_nothing else source.adapt,
         tasks=frozenset(config.tasks),
         known_tasks=suite.tasks,
+        ids=frozenset() if config.ids is None else read_ids(config.ids),
         has_responses=has_responses,
         candidate=config.candidates[0].name if has_responses else EXISTING,
         by_context=suite.has_contexts and not has_responses,

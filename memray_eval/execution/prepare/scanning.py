@@ -87,6 +87,7 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
         "dataset": read.dataset,
         "suite": reader.suite,
         "tasks": sorted(reader.tasks),
+        "ids": sorted(reader.ids),
         "has_responses": reader.has_responses,
         "candidate": reader.candidate,
         "by_context": reader.by_context,
@@ -143,6 +144,13 @@ def scan_dataset(
         )
     if not scanned.n_samples:
         raise DataError(f"{read.dataset} holds no valid sample")
+    n_ids = len(read.reader.ids)
+    counts_all = read.limit is None and not (read.skip_invalid or read.reader.has_responses)
+    if counts_all and scanned.n_samples < n_ids:
+        raise DataError(
+            f"{read.dataset} has {scanned.n_samples:,} of the {n_ids:,} samples that `ids` names; "
+            "leave out of that file those that it lacks"
+        )
     return scanned
 
 

@@ -248,3 +248,58 @@ def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
     rows = [row | {"w": weight} for row in ROWS]
     with pytest.raises(DataError, match=r"the weight is .*it must be a number above 0"):
         read_labelled(written(tmp_path, "csv", rows), map_columns(["weight=w"], PLAIN), (1, 5))
+
+
+META = {
+    "prompt": [
+        {"role": "user", "content": "I have a rash."},
+        {"role": "assistant", "content": "Since when?"},
+        {"role": "user", "content": "Since today."},
+    ],
+    "completion": "See a doctor.",
+    "rubric": "Asks about fever.",
+    "category": "cluster:context_seeking",
+    "binary_labels": [True, False],
+    "anonymized_physician_ids": ["d1", "d7"],
+    "completion_id": "c1",
+    "prompt_id": "p1",
+    "canary": "x",
+}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_healthbenchs_meta_evaluation_is_one_criterion_and_its_physicians(
+    tmp_path: Path, kind: str
+) -> None:
+    other = META | {"binary_labels": [False, False, True], "anonymized_physician_ids": [*"123"]}
+    metric, labelling = find_preset("healthbench", None)
+    first, second = read_labelled(written(tmp_path, kind, [META, other]), labelling, (0, 1))
+    assert metric == "criteria"
+    assert first.fields == {
+        "id": "row-000001",
+        "query": "Since today.",
+        "history": META["prompt"][:2],  # type: ignore[index]
+        "response": "See a doctor.",
+        "task": "cluster:context_seeking",
+        "criteria": [{"criterion": "Asks about fever.", "points": 1}],
+    }
+    assert (first.people, first.raters, first.cluster) == ((1.0, 0.0, None), ("d1", "d7"), "p1")
+    assert (second.people, second.raters) == ((0.0, 0.0, 1.0), ("1", "2", "3"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"binary_labels": [True]}, r"row-000001: 1 labels of 2 raters; the one label column must"),
+        ({"binary_labels": True}, r"row-000001: 0 labels of 2 raters"),
+        ({"binary_labels": [True, "maybe"]}, r"row-000001: 'binary_labels' holds 'maybe', not a"),
+        ({"prompt": [{"role": "assistant", "content": "x"}]}, r"row-000001: no turn of the user"),
+        ({"prompt": META["prompt"][:2]}, r"row-000001: the conversation must end with the user"),  # type: ignore[index]
+    ],
+)
+def test_labels_that_do_not_fit_their_raters(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    path = written(tmp_path, "jsonl", [META | changed])
+    with pytest.raises(DataError, match=message):
+        read_labelled(path, find_preset("healthbench", None)[1], (0, 1))
