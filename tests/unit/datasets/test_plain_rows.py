@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memray_eval.datasets import parsing
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Record, Response, Sample, Turn, dumps
 from memray_eval.types.json_text import field_to_json, record_to_json, sample_to_json
+from memray_eval.types.samples import plain_sample
 from tests.build import build_record, build_sample, build_score
 from tests.unit.datasets.builders import read, write_rows
 
@@ -34,7 +34,7 @@ ANSWERS = SampleReader(suite="qa", has_responses=True)
 
 @given(fields | fields.map(lambda raw: {"id": "a", "query": "q", **raw}))
 def test_a_plain_sample_is_what_pydantic_makes(raw: dict[str, Any]) -> None:
-    plain = parsing._plain_sample(raw)
+    plain = plain_sample(raw)
     if plain is None:
         return
     checked = Sample.model_validate(raw)
@@ -45,7 +45,7 @@ def test_a_plain_sample_is_what_pydantic_makes(raw: dict[str, Any]) -> None:
 
 def test_most_rows_are_plain() -> None:
     raw = {"id": "a", "query": "q", "answers": ["x", "y"], "memory": {}, "required_keys": []}
-    assert parsing._plain_sample({**raw, "metadata": {"k": 1}, "suite": "qa"}) is not None
+    assert plain_sample({**raw, "metadata": {"k": 1}, "suite": "qa"}) is not None
 
 
 @pytest.mark.parametrize("name", ["id", "query"])
