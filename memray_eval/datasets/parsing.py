@@ -330,11 +330,9 @@ _DECODER = json.JSONDecoder(
 
 
 def _decode_fast(data: bytes) -> Any:
-    """As `_decode`, in half the time. Raises ValueError for NaN, half a surrogate pair, a byte order
-    mark, and whatever `_decode` refuses."""
-    value = jiter.from_json(
-        data, allow_inf_nan=False, cache_mode="none", catch_duplicate_keys=True
-    )
+    """As `_decode`, in half the time. Raises ValueError for NaN, half a surrogate pair, a byte
+    order mark, and whatever `_decode` refuses."""
+    value = jiter.from_json(data, allow_inf_nan=False, cache_mode="none", catch_duplicate_keys=True)
     if _has_infinity(value):  # 1e999
         raise ValueError("a number is too large")
     return value

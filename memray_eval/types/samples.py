@@ -156,9 +156,9 @@ def plain_sample(fields: Mapping[str, Any]) -> Sample | None:
             if name in _KEY_LISTS and not _are_names(value):
                 return None
             values[name] = tuple(value)
-        elif kind is dict and name == "metadata" and _STR.issuperset(map(type, value)):
-            values[name] = value.copy()
-        elif kind is dict and name == "memory" and _is_plain_memory(value):
+        elif (kind is dict and name == "metadata" and _STR.issuperset(map(type, value))) or (
+            kind is dict and name == "memory" and _is_plain_memory(value)
+        ):
             values[name] = value.copy()
         elif kind is list and name == "history" and all(map(is_plain_turn, value)):
             values[name] = tuple(
