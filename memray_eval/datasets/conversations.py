@@ -16,8 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import yaml
 
 from memray_eval.datasets.dotted import Answers, look_up
-from memray_eval.datasets.parsing import InvalidSample, invalid, parse_printed
-from memray_eval.types.samples import is_plain_turn
+from memray_eval.datasets.parsing import InvalidSample, invalid, is_plain_turn, parse_printed
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
 _FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"

@@ -7,19 +7,17 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Any
 
-import jiter
 import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.errors import nearest
 from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import Frozen, Sample
-from memray_eval.types.samples import EXPECTS, plain_sample
+from memray_eval.types import Frozen, Sample, Turn
+from memray_eval.types.samples import EXPECTS
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
@@ -31,9 +29,23 @@ _QUOTE = 2
 _KINDS = np.zeros(256, dtype=np.int8)
 _KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes", "turns")
-_FIELDS = Sample.model_fields.keys()
-_NAMES = _FIELDS - {"turns", "user"}  # which are fields whatever they hold
-_FINITE = {str, int, bool, type(None)}
+# Fields of a sample of which a text, or a list of texts, needs no further look
+_TEXTS = frozenset(
+    ("id", "suite", "task", "query", "context", "language", "scenario", "prompt_type")
+)
+_ROLES = ("user", "assistant")
+_TURN = {"role", "content"}
+_PLAIN_LISTS = frozenset(("answers", "classes"))
+_EMPTY = {
+    **dict.fromkeys((*LISTS, "history"), list),
+    **dict.fromkeys(("memory", "traits", "emotion", "metadata"), dict),
+}
+_DEFAULTS: dict[str, Any] = {
+    name: "" if field.is_required() else field.get_default(call_default_factory=True)
+    for name, field in Sample.model_fields.items()
+}
+_NAMES = _DEFAULTS.keys() - {"turns", "user"}  # which are fields whatever they hold
+_STR = {str}
 
 
 Escaped = Annotated[str, BeforeValidator(escape_controls)]
@@ -87,14 +99,14 @@ def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample
 def parse_json(data: bytes) -> Any:
     """Parses one JSON text, with null for NaN. Raises InvalidSample if it is not UTF-8 or not JSON,
     has a key twice in one object, a number that is too large, or more than MAX_NESTING."""
-    check_nesting(data)
-    with suppress(ValueError):
-        return _decode_fast(data)
     try:
-        return _decode(data.decode().removeprefix("\ufeff"))
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         byte = f"byte {error.start}: 0x{data[error.start]:02x}"
         raise invalid(f"not UTF-8 ({byte}); save it so, or say which --encoding") from None
+    check_nesting(data)
+    try:
+        return _decode(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise invalid(f"broken JSON at {where}: {error.msg}") from None
@@ -180,19 +192,20 @@ def parse_sample(
     fields: dict[str, Any] = {"suite": suite}
     own: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in _NAMES or (key in _FIELDS and _is_field(key, value)):
+        if key in _NAMES or (key in _DEFAULTS and _is_field(key, value)):
             if value is not None and key != "suite":
                 fields[key] = value
-        elif key not in _FIELDS and checks_spelling and (hint := _nearest(str(key), value)):
+        elif key not in _DEFAULTS and checks_spelling and (hint := _nearest(str(key), value)):
             faults.append(Fault(field=str(key), message=f"no such field; did you mean {hint!r}?"))
         else:
             own[str(key)] = value
     if own and isinstance(fields.get("metadata", {}), dict):
         fields["metadata"] = {**own, **fields.get("metadata", {})}
-    plain = None if faults else plain_sample(fields)
-    faults.extend(_find_wrong_lists(fields) if plain is None else ())
+    if not faults and (plain := _plain_sample(fields)) is not None:
+        return plain
+    faults.extend(_find_wrong_lists(fields))
     try:
-        sample = Sample.model_validate(fields) if plain is None else plain
+        sample = Sample.model_validate(fields)
     except ValidationError as error:
         faults.extend(
             fault
@@ -228,6 +241,53 @@ def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
         except ValueError as error:
             field, _, message = str(error).partition(": ")
             yield Fault(field=field, message=message)
+
+
+def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
+    """The sample, where its fields are texts and lists of texts and nothing is to be converted or
+    compared, as those of most rows are; None where pydantic has to look at them."""
+    values = _DEFAULTS.copy()
+    values["memory"], values["traits"], values["emotion"], values["metadata"] = {}, {}, {}, {}
+    for name, value in fields.items():
+        kind = type(value)
+        if kind is str and name in _TEXTS:
+            values[name] = value
+        elif kind is list and name in _PLAIN_LISTS and _STR.issuperset(map(type, value)):
+            values[name] = tuple(value)
+        elif kind is dict and name == "metadata" and _STR.issuperset(map(type, value)):
+            if EXPECTS in value:
+                return None
+            values[name] = value.copy()
+        elif kind is list and name == "history" and all(map(is_plain_turn, value)):
+            values[name] = tuple(
+                [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in value]
+            )
+        elif value or _EMPTY.get(name) is not kind:
+            return None
+    if not (_is_name(values["id"]) and _is_name(values["query"])):
+        return None
+    return Sample.trusted(values, set(fields))
+
+
+def is_plain_turn(turn: Any) -> bool:
+    """Whether it is an object of a role and a text, and no more."""
+    return (
+        type(turn) is dict
+        and len(turn) == 2
+        and type(turn.get("content")) is str
+        and turn.get("role") in _ROLES
+    )
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is a text that is not empty and that UTF-8 can hold."""
+    if text.isascii():
+        return text != ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_field(name: str, value: Any) -> bool:
@@ -327,23 +387,6 @@ _DECODER = json.JSONDecoder(
     parse_constant=_read_constant,
     parse_float=_parse_finite_float,
 )
-
-
-def _decode_fast(data: bytes) -> Any:
-    """As `_decode`, in half the time. Raises ValueError for NaN, half a surrogate pair, a byte
-    order mark, and whatever `_decode` refuses."""
-    value = jiter.from_json(data, allow_inf_nan=False, cache_mode="none", catch_duplicate_keys=True)
-    if _has_infinity(value):  # 1e999
-        raise ValueError("a number is too large")
-    return value
-
-
-def _has_infinity(value: Any) -> bool:
-    if type(value) is dict:
-        value = value.values()
-    elif type(value) is not list:
-        return type(value) is float and math.isinf(value)
-    return not _FINITE.issuperset(map(type, value)) and any(map(_has_infinity, value))
 
 
 def _decode(text: str) -> Any:

@@ -113,7 +113,7 @@ def _load_model(folder: str) -> _CachedModel:
         raise EmbeddingError(f"cannot load the embedding model in {folder}: {error}") from None
     finally:
         if not is_set:
-            del os.environ[_WAIT_POLICY]
+            os.environ.pop(_WAIT_POLICY, None)
 
 
 def _local_folder(model: str) -> str:

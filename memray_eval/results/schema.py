@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import jiter
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +14,6 @@ import pyarrow.compute as pc
 from memray_eval.errors import describe_error
 from memray_eval.types import ComputedScore, Record, Response, Sample, Score, Usage
 from memray_eval.types.json_text import candidate_from_json, field_to_json, is_plain_json
-from memray_eval.types.samples import plain_sample
 
 SCORE_TYPE = pa.struct(
     [
@@ -322,21 +320,15 @@ def from_row(row: Mapping[str, Any]) -> Record:
 
 def _to_sample(row: Mapping[str, Any], **unstored: Any) -> Sample:
     """The sample of a row, with the fields that records do not store."""
-    texts = {name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}
-    objects = {name: _from_json(row[name]) for name in SAMPLE_JSON}
-    fields = {"id": row["sample_id"], **unstored, **texts, **objects}
-    return plain_sample(fields) or Sample.model_validate(fields)
+    fields = {name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}
+    fields |= {name: _from_json(row[name]) for name in SAMPLE_JSON}
+    return Sample.model_validate({"id": row["sample_id"], **unstored, **fields})
 
 
 def _from_json(text: str) -> Any:
     if text == "{}":  # as most are
         return {}
-    if text == "[]":
-        return []
-    try:
-        return jiter.from_json(text.encode(), cache_mode="none")
-    except ValueError:
-        return json.loads(text)
+    return [] if text == "[]" else json.loads(text)
 
 
 def _to_score_row(score: Score) -> dict[str, Any]:

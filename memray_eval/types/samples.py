@@ -4,7 +4,7 @@ Pair, two answers to one question, as a sample's metadata carries them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
@@ -123,82 +123,6 @@ class Sample(Frozen):
             text = "; ".join(f"{field}: {what}" for field, what in conflicts.items())
             raise PydanticCustomError("conflict", "{text}", {"text": text, "fields": conflicts})
         return self
-
-
-_TEXTS = frozenset(
-    ("id", "suite", "task", "query", "context", "language", "scenario", "prompt_type")
-)
-_KEY_LISTS = frozenset(("required_keys", "forbidden_keys", "neutral_keys"))
-_PLAIN_LISTS = frozenset((*_KEY_LISTS, "answers", "classes"))
-_EMPTY = {
-    **dict.fromkeys((*_PLAIN_LISTS, "turns", "history"), list),
-    **dict.fromkeys(("memory", "traits", "emotion", "metadata"), dict),
-}
-_DEFAULTS: dict[str, Any] = {
-    name: "" if field.is_required() else field.get_default(call_default_factory=True)
-    for name, field in Sample.model_fields.items()
-}
-_STR, _PLAIN_VALUES, _TURN = {str}, {str, bool, int}, {"role", "content"}
-
-
-def plain_sample(fields: Mapping[str, Any]) -> Sample | None:
-    """The sample, where nothing is to be converted, as in most rows, in a part of the time that
-    pydantic takes; None where that has to look at them."""
-    values = _DEFAULTS.copy()
-    values["memory"], values["traits"], values["emotion"], values["metadata"] = {}, {}, {}, {}
-    for name, value in fields.items():
-        kind = type(value)
-        if kind is str and name in _TEXTS:
-            values[name] = value
-        elif not value and _EMPTY.get(name) is kind:
-            continue
-        elif kind is list and name in _PLAIN_LISTS and _STR.issuperset(map(type, value)):
-            if name in _KEY_LISTS and not _are_names(value):
-                return None
-            values[name] = tuple(value)
-        elif (kind is dict and name == "metadata" and _STR.issuperset(map(type, value))) or (
-            kind is dict and name == "memory" and _is_plain_memory(value)
-        ):
-            values[name] = value.copy()
-        elif kind is list and name == "history" and all(map(is_plain_turn, value)):
-            values[name] = tuple(
-                [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in value]
-            )
-        elif value is not None or _DEFAULTS.get(name, "") is not None:
-            return None
-    sample = Sample.trusted(values, set(fields))
-    has_keys = any(values[name] for name in _KEY_LISTS)
-    if not _are_names((sample.id, sample.query)) or (has_keys and key_conflicts(sample)):
-        return None
-    return sample
-
-
-def is_plain_turn(turn: Any) -> bool:
-    """Whether it is an object of a role and a text, and no more."""
-    return (
-        type(turn) is dict
-        and len(turn) == 2
-        and type(turn.get("content")) is str
-        and turn.get("role") in ("user", "assistant")
-    )
-
-
-def _is_plain_memory(memory: Mapping[Any, Any]) -> bool:
-    """Whether it is of names, and of texts, whole numbers and truth values."""
-    return (
-        _STR.issuperset(map(type, memory))
-        and _PLAIN_VALUES.issuperset(map(type, memory.values()))
-        and _are_names(memory)
-    )
-
-
-def _are_names(texts: Collection[str]) -> bool:
-    """Whether none of the texts is empty, and UTF-8 can hold them."""
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return False
-    return "" not in texts
 
 
 def key_conflicts(sample: Sample) -> dict[str, str]:
