@@ -36,15 +36,28 @@ from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.judges.router import describe_pools
 from memray_eval.metric import RULES, JudgedMetric
 from memray_eval.ports import Verdict
+from memray_eval.stages.embed import collect_texts, distinct_texts
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.text_processing.sample_text import history_lines
-from memray_eval.types import EXISTING, USER_MODEL, Candidate, Frozen, Message, Record, Score
+from memray_eval.text_processing.sample_text import history_lines, memory_lines
+from memray_eval.types import (
+    EXISTING,
+    USER_MODEL,
+    Candidate,
+    Frozen,
+    Message,
+    Record,
+    Response,
+    Score,
+)
 
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/bench/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
+# of one core, for a character of a text that the local model embeds: 4.2 ms for one of 70
+EMBED_CPU_S = 60e-6
+EMBEDS = "embedding_retrieval"  # the baseline that has it embed each line of a memory
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
@@ -205,6 +218,7 @@ def estimate(
         *_judge_cpus(judges, pool, cpus),
         *_bound_generation(spec, waves, placement, answered, per_candidate, question),
         *_bound_prompts(spec, prompt_tokens, capacity),
+        *_bound_embedding(spec, records, scale, cpus),
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
@@ -283,7 +297,7 @@ def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
     slowest: dict[str, Bound] = {}
     for bound in bounds:
         slowest.setdefault(bound.stage, bound)
-    for stage in ("generate", "judge", "write"):
+    for stage in ("generate", "judge", "embed", "write"):
         if stage in slowest:
             yield StageEstimate(
                 stage=stage, seconds=slowest[stage].seconds, bound_by=slowest[stage].what
@@ -670,6 +684,37 @@ def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
         cores = _task_cores(cpus, cpus)
         what = f"{cores:g} CPUs that fold and write"
         yield Bound("write", what, units * WRITE_CPU_S / cores, "more CPUs")
+
+
+def _bound_embedding(
+    spec: RunSpec, records: Sequence[Record], scale: float, cpus: float
+) -> Iterator[Bound]:
+    """Yields the bound of a local embedding model: the texts of metrics, and the lines of memory
+    that a baseline ranks, each once a sample."""
+    if not spec.embedding.model.startswith("local"):
+        return
+    at_embed = set(spec.by_stage()[1])
+    metrics = [metric for metric in spec.metrics if metric.name in at_embed]
+    texts = set[tuple[str, str]]()
+    for record in records:
+        wanted = distinct_texts(collect_texts(_as_reply(record), metrics))
+        if is_baseline(record.candidate) and record.candidate.model.endswith(EMBEDS):
+            wanted |= set(memory_lines(record.sample).splitlines())
+        texts |= {(record.sample.id, text) for text in wanted}
+    if texts:
+        cores = min(cpus, spec.embedding.actors) if spec.executor == "ray" else cpus
+        what = f"{cores:g} CPUs that embed texts of metrics and baselines"
+        seconds = sum(len(text) for _, text in texts) * scale * EMBED_CPU_S / max(1.0, cores)
+        yield Bound("embed", what, seconds, "fewer entries or samples, or more CPUs")
+
+
+def _as_reply(record: Record) -> Record:
+    """The record, with a response that speaks to the user, as replies do."""
+    response = record.response or Response()
+    if response.is_empty:
+        return record
+    reply = response.model_copy(update={"text": f"You asked. {response.text}"})
+    return record.model_copy(update={"response": reply})
 
 
 def _list_assumptions(
