@@ -408,7 +408,7 @@ _PAIRS = (
 
 def _deal_pairs(cases: Sequence[Case], seed: int) -> dict[str, Sequence[str]]:
     """Case id -> what its two people differ in, each attribute equally often, give or take one."""
-    ids = [case.id for case in cases if "twins" not in case.leave_out]
+    ids = [case.id for case in cases]  # also those left out, so that the others keep their pair
     dealt = Random(f"{seed} twins").sample(ids, len(ids))
     return dict(zip(dealt, itertools.cycle(_PAIRS), strict=False))
 
