@@ -82,7 +82,7 @@ class Bin(Frozen):
     people: float
 
 
-class Calibration(Frozen):
+class JudgeFigures(Frozen):
     """One judge on one metric, over the `n` labelled responses. `figures` are those of
     `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
     else `score`. `cost_usd` is None if the price of some calls is not known."""
@@ -139,7 +139,7 @@ class CalibrationReport(Frozen):
     human_scale: Scale
     n: int
     n_clusters: int
-    judges: tuple[Calibration, ...]
+    judges: tuple[JudgeFigures, ...]
     people: People | None
     suggestion: Suggestion | None
     raters: RaterComparison | None = None
@@ -159,13 +159,13 @@ class Table(NamedTuple):
 
 def calibrate_judge(
     units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
-) -> Calibration:
+) -> JudgeFigures:
     """Computes all figures of one judge; None if it scored nothing. `scale` is the metric's."""
     scored = [unit for unit in units if unit.judge is not None]
     table, clusters = to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
     statistics = judge_statistics(human_scale, has_confidence)
-    return Calibration(
+    return JudgeFigures(
         judge=judge,
         n=len(units),
         n_scored=len(scored),
@@ -200,7 +200,7 @@ def people_agreement(
 
 
 def suggest_judge(
-    trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale
+    trials: Sequence[tuple[JudgeFigures, Sequence[Unit]]], scale: Scale, human_scale: Scale
 ) -> Suggestion:
     """Suggests the judge with the highest kappa among those that cover MIN_COVERAGE and agree
     beyond chance (the interval of kappa is above 0). The reason names the judges that cannot be

@@ -17,7 +17,7 @@ from memray_eval.analysis.calibration import (
 )  # fmt: skip
 from memray_eval.analysis.rater_agreement import compare_raters
 from memray_eval.api.runs import to_stderr
-from memray_eval.api.shown import Shown, Tables, to_table
+from memray_eval.api.shown import Displayed, Tables, to_table
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions
@@ -59,7 +59,7 @@ class LabelledFile(NamedTuple):
     scores_of: str = ""
 
 
-class Calibration(Shown, CalibrationReport):
+class Calibration(Displayed, CalibrationReport):
     """What `calibrate` found.
 
     Its tables: `figures` (a row a judge and figure) and `curve`.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Tables: TypeAlias = Mapping[str, Callable[[], pa.Table]]
 
 
-class Shown:
+class Displayed:
     """Base of results: a subclass has `_sections`, a few parts of a report, and `_tables` by name,
     the first of which is meant if none is named."""
 
