@@ -34,7 +34,7 @@ from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.judges.router import describe_pools
-from memray_eval.metric import RULES, JudgedMetric
+from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.ports import Verdict
 from memray_eval.stages.embed import collect_texts, distinct_texts
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
@@ -157,8 +157,8 @@ class ClusterUse(Frozen):
 class Estimate(Frozen):
     """A run before it is made. Stages overlap: `wall_s` is the start-up and the slowest of
     `bounds`, or generating and scoring after each other. `usd` is what judges cost, without
-    `unpriced_calls` (None: no price is known). `warnings` name models that retire soon.
-    `phase_uses` are what each `phase_order` would take."""
+    `unpriced_calls` (None: no price is known). `warnings` name metrics that nobody would score and
+    models that retire soon. `phase_uses` are what each `phase_order` would take."""
 
     units: int
     prompt_tokens: int
@@ -243,7 +243,7 @@ def estimate(
         bottleneck=str(bounds[0]) if bounds else "start-up",
         usd=_sum_known(judge.usd for judge in judges),
         unpriced_calls=sum(judge.unpriced_calls for judge in judges),
-        warnings=(*spec.retiring(today or date.today()), *spec.equal_draws()),
+        warnings=(*_unscored(spec), *spec.retiring(today or date.today()), *spec.equal_draws()),
         budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         phase_order=order,
@@ -269,6 +269,11 @@ def _startup_s(spec: RunSpec, waves: Sequence[Sequence[tuple[Candidate, ...]]]) 
     engine = spec.assumptions.engine
     starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
     return sum(max(starts[group[0].backend] for group in wave) for wave in waves)
+
+
+def _unscored(spec: RunSpec) -> list[str]:
+    names = ", ".join(spec.unscored)
+    return [f"not scored, and not in the estimate: {names} (each {NEEDS_JUDGE})"] if names else []
 
 
 def _estimate_judges(

@@ -365,6 +365,14 @@ def test_a_budget_that_does_not_suffice_is_said(tmp_path: Path) -> None:
         )
 
 
+def test_metrics_that_nobody_would_score_are_said(tmp_path: Path) -> None:
+    criteria = {"suite": "healthbench", "dataset": str(REPOSITORY / "dataset/criteria")}
+    estimate = estimate_of(generating(**criteria), cluster_spec=OFFER)
+    assert (estimate.calls, len(estimate.warnings)) == (0, 1)
+    assert estimate.warnings[0].startswith("not scored, and not in the estimate: criteria (")
+    assert not estimate_of(judging(tmp_path)).warnings
+
+
 def test_the_speed_of_a_small_model_on_cpus_is_said_to_be_that() -> None:
     config = generating()
     assert not any(
