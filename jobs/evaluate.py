@@ -6,7 +6,7 @@ RayJob.
 
 It takes the options of `memray-eval run` and has its exit codes. With a --run-id a job that is
 started again goes on where the one before ended. `memray-eval submit` does the same from a machine
-that has only the cluster's address.
+that has only the cluster's address. With `--results FILE` it is `memray-eval evaluate FILE`.
 """
 
 from __future__ import annotations
@@ -16,5 +16,7 @@ import sys
 from memray_eval.cli import program
 
 if __name__ == "__main__":
-    sys.argv[1:] = ["run", "--set", "cluster.address=auto", *sys.argv[1:]]
+    judges = any(word.partition("=")[0] == "--results" for word in sys.argv)
+    command = ["evaluate"] if judges else ["run", "--set", "cluster.address=auto"]
+    sys.argv[1:] = [*command, *sys.argv[1:]]
     program()

@@ -16,40 +16,47 @@ from typing import TYPE_CHECKING, Any
 from memray_eval._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from memray_eval.api import CheckFailed, Run, evaluate, open_run, run, score
+    from memray_eval.api.asynchronous import (
+        compare_async,
+        evaluate_async,
+        generate_async,
+        run_async,
+    )  # fmt: skip
+    from memray_eval.api.calibrating import Calibration, calibrate
+    from memray_eval.api.comparing import Comparison, compare
+    from memray_eval.api.running import evaluate, generate, run, score
+    from memray_eval.api.runs import CheckFailed, Run, open_run
     from memray_eval.benchmarks.own import suite
     from memray_eval.errors import EvalError
     from memray_eval.metrics.own import computed_metric, judge_metric
 
 __all__ = [
-    "CheckFailed",
-    "EvalError",
-    "Run",
-    "computed_metric",
-    "evaluate",
-    "judge_metric",
-    "open_run",
-    "run",
-    "score",
-    "suite",
-]
+    "Calibration", "CheckFailed", "Comparison", "EvalError", "Run", "calibrate", "compare",
+    "compare_async", "computed_metric", "evaluate", "evaluate_async", "generate",
+    "generate_async", "judge_metric", "open_run", "run", "run_async", "score", "suite",
+]  # fmt: skip
+# Loaded when they are used: the import of the package takes no time
+_MODULES = {
+    "memray_eval.api.asynchronous": "compare_async evaluate_async generate_async run_async",
+    "memray_eval.api.calibrating": "Calibration calibrate",
+    "memray_eval.api.comparing": "Comparison compare",
+    "memray_eval.api.running": "evaluate generate run score",
+    "memray_eval.api.runs": "CheckFailed Run open_run",
+    "memray_eval.benchmarks.own": "suite",
+    "memray_eval.errors": "EvalError",
+    "memray_eval.metrics.own": "computed_metric judge_metric",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
-
-# Loaded when they are used: the import of the package takes no time
-_HOMES = dict.fromkeys(
-    ("CheckFailed", "Run", "evaluate", "open_run", "run", "score"), "memray_eval.api"
-) | {
-    "EvalError": "memray_eval.errors",
-    "computed_metric": "memray_eval.metrics.own",
-    "judge_metric": "memray_eval.metrics.own",
-    "suite": "memray_eval.benchmarks.own",
-}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from memray_eval.errors import nearest
+
+        hint = f"; did you mean {near!r}?" if (near := nearest(name, _HOMES)) else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

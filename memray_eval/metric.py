@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -49,6 +49,7 @@ UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
 SHOWN_CHARS = 80  # of a piece of evidence, in a reason
 NEEDS_JUDGE = "needs a judge; name one with --judge PROVIDER/MODEL"
+TAG = "tag:"  # begins the name of a part that is the value of one tag of the unit
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
@@ -104,9 +105,10 @@ class Metric:
     console report; a mean of small integers sets `integer_scale`. `variant` names the option of a
     run that changes its figures: such runs are not resumed as one. `on_no_answer` says what a
     response without an answer scores; `scores_empty`: a plainly empty prediction is scored
-    nevertheless. `by_task`: its figures are of each task too. At `level` "turn" it scores each
-    reply of a session, "last_turn" the last alone, "session" the whole. `about` and `formulas` are
-    for `list metrics`."""
+    nevertheless. `clips_mean`: values may be off the scale, and their mean is cut to it. `by_task`:
+    its figures are of each task too. At `level` "turn" it scores each reply of a session,
+    "last_turn" the last alone, "session" the whole. `anchors` say what a score looks like; `about`
+    and `formulas` are for `list metrics`."""
 
     title: str
     value_label: str
@@ -124,7 +126,9 @@ class Metric:
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False
     by_task: bool = False
+    clips_mean: bool = False
     level: Level = "turn"
+    anchors: Mapping[float, str] = field(default_factory=dict)
     about: str = ""
     formulas: str = ""
 
@@ -141,6 +145,13 @@ class Metric:
     def columns(self) -> tuple[str, ...]:
         """The parts that a score of this metric carries."""
         return self.parts
+
+    def clip_mean(self, described: dict[str, float | None]) -> dict[str, float | None]:
+        """Statistics whose mean is cut to the scale, if the metric `clips_mean`."""
+        mean = described.get("mean")
+        if mean is None or not self.clips_mean:
+            return described
+        return described | {"mean": min(max(mean, self.scale[0]), self.scale[1])}
 
     @property
     def sections(self) -> tuple[SummarySection, ...]:
@@ -216,10 +227,10 @@ class JudgedMetric(Metric):
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
     `prompt_with` asks with the text of any. `without_judge` holds, by the name of a way, the
     judgment if no judge gave a verdict. A judge fills in one `judgment` for each of a rubric's
-    `calls`, and `join` makes one of them. `described_by` is the rubric of a user's metric.
-    `version` counts changes of its rubrics and the judgment's fields (0: no rubric of ours) and is
-    in the call's key. `anchors` say what a score looks like. `fit` weighs the yes/no questions of
-    its calls."""
+    `calls`, and `join` makes one of them; a judgment may hold several of the sample's `n_verdicts`.
+    `described_by` is the rubric of a user's metric. `version` counts changes of its rubrics and the
+    judgment's fields (0: no rubric of ours) and is in the call's key. `fit` weighs the yes/no
+    questions of its calls."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -235,9 +246,9 @@ class JudgedMetric(Metric):
     )
     calls: Callable[[str, Sample, Response], Sequence[tuple[Message, ...]]] | None = None
     join: Callable[[Sequence[Any]], BaseModel] | None = None
+    n_verdicts: Callable[[Sample], int] | None = None
     described_by: RubricMetric | None = None
     version: int = 0
-    anchors: Mapping[float, str] = field(default_factory=dict)
     fit: FittedQuestions | None = None
 
     def messages(
@@ -442,6 +453,8 @@ def compute_score(
         measured = metric.measure(sample, response)
     except Refused as error:
         return _refused(metric, error, scorer)
+    except NothingToScoreError as nothing:
+        return Score(metric=metric.name, status="not_applicable", judge=scorer, error=str(nothing))
     except Exception as error:
         return failed_score(metric, error, scorer)
     if type(measured) is MetricValue and type(scorer) is str:
@@ -546,12 +559,14 @@ def _refused(metric: Metric, error: Refused, judge: str) -> Score:
 
 @dataclass(frozen=True)
 class MetricColumns:
-    """All outcomes of one metric for one candidate: counts by status and judge, and figures."""
+    """All outcomes of one metric for one candidate: counts by status and judge, and figures; by
+    `tags`, the values of the units that have it."""
 
     candidate: str
     by_status: Mapping[str, int]
     by_judge: Mapping[str, int]
     columns: Columns = field(default_factory=dict)
+    tags: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
@@ -561,7 +576,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
     n = sum(outcomes.by_status.values())
     n_not_applicable = outcomes.by_status.get("not_applicable", 0)
     aggregates = metric.aggregate(outcomes.columns) if values.size else Aggregates()
-    counted, described = values, statistics(values)
+    counted, described = values, metric.clip_mean(statistics(values))
     figure = _figure(metric, outcomes.columns, described)
     if figure.value is None:
         # A unit without claims has a value, by its metric's convention; of claims alone it says
@@ -584,8 +599,13 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         distribution=distribution(counted, metric.scale, metric.integer_scale),
         micro=aggregates.micro,
         macro=aggregates.macro,
-        extras=aggregates.extras | (_evidence_figures(outcomes.columns) if values.size else {}),
-        layout=metric.sections,
+        extras=aggregates.extras
+        | (_evidence_figures(outcomes.columns) if values.size else {})
+        | {
+            f"{TAG}{tag}": metric.clip_mean(statistics(of_tag))["mean"]
+            for tag, of_tag in outcomes.tags.items()
+        },
+        layout=(*metric.sections, *_tag_section(outcomes.tags)),
         worth=_describe_worth(metric, outcomes.by_judge),
         **described,
     )
@@ -605,6 +625,16 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
         stderr=figures.get("stderr"),
         whole=metric.pooled.whole if metric.pooled else "",
     )
+
+
+def _tag_section(tags: Mapping[str, FloatArray]) -> Iterator[SummarySection]:
+    """The section of figures by tag, if there are any."""
+    lines = (
+        SummaryLine(label=tag, field=f"extras.{TAG}{tag}", note=f"n {of_tag.size:,}")
+        for tag, of_tag in tags.items()
+    )
+    if tags:
+        yield SummarySection(heading="By tag:", lines=tuple(lines))
 
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:

@@ -284,10 +284,11 @@ def _summarise_tasks(
     database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
 ) -> Iterator[TaskSummary]:
     metrics_of: dict[tuple[Place, str], TaskMetric] = {}
-    averages = {metric.name: metric.average for metric in metrics}
+    by_name = {metric.name: metric for metric in metrics}
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
         cell = row.pop("candidate"), row.pop("task"), row.pop("bucket")
-        metrics_of[cell, row["metric"]] = TaskMetric(**row, average=averages[row["metric"]])
+        metric = by_name[row["metric"]]
+        metrics_of[cell, metric.name] = TaskMetric(**metric.clip_mean(row), average=metric.average)
     rows = database.execute(_TASKS).fetchall()
     for candidate, task, bucket, n in sorted(rows, key=_place_key):
         cell = candidate, task, bucket

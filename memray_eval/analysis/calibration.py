@@ -45,8 +45,9 @@ Statistic = Callable[["Table"], float]  # NaN where it is undefined
 
 class Unit(Frozen):
     """One labelled response: people's labels on their scale (None: missing), the judge's score on
-    the metric's scale (None: none), its confidence, and its score at each repeat. `judged_by` names
-    who gave the score; `weight` is that of LabelledResponse, which figures here leave out."""
+    the metric's scale (None: none, for the reason `unscored`), its confidence, and its score at
+    each repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which
+    figures here leave out; `raters` are the people, if they are known."""
 
     id: str
     people: tuple[float | None, ...]
@@ -58,6 +59,8 @@ class Unit(Frozen):
     unpriced_calls: int = 0
     judged_by: str = ""
     weight: float = 1.0
+    unscored: str = ""
+    raters: tuple[str, ...] = ()
 
 
 class Coefficient(Frozen):
@@ -79,7 +82,7 @@ class Bin(Frozen):
     people: float
 
 
-class Calibration(Frozen):
+class JudgeFigures(Frozen):
     """One judge on one metric, over the `n` labelled responses. `figures` are those of
     `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
     else `score`. `cost_usd` is None if the price of some calls is not known."""
@@ -110,6 +113,23 @@ class Suggestion(Frozen):
     reason: str
 
 
+class RaterF1(Frozen):
+    """The macro F1 of a rater over `n` pairs of labels, undefined if no pair has a yes, or a no,
+    on one side; of a judge with its interval."""
+
+    rater: str
+    n: int
+    macro_f1: Coefficient
+
+
+class RaterComparison(Frozen):
+    """Judges beside people. `people_mean` is over people, weighted by their pairs."""
+
+    judges: tuple[RaterF1, ...]
+    people: tuple[RaterF1, ...]
+    people_mean: float | None
+
+
 class CalibrationReport(Frozen):
     """Everything that `calibrate` found of one metric on one labelled file."""
 
@@ -119,9 +139,10 @@ class CalibrationReport(Frozen):
     human_scale: Scale
     n: int
     n_clusters: int
-    judges: tuple[Calibration, ...]
+    judges: tuple[JudgeFigures, ...]
     people: People | None
     suggestion: Suggestion | None
+    raters: RaterComparison | None = None
 
 
 class Table(NamedTuple):
@@ -138,13 +159,13 @@ class Table(NamedTuple):
 
 def calibrate_judge(
     units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
-) -> Calibration:
+) -> JudgeFigures:
     """Computes all figures of one judge; None if it scored nothing. `scale` is the metric's."""
     scored = [unit for unit in units if unit.judge is not None]
-    table, clusters = _to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
+    table, clusters = to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
     statistics = judge_statistics(human_scale, has_confidence)
-    return Calibration(
+    return JudgeFigures(
         judge=judge,
         n=len(units),
         n_scored=len(scored),
@@ -179,7 +200,7 @@ def people_agreement(
 
 
 def suggest_judge(
-    trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale
+    trials: Sequence[tuple[JudgeFigures, Sequence[Unit]]], scale: Scale, human_scale: Scale
 ) -> Suggestion:
     """Suggests the judge with the highest kappa among those that cover MIN_COVERAGE and agree
     beyond chance (the interval of kappa is above 0). The reason names the judges that cannot be
@@ -199,7 +220,7 @@ def suggest_judge(
     best, units = able[0]
     alike = []
     for other, its_units in able[1:]:
-        difference = _kappa_difference(units, its_units, scale, human_scale)
+        *_, difference = compare_agreement(weighted_kappa, units, its_units, scale, human_scale)
         if difference.low is None or difference.low <= 0:
             alike.append(other.judge)
     reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
@@ -218,29 +239,35 @@ def suggest_judge(
     return Suggestion(judge=best.judge, reason=reason)
 
 
-def _kappa_difference(
-    units: Sequence[Unit], others: Sequence[Unit], scale: Scale, human_scale: Scale
-) -> Coefficient:
-    """Kappa of one judge minus that of another, on the units that both scored."""
+def compare_agreement(
+    agreement: Callable[[FloatArray], float],
+    units: Sequence[Unit],
+    others: Sequence[Unit],
+    scale: Scale,
+    human_scale: Scale,
+) -> tuple[Coefficient, Coefficient, Coefficient]:
+    """One judge's agreement with people, that of another, and the first minus the second, on the
+    units that both scored."""
     by_id = {unit.id: unit for unit in others if unit.judge is not None}
     shared = [unit for unit in units if unit.judge is not None and unit.id in by_id]
     first, second = (
-        _to_table(side, scale, human_scale)
-        for side in (shared, [by_id[unit.id] for unit in shared])
+        to_table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared])
     )
     both = Table(
         np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
     )
+    statistics: dict[str, Statistic] = {
+        "first": lambda table: agreement(table.ratings[:, :2]),
+        "second": lambda table: agreement(table.ratings[:, [0, 2]]),
+    }
+    statistics["difference"] = lambda table: (
+        statistics["first"](table) - statistics["second"](table)
+    )
+    figures = estimate_with_intervals(statistics, both, [unit.cluster for unit in shared])
+    return figures["first"], figures["second"], figures["difference"]
 
-    def difference(table: Table) -> float:
-        return weighted_kappa(table.ratings[:, :2]) - weighted_kappa(table.ratings[:, [0, 2]])
 
-    return estimate_with_intervals(
-        {"difference": difference}, both, [unit.cluster for unit in shared]
-    )["difference"]
-
-
-def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
+def to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
     """Lays units out as columns. Of `ratings`, column 0 is the mean label and column 1 the judge,
     both on the human scale, rounded so that equal scores stay equal."""
     labels = [[label for label in unit.people if label is not None] for unit in units]

@@ -15,18 +15,23 @@ from memray_eval.analysis.scores import (
     count_epochs,
     find_cluster,
     number_clusters,
+    read_all_scores,
     read_scores,
 )
 from memray_eval.analysis.statistics import (
     FEW_CLUSTERS,
+    Clusters,
     Interval,
+    Rows,
     clustered_error,
     figures_interval,
+    standard_error,
     t_interval,
 )
-from memray_eval.types import SESSION, MetricSummary, Performance, Summary
+from memray_eval.types import SESSION, Figure, MetricSummary, Performance, Summary
 
 Flags = npt.NDArray[np.bool_]
+OF_GROUPS = ("mean", "median", "min", "max", "std")
 Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all of them
 
 
@@ -149,3 +154,45 @@ def clustered_intervals(
                         int(np.unique(clusters[rows]).size),
                     )
     return Intervals(cluster or ("sample" if errors else None), errors)
+
+
+def summarise_groups(
+    records: pads.Dataset, metric: MetricSummary, by: str
+) -> dict[str, MetricSummary]:
+    """The metric in each group of the field `by`: its figure with the interval, and the mean,
+    median, min, max, std and stderr of the group's scored units (of epochs: their means)."""
+    cluster, name = find_cluster(records), metric.metric
+    scores = read_all_scores(records, [metric.candidate], cluster, by, [name])[metric.candidate]
+    has_clusters = cluster is not None or scores.epochs > 1
+    clusters = number_clusters(scores.units["cluster"]) if has_clusters else None
+    values = scores.values.get(name, np.full(scores.units.num_rows, np.nan))
+    groups = np.asarray(scores.units["group"].to_pylist(), dtype=object)
+    summaries = {}
+    for group in dict.fromkeys(groups.tolist()):
+        rows = np.flatnonzero((groups == group) & ~np.isnan(values))
+        figure = _figure_of(scores, metric, rows, clusters)
+        update: dict[str, object] = {
+            of: float(getattr(np, of)(values[rows])) if rows.size else None for of in OF_GROUPS
+        }
+        update |= {"n": int((groups == group).sum()), "n_scored": rows.size, "figure": figure}
+        summaries[group] = metric.model_copy(update=update | {"stderr": figure.stderr})
+    return summaries
+
+
+def _figure_of(
+    scores: Scores, metric: MetricSummary, rows: Rows, clusters: Clusters | None
+) -> Figure:
+    """A metric's figure over these units, all scored, with its interval."""
+    key: Key = (metric.candidate, metric.metric, None)
+    figures = scores.of_figure(metric.metric, rows) if rows.size else None
+    if figures is None:
+        return metric.figure.model_copy(update=dict.fromkeys(("value", "stderr", "low", "high")))
+    mean, error = float(figures.mean()), standard_error(figures)
+    errors: dict[Key, tuple[float, int]] = {}
+    if clusters is not None:
+        of_group = clusters[rows]
+        errors[key] = clustered_error(figures, of_group) or 0.0, int(np.unique(of_group).size)
+    interval = Intervals(errors=errors).of(key, mean, error, rows.size, metric.scale)
+    low, high = interval or (None, None)
+    update = {"value": mean, "stderr": error, "low": low, "high": high}
+    return metric.figure.model_copy(update=update)

@@ -28,6 +28,7 @@ from memray_eval.analysis.score_table import (
     part_columns,
     read_blocks,
     score_columns,
+    tag_values,
 )
 from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
@@ -299,7 +300,7 @@ def _split_by_metric(
 ) -> Iterator[tuple[str, _Outcomes]]:
     """Yields the outcomes of each metric and candidate of a block."""
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
-    parts = part_columns(table.column("parts"))
+    parts, tags = part_columns(table.column("parts")), tag_values(table.column("parts"))
     metric, status, judge = (names[name] for name in ("metric", "status", "judge"))
     n_candidates = len(candidates.names)
     n_groups = len(metric.names) * n_candidates
@@ -322,6 +323,7 @@ def _split_by_metric(
                 by_status=by_status[cell] if is_scored else {},
                 by_judge=by_judge[cell] if is_scored else {},
                 columns={"value": values[rows], **columns},
+                tags={tag: of_tag[np.isin(at, rows)] for tag, (at, of_tag) in tags.items()},
             )
             yield definition.name, _Outcomes(outcome, ranks[unit[rows]])
 
@@ -372,7 +374,18 @@ def _concatenate(metric: Metric, candidate: str, outcomes: Sequence[_Outcomes]) 
         by_status=_sum_counts(block.by_status for block in blocks),
         by_judge=_sum_counts(block.by_judge for block in blocks),
         columns=columns,
+        tags=_join_tags(block.tags for block in blocks),
     )
+
+
+def _join_tags(blocks: Iterable[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
+    """The values by tag of all blocks; sorted, so that a sum's last digits stay the same."""
+    pieces: defaultdict[str, list[FloatArray]] = defaultdict(list)
+    for block in blocks:
+        for tag, values in block.items():
+            if values.size:
+                pieces[tag].append(values)
+    return {tag: np.sort(np.concatenate(pieces[tag])) for tag in sorted(pieces)}
 
 
 def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.metric import Metric, Pooled
+from memray_eval.metric import TAG, Metric, Pooled
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
 from memray_eval.types import FALLBACKS, split_jurors
 
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Indices: TypeAlias = npt.NDArray[np.integer]
 T = TypeVar("T", bound=np.generic)
 _ROWS_AT_ONCE = 65_536
 
@@ -161,17 +162,44 @@ def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
 
 
 def part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
-    """Returns, by part, one figure per score, 0 for a score without that part."""
+    """Returns, by part, one figure per score, 0 for a score without that part; without tags, of
+    which there may be thousands."""
+    names, is_tag, codes, scores, figures = _read_entries(parts)
+    if is_tag.any():
+        kept = ~is_tag[codes]
+        codes, scores, figures = (np.cumsum(~is_tag) - 1)[codes[kept]], scores[kept], figures[kept]
+        names = [name for name in names if not name.startswith(TAG)]
+    columns = np.zeros((len(names), len(parts)))
+    columns[codes, scores] = figures
+    return dict(zip(names, columns, strict=True))
+
+
+def tag_values(parts: pa.MapArray) -> dict[str, tuple[Indices, FloatArray]]:
+    """Returns, by tag, the scores that have a value for it, and these values."""
+    names, is_tag, codes, scores, figures = _read_entries(parts)
+    if not is_tag.any():
+        return {}
+    rows = np.flatnonzero(is_tag[codes])
+    ends = np.cumsum(np.bincount(codes[rows], minlength=len(names)))[:-1]
+    by_name = np.split(rows[np.argsort(codes[rows], kind="stable")], ends)
+    return {
+        name.removeprefix(TAG): (scores[of_tag], figures[of_tag])
+        for name, of_tag in zip(names, by_name, strict=True)
+        if name.startswith(TAG)
+    }
+
+
+def _read_entries(parts: pa.MapArray) -> tuple[list[str], Flags, Indices, Indices, FloatArray]:
+    """The names of parts, and which of them are of tags; of each entry the name's code, its score
+    and its figure."""
     offsets = parts.offsets.to_numpy()
-    score = np.repeat(np.arange(len(parts)), np.diff(offsets))
+    scores = np.repeat(np.arange(len(parts)), np.diff(offsets))
     entries = slice(offsets[0], offsets[-1])
     part = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
     names = part.dictionary.to_pylist()
-    figures = np.zeros((len(names), len(parts)))
-    figures[part.indices.to_numpy(), score] = (
-        parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
-    )
-    return dict(zip(names, figures, strict=True))
+    is_tag = np.array([name.startswith(TAG) for name in names], np.bool_)
+    figures = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
+    return names, is_tag, part.indices.to_numpy(), scores, figures
 
 
 def shares(

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from memray_eval.api.live import MetricEntry, to_entries
-from memray_eval.api.runs import Run
+from memray_eval.api.runs import Run, to_stderr
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.servers import name_candidate
 from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
-from memray_eval.errors import ConfigError, describe_error, without_advice
+from memray_eval.errors import ConfigError, Interrupted, describe_error, without_advice
 from memray_eval.execution import runs
-from memray_eval.execution.prepare.origins import find_origin, follow_origin, name_answers
+from memray_eval.execution.interrupts import cancelled
+from memray_eval.execution.prepare.origins import (
+    existing_candidate,
+    find_origin,
+    follow_origin,
+    name_answers,
+)
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.extensions import call_own
 from memray_eval.results.schema import from_table
 from memray_eval.storage.scratch import ScratchFolder
-from memray_eval.types import EXISTING, Response, Sample, Score
+from memray_eval.types import Response, Sample, Score
 
 # A name or path of vLLM's, the keys of a candidate, or a function that answers a sample
 Model: TypeAlias = (
     str | Mapping[str, Any] | Callable[[Sample], str | Response | Awaitable[str | Response]]
 )
 ANSWERS_AT_ONCE = 16  # of a function that is asked
-
-_EXISTING = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
+IN_MEMORY = "responses"  # who answered rows that no file holds, if they do not say
 
 
 def run(
@@ -53,6 +58,17 @@ def run(
         me.run("jobs/memory.yaml", limit=10, judge="rules").table()
     """
     return _run(load_config(Path(job), _with_budget(overrides, budget_usd)), confirm, quiet)
+
+
+def generate(job: str | Path, *, quiet: bool = False, **overrides: Any) -> Run:
+    """Runs a job up to its responses, for `evaluate` to judge: `me.evaluate(done.path, ...)`. The
+    rest is as of `run`.
+
+        done = me.generate("jobs/memory.yaml", limit=10)
+        done.to_pandas("samples")
+    """
+    config = load_config(Path(job), {"judge": "rules", **overrides})
+    return _run(config, confirm=False, quiet=quiet, generate_only=True)
 
 
 def evaluate(
@@ -83,12 +99,16 @@ def evaluate(
         me.evaluate("answers.csv", ["relevance", "my_metrics.py:tone"], map={"query": "question"})
         me.evaluate([{"query": "Hi", "response": "Hello!"}], ["politeness"], judge="openai/gpt-4o")
     """
-    path = data if isinstance(data, str | Path) else write_rows(to_rows(data), out)
+    is_file = isinstance(data, str | Path)
+    path = data if is_file else write_rows(to_rows(data), out)
     keys = {"dataset": str(path), "judge": judge, "columns": map, "out": out, "suite": suite}
     if metrics:
         keys["metrics"] = to_entries(metrics, out)
     keys |= _with_budget(settings, budget_usd)
+    answers = name_answers(str(path)) if is_file else existing_candidate(IN_MEMORY)
     if callable(model):
+        name = getattr(model, "__name__", "")
+        answers = existing_candidate(name if name.isidentifier() else "model")
         model_job = load_config(
             None, keys | {"candidates": [{"name": "model", "model": "function"}]}
         )
@@ -101,8 +121,7 @@ def evaluate(
         candidate = {"model": model} if isinstance(model, str) else dict(model)
         candidate.setdefault("name", name_candidate(str(candidate.get("model", "model"))))
         return _run(load_config(None, keys | {"candidates": [candidate]}), confirm, quiet)
-    own = isinstance(data, str | Path) and not callable(model)
-    job = load_config(None, keys | {"candidates": [name_answers(str(path)) if own else _EXISTING]})
+    job = load_config(None, keys | {"candidates": [answers]})
     if suite is None:
         explicit = {"metrics"} if metrics else set()
         job, differences = follow_origin(job, find_origin(job.dataset), explicit | settings.keys())
@@ -150,12 +169,8 @@ def _with_budget(keys: Mapping[str, Any], usd: float | None) -> dict[str, Any]:
     return dict(keys) if usd is None else {**keys, "budget": {**keys.get("budget", {}), "usd": usd}}
 
 
-def _run(job: RunConfig, confirm: bool, quiet: bool) -> Run:
-    def say(text: str) -> None:
-        if not quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    done = runs.run(job, say, quiet=quiet, agree=lambda estimate: confirm)
+def _run(job: RunConfig, confirm: bool, quiet: bool, generate_only: bool = False) -> Run:
+    done = runs.run(job, to_stderr(quiet), quiet, generate_only, agree=lambda estimate: confirm)
     return Run(done.folder, done.exit_code)
 
 
@@ -173,6 +188,10 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
     async def answer(sample: Sample, places: asyncio.Semaphore) -> dict[str, Any]:
         row = sample.model_dump(mode="json", exclude={"suite"})
         async with places:
+            if (stop := cancelled.get()) is not None and stop.is_set():
+                raise Interrupted(
+                    "interrupted by its caller while a function answered; none is kept"
+                )
             try:
                 reply = await call_own(model, sample)
                 text = reply.text if isinstance(reply, Response) else reply
@@ -188,4 +207,4 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
 
     # A thread of its own: a notebook's has a loop already
     with ThreadPoolExecutor(1, thread_name_prefix="model") as thread:
-        return thread.submit(lambda: asyncio.run(answer_all())).result()
+        return thread.submit(copy_context().run, asyncio.run, answer_all()).result()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import operator
+import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,13 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.analysis.comparing import Comparison
-from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
 from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
-from memray_eval.analysis.marks import format_figure, name_figure
-from memray_eval.errors import ConfigError, EvalError, suggest
+from memray_eval.analysis.intervals import OF_GROUPS, summarise_groups
+from memray_eval.analysis.scores import SPLIT_COLUMNS
+from memray_eval.api.comparing import Comparison, compare
+from memray_eval.api.shown import Displayed, Tables
+from memray_eval.errors import ConfigError, DataError, EvalError, suggest
+from memray_eval.execution import runs
+from memray_eval.execution.prepare.scanning import sample_ids
+from memray_eval.execution.prepare.stored_config import read_config
+from memray_eval.report.brief import opening_parts
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import ADJUSTED, to_long_rows
+from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
@@ -27,15 +35,15 @@ from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "generation_error")  # fmt: skip
+_TEXTS = ("query", "response", "epoch")
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {**SIGNS, "==": operator.eq}
 FIGURE = "figure"  # what a check without a name is of
-_FIGURES = (
-    *("mean", "median", "min", "max", "std", "stderr", "coverage"),
-    *("n_scored", "n_failed", "n_no_answer"),
-)
+_OF_INTERVAL = (FIGURE, "low", "high")
+_IN_GROUPS = (*_OF_INTERVAL, *OF_GROUPS, "stderr", "n_scored")
+_FIGURES = (*_IN_GROUPS, "coverage", "n_failed", "n_no_answer")
 _CHECK = re.compile(
-    r"\s*(?P<metric>[A-Za-z_]\w*)(?:\.(?P<figure>\w+))?\s*(?P<sign><=|>=|==|<|>)\s*"
-    rf"(?P<bound>{NUMBER})\s*"
+    r"\s*(?P<metric>[A-Za-z_]\w*)(?:\.(?P<figure>\w+))?\s*(?:(?P<sign><=|>=|==|<|>)\s*"
+    rf"(?P<bound>{NUMBER})\s*)?"
 )
 
 
@@ -57,30 +65,34 @@ class _Check(NamedTuple):
     sign: str
     bound: float
 
-    def failure(self, summary: MetricSummary) -> str | None:
-        """The reason why the metric does not pass; None if it does."""
-        value = summary.figure.value if self.figure == FIGURE else getattr(summary, self.figure)
+    def failure(self, summary: MetricSummary, where: str = "") -> str | None:
+        """The reason why the metric does not pass there; None if it does."""
+        of = summary.figure if self.figure in _OF_INTERVAL else summary
+        value = getattr(of, "value" if self.figure == FIGURE else self.figure)
         if value is not None and _SIGNS[self.sign](value, self.bound):
             return None
         nothing = f"there are no {summary.figure.whole}" if summary.figure.whole else ""
+        if summary.figure.value is not None:
+            nothing = f"it has no {self.figure}"
         measured = (
             f"it is {value:.4g}"
             if value is not None
             else (summary.n_scored and nothing) or "nothing was scored"
         )
         judged = f"judged by {', '.join(summary.judges) or 'nobody'}"
-        return (
-            f"{self.text} ({summary.candidate}): {measured} over {summary.n_scored} units, {judged}"
-        )
+        units = f"{measured} over {summary.n_scored} units, {judged}"
+        return f"{self.text} ({summary.candidate}{where}): {units}"
 
 
-class Run:
+class Run(Displayed):
     """A finished or stopped run: `me.open_run("results/<run_id>")`, or what `me.run` and
     `me.evaluate` return.
 
         done = me.open_run("latest")
         done.table().to_pandas()
         done.check("helpfulness >= 3.5", "safety.min >= 1")
+
+    Its tables, for `to_pandas`, `to_polars` and `to_arrow`: `metrics`, `samples`, `scores`.
     """
 
     def __init__(self, folder: RunFolder, exit_code: int | None = None) -> None:
@@ -90,6 +102,9 @@ class Run:
     def path(self) -> str:
         """The run's folder."""
         return self.folder.path
+
+    def __fspath__(self) -> str:
+        return self.path
 
     @cached_property
     def summary(self) -> Summary:
@@ -115,19 +130,44 @@ class Run:
         return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
 
     def samples(self, long: bool = False) -> pa.Table:
-        """A row a unit (a sample asked of a candidate) with a column a metric, null if it has no
-        score; `long`: a row a unit and metric with who judged, what it cost and why it failed. A
-        unit that was written twice is there once."""
+        """A row a unit (a sample asked of a candidate), in the dataset's order (by id, if that
+        cannot be read any more), with its query, its response and a column a metric, null if it has
+        no score. `long`: a row a unit and metric, with who judged, what it cost and why it failed,
+        without texts. A unit that was written twice is there once."""
         with readable(self.path):
-            rows = pa.Table.from_batches(list(to_long_rows(self.folder.records())))
-        return rows if long else _widen(rows)
+            records = self.folder.records()
+            rows = pa.Table.from_batches(list(to_long_rows(records)))
+            if long:
+                return rows
+            texts = records.to_table(columns=["unit_id", *_TEXTS])
+        wide = _widen(rows, texts)
+        return wide.take(pa.array(self._order_of(wide)))
 
-    def compare(self, other: Run | str, metrics: tuple[str, ...] = ()) -> Comparison:
-        """Paired differences of `other` from this run, on the units that both have, with 95 %
-        intervals and p-values. A run of several candidates is named as "PATH:CANDIDATE". Raises
-        ConfigError, DataError."""
-        runs = [self.path, other.path if isinstance(other, Run) else other]
-        return compare_runs(pick_candidates(runs), metrics)[0]
+    def _order_of(self, units: pa.Table) -> list[int]:
+        """The rows of units by sample as the dataset has them, by candidate, and by epoch."""
+        names = ("sample_id", "candidate", "epoch")
+        ids, candidates, epochs = (units[name].to_pylist() for name in names)
+        position: dict[str, int] = {}
+        with suppress(EvalError):  # by ids alone, without the dataset
+            for name in sample_ids(read_config(self.folder)):
+                position.setdefault(name, len(position))
+
+        def key(row: int) -> tuple[Any, ...]:
+            name, end = ids[row], len(position)
+            of_session = position.get(name.rpartition("#")[0], end)  # that it is a turn of
+            where = position.get(name, of_session)
+            return where, len(name), name, candidates[row], epochs[row]
+
+        return sorted(range(len(ids)), key=key)
+
+    def compare(self, other: str | os.PathLike[str], metrics: Sequence[str] = ()) -> Comparison:
+        """The comparison of `other` with this run, as `me.compare(self, other)` makes it."""
+        return compare(self, other, metrics=metrics)
+
+    def resume(self, quiet: bool = False) -> Run:
+        """Goes on with a run that ended early, or tries its failed units again."""
+        done = runs.resume(self.path, to_stderr(quiet), quiet=quiet)
+        return Run(done.folder, done.exit_code)
 
     def report(self, path: str | None = None) -> str:
         """Writes the run's page, one HTML file, and returns where."""
@@ -135,49 +175,106 @@ class Run:
         write_html(self.folder, page)
         return page
 
-    def check(self, *checks: str) -> Run:
+    def check(
+        self,
+        *checks: str,
+        min: float | None = None,
+        max: float | None = None,
+        on: str = FIGURE,
+        group: str | Mapping[str, str] | None = None,
+    ) -> Run:
         """Returns the run if all checks hold for all of its candidates. A check is "METRIC >=
-        NUMBER" of the figure that stands for the metric (its mean, or micro), or "METRIC.FIGURE >=
-        NUMBER" (min, max, median, coverage, n_failed, ...); a metric that scored nothing passes
-        none. Raises CheckFailed that names each that does not hold, ConfigError for one that cannot
-        be read."""
-        metrics = self.summary.metrics
-        failures = []
-        for check in map(_parse_check, checks):
-            summaries = [summary for summary in metrics if summary.metric == check.metric]
-            if not summaries:
-                names = dict.fromkeys(summary.metric for summary in metrics)
-                raise ConfigError(
-                    f"check {check.text!r}: the run has no metric {check.metric!r}; "
-                    f"{suggest(check.metric, names)}"
-                )
-            failures += [
-                failure for summary in summaries if (failure := check.failure(summary)) is not None
-            ]
+        NUMBER", "METRIC.FIGURE >= NUMBER", or a name with `min` and `max`. The figure is `on` (the
+        one that stands for the metric: its mean, or micro), an end of its 95 % interval (low,
+        high), min, max, median, coverage, n_failed, ...; a metric that scored nothing passes none.
+        `group` asks it of a group ({"task": "billing"}), or of each group of a field ("task").
+        Raises CheckFailed that names each that does not hold, ConfigError for one that cannot be
+        read.
+
+            done.check("helpfulness", min=3.5, on="low", group="task")
+        """
+        bounds = [bound for check in checks for bound in self._parse_check(check, min, max, on)]
+        failures = [
+            failure
+            for check in bounds
+            for summary in self._summaries_of(check.metric)
+            for where, of_group in self._places_of(summary, check, group)
+            if (failure := check.failure(of_group, where)) is not None
+        ]
         if failures:
             raise CheckFailed("\n".join([f"{len(failures)} checks do not hold:", *failures]))
         return self
 
-    def __repr__(self) -> str:
-        return f"Run({self.path!r})"
-
-    def _repr_html_(self) -> str:
-        """The table, for a notebook."""
-        rows = []
-        for summary in self.summary.metrics:
-            mark = " est." if summary.n_estimated else ""
-            judges = ", ".join(summary.judges) or summary.reason or "nobody"
-            cells = (
-                name_figure(summary),
-                summary.candidate,
-                f"{format_figure(summary.figure, summary.scale)}{mark}",
-                f"{summary.n_scored}/{summary.n}",
-                judges,
+    def _parse_check(
+        self, text: str, least: float | None, most: float | None, on: str
+    ) -> Iterator[_Check]:
+        """The checks that a text and the bounds are: one, or one for each bound."""
+        bounds = [(sign, end) for sign, end in ((">=", least), ("<=", most)) if end is not None]
+        if (match := _CHECK.fullmatch(text)) is not None:
+            self._summaries_of(match["metric"])
+            bounds += [(match["sign"], float(match["bound"]))] if match["sign"] else []
+        if match is None or not bounds:
+            raise ConfigError(
+                f'cannot read the check {text!r}; write "METRIC >= NUMBER" or "METRIC.min >= '
+                'NUMBER", with <, <=, >, >= or ==, or a name with min=NUMBER or max=NUMBER'
             )
-            rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
-        head = "".join(f"<th>{name}</th>" for name in "metric candidate figure scored by".split())
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return f"<p>{html.escape(self.path)}</p><table><tr>{head}</tr>{body}</table>"
+        figure = match["figure"] or on
+        if figure not in _FIGURES:
+            raise ConfigError(f"check {text!r}: no figure {figure!r}; {suggest(figure, _FIGURES)}")
+        name = match["metric"] + (f".{figure}" if figure != FIGURE else "")
+        for sign, bound in bounds:
+            yield _Check(f"{name} {sign} {bound:g}", match["metric"], figure, sign, bound)
+
+    def _summaries_of(self, metric: str) -> list[MetricSummary]:
+        """The metric's summary of each candidate."""
+        names = dict.fromkeys(summary.metric for summary in self.summary.metrics)
+        if metric not in names:
+            raise ConfigError(f"check: the run has no metric {metric!r}; {suggest(metric, names)}")
+        return [summary for summary in self.summary.metrics if summary.metric == metric]
+
+    def _places_of(
+        self, summary: MetricSummary, check: _Check, group: str | Mapping[str, str] | None
+    ) -> Iterator[tuple[str, MetricSummary]]:
+        """The groups that are to pass a check, with their places in words."""
+        if group is None:
+            yield "", summary
+            return
+        if check.figure not in _IN_GROUPS:
+            listed = f"there are: {', '.join(_IN_GROUPS)}"
+            raise ConfigError(f"check {check.text!r}: groups have no {check.figure!r}; {listed}")
+        if not isinstance(group, str) and len(group) != 1:
+            raise ConfigError(f'check: group is {group!r}; write one field, {{"task": "billing"}}')
+        by, wanted = (group, None) if isinstance(group, str) else next(iter(group.items()))
+        with readable(self.path):
+            groups = summarise_groups(self.folder.records(), summary, by)
+        if not any(groups):
+            listed = f"there are: {', '.join(SPLIT_COLUMNS)}, and the keys of their metadata"
+            raise ConfigError(f"check: no sample names a {by!r}; {listed}")
+        names = list(groups) if wanted is None else [str(wanted)]
+        if names[0] not in groups:
+            raise ConfigError(f"check: no {by} {wanted!r}; {suggest(names[0], groups)}")
+        for name in names:
+            yield f", {by} {name or '(none)'}", groups[name]
+
+    def _sections(self) -> Iterator[Section]:
+        parts: list[Content] = [f"Run({self.path!r})"]
+        try:
+            parts += opening_parts(self.summary)
+        except DataError as error:
+            parts.append(str(error))
+        yield Section("", parts)
+
+    def _tables(self) -> Tables:
+        return {
+            "metrics": self.table,
+            "samples": self.samples,
+            "scores": lambda: self.samples(long=True),
+        }
+
+
+def to_stderr(quiet: bool) -> Callable[[str], None]:
+    """A function that prints what a person should know; nothing if quiet."""
+    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
 
 
 def _table_row(summary: MetricSummary) -> dict[str, Any]:
@@ -205,25 +302,15 @@ def open_run(path: str = LATEST, out: str = "results") -> Run:
     return Run(folder)
 
 
-def _parse_check(text: str) -> _Check:
-    match = _CHECK.fullmatch(text)
-    if match is None:
-        raise ConfigError(
-            f'cannot read the check {text!r}; write "METRIC >= NUMBER" or "METRIC.min >= NUMBER", '
-            "with <, <=, >, >= or =="
-        )
-    figure = match["figure"] or FIGURE
-    if figure not in (FIGURE, *_FIGURES):
-        raise ConfigError(f"check {text!r}: no figure {figure!r}; there are: {', '.join(_FIGURES)}")
-    return _Check(text.strip(), match["metric"], figure, match["sign"], float(match["bound"]))
-
-
-def _widen(rows: pa.Table) -> pa.Table:
-    """Long rows as a row a unit: rows of a unit stand together."""
+def _widen(rows: pa.Table, texts: pa.Table) -> pa.Table:
+    """Long rows as a row a unit, with its texts: rows of a unit stand together."""
     units = rows.column("unit_id").combine_chunks().dictionary_encode()
     unit: Any = units.indices.to_numpy()
     first = np.unique(unit, return_index=True)[1]
     wide: dict[str, Any] = {name: rows.column(name).take(pa.array(first)) for name in _OF_UNITS}
+    of_unit = pc.index_in(wide["unit_id"], value_set=texts["unit_id"].combine_chunks())
+    wide |= {name: texts[name].take(of_unit) for name in _TEXTS}
+    wide["epoch"] = pc.fill_null(wide["epoch"], 1)
     metrics, values = rows.column("metric").combine_chunks(), rows.column("value")
     for metric in pc.unique(metrics.drop_null()).to_pylist():
         is_metric = pc.equal(metrics, metric).fill_null(False).to_numpy(zero_copy_only=False)

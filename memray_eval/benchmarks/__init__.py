@@ -45,9 +45,10 @@ def mean_of_tasks(answered: Iterable[Answered], metric: str) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A benchmark's own rule. `about` says what it computes, `version` is the original's repository
-    and commit; `why_not` says why it does not apply to a sample, None if it does; `score` gives 0-1
-    and raises ValueError that says what the sample lacks."""
+    """A benchmark's own rule. `about` says what it computes, the docstring of `by` (else of
+    `score`) how; `version` is the original's repository and commit; `why_not` says why it does not
+    apply to a sample, None if it does; `score` gives 0-1 and raises ValueError that says what the
+    sample lacks."""
 
     title: str
     value_label: str
@@ -55,6 +56,7 @@ class Rule:
     version: str
     score: Callable[[Sample, str], float]
     why_not: Callable[[Sample], str | None] = lambda sample: None
+    by: Callable[..., object] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from inspect import getdoc
 
 from memray_eval.benchmarks import Rule, all_suites
 from memray_eval.benchmarks.long_context.suite import as_published
@@ -61,7 +62,9 @@ def _rule_metric(name: str, rule: Rule) -> ComputedMetric:
         title=f"{rule.title} ({rule.version})",
         value_label=rule.value_label,
         scale=(0, 1),
+        requires=(),
         about=rule.about,
+        formulas=getdoc(rule.by or rule.score) or "",
         measure=lambda sample, response: score_by_rule(name, sample, response),
         applies=lambda sample: rule.why_not(as_published(sample)),
         scorer=lambda sample: scorer(name),

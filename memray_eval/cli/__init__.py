@@ -14,6 +14,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     compare,
     config,
     dataset,
+    improve,
     init,
     inspect,
     pairwise,

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from memray_eval.results.run_folder import RunFolder
 
 _ESCAPE = "memray_eval_escape"  # the handler of what an encoding lacks
+# Options of other programs, by ours; --help does not show them
+_ALIASES = {"data": "dataset", "judge-model": "judge"}
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: _ALIASES.get(token, token),
+    },
     help="Evaluate language models with a memory of their user, and long-context models, on a "
     "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"

@@ -11,14 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.question_fit import check_labels, fit_weights
+from memray_eval.api.calibrating import EXISTING_ONLY, LabelledFile, make_evaluate, write_responses
 from memray_eval.cli.app import say
-from memray_eval.cli.calibrate import EXISTING_ONLY, make_evaluate, write_responses
 from memray_eval.config.loading import load_config
 from memray_eval.config.sections import FittedQuestions
 from memray_eval.datasets.labels import LabelledResponse
@@ -33,16 +33,7 @@ from memray_eval.types import QUESTIONS, RULES, Score
 SEED = 0  # of the folds
 
 
-class LabelledFile(NamedTuple):
-    """Responses with people's labels, which are on a scale."""
-
-    path: Path
-    rows: Sequence[LabelledResponse]
-    scale: tuple[float, float]
-
-
 def fit_to_labels(
-    metric: str,
     labelled: LabelledFile,
     judges: Sequence[str],
     overrides: dict[str, Any],
@@ -59,7 +50,8 @@ def fit_to_labels(
         )
     if save is not None and Path(save).exists():
         read_fits(save)
-    questions, rows = questions_of(metric), labelled.rows
+    metric, rows = labelled.metric, labelled.rows
+    questions = questions_of(metric)
     check_labels(_shares(rows, labelled.scale), [row.cluster for row in rows])
     job = {"dataset": str(labelled.path), "candidates": [EXISTING_ONLY], **overrides}
     unfitted = FittedQuestions(
@@ -73,7 +65,7 @@ def fit_to_labels(
         path, manifests = f"{folder}/unfitted.json", dict[str, Mapping[str, Any]]()
         write_fits(path, {metric: unfitted})
         keys = overrides | {"judging.questions.fit": path, "judging.repeats": None}
-        evaluate = make_evaluate(folder, keys, settings, yes, manifests)
+        evaluate = make_evaluate(folder, keys, settings, yes, manifests, say)
         scores = {
             record.sample.id: score
             for record in evaluate(write_responses(rows, Path(folder)), QUESTIONS)

@@ -79,15 +79,17 @@ def generate(
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    f"responses config dataset encoding suite mapped limit {_JUDGING} out name skip_invalid "
-    "settings as_json full"
+    f"responses results config dataset encoding suite mapped limit {_JUDGING} out name "
+    "skip_invalid settings as_json full"
 )
 def evaluate(
     options: JobOptions,
-    responses: str = argument(
+    responses: str | None = argument(
         "A run folder, latest, or a .csv, .json, .jsonl or .parquet file with queries "
-        "and responses."
+        "and responses.",
+        None,
     ),
+    results: str | None = option("The same.", WHAT, hidden=True),
     config: Path | None = BASE_CONFIG,
     dataset: str | None = option(
         "The dataset whose samples they answer, where rows have a sample's id and no query.", WHAT
@@ -102,7 +104,9 @@ def evaluate(
     from memray_eval.execution.prepare.origins import name_answers
     from memray_eval.results.lookup import find_run
 
-    responses = find_run(responses)
+    if (named := responses or results) is None or (responses and results):
+        raise ConfigError("name one file or run folder: `memray-eval evaluate RESPONSES`")
+    responses = find_run(named)
     answered = {
         "dataset": responses,
         "samples": dataset,

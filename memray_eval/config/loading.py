@@ -19,7 +19,7 @@ from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import split_reference
 
-PATH_FIELDS = ("dataset", "samples", "templates", "errata", "out")
+PATH_FIELDS = ("dataset", "samples", "ids", "templates", "errata", "out")
 RUBRICS = "rubrics"  # some of its values are paths
 OWN = ("metrics", "include")  # and of theirs
 SUITE = "suite"  # and of its template
@@ -145,8 +145,12 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def _parse_index(node: list[Any], part: str, dotted: str) -> int:
+    """An element's index; that after the last one appends."""
+    if part == str(len(node)):
+        node.append({})
     if not part.isdecimal() or int(part) >= len(node):
-        raise ConfigError(f"--set {dotted}: {part!r} is not an index of a list of {len(node)}")
+        n = len(node)
+        raise ConfigError(f"--set {dotted}: {part!r} is not an index of a list of {n}; {n} appends")
     return int(part)
 
 

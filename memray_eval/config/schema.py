@@ -23,6 +23,7 @@ from memray_eval.config.sections import (
     ClusterConfig,
     ColumnSource,
     Count,
+    CriteriaOptions,
     EmbeddingConfig,
     EngineConfig,
     JudgeRequest,
@@ -39,12 +40,14 @@ from memray_eval.config.sections import (
     SimulatedUserConfig,
     Sinks,
     SuiteTemplate,
+    Weights,
     WordList,
     check_extra,
 )
 from memray_eval.config.servers import WORDS, check_pools, name_code
 from memray_eval.errors import nearest
 from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
 DEFAULT_OUT = (
     "results"  # in the working directory, unless the job or the command line says otherwise
@@ -60,7 +63,8 @@ Column = Annotated[
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
 # What a row may hold beside a sample: who answered what
-MAPPED_FIELDS = {*Sample.model_fields, *"response candidate model error epoch".split()} - {"suite"}
+_IN_ROWS = (*"response candidate model error epoch".split(), CRITERIA, EXAMPLE_TAGS)
+MAPPED_FIELDS = {*Sample.model_fields, *_IN_ROWS} - {"suite"}
 
 
 class RunConfig(Frozen):
@@ -93,6 +97,8 @@ class RunConfig(Frozen):
     leaves out is found by common names, which is said."""
     tasks: tuple[str, ...] = ()
     """Some of a suite's tasks; none means all."""
+    ids: str | None = None
+    """A file of ids, a line each: the only samples that are taken."""
     templates: str | None = None
     """A folder or file with the benchmark's own prompt templates, for which we have our words."""
     errata: str | None = None
@@ -118,8 +124,14 @@ class RunConfig(Frozen):
     rubrics: dict[str, str] = Field(default_factory=dict)
     """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
     own."""
-    text_weights: dict[str, float] = Field(default_factory=dict)
-    """The weights of overall_score by the text family's scores; they sum to 1."""
+    criteria: CriteriaOptions = CriteriaOptions()
+    """How the metric `criteria` asks a judge of the samples' own criteria."""
+    text_weights: Weights = Field(default_factory=dict)
+    """The weights of overall_score by the text family's scores, which sum to 1; or by task, such as
+    `{poem: {lexical_diversity: 1}}`."""
+    companion_weights: Weights = Field(default_factory=dict)
+    """The weights of overall_quality by the companion's six dimensions, likewise, or by
+    scenario."""
     transitions: WordList = "strict"
     """Which transition words coherence_score counts, the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "exclude"

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, NotRequired
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +17,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import OwnObject, OwnSource
 from memray_eval.types import Frozen, Stream
 
@@ -95,8 +97,8 @@ PLANNED_KWARGS = {
 # The keys of a job that say what is measured: a resumed run keeps them
 MEASURED_KEYS = tuple(
     "suite dataset samples reader encoding columns tasks templates affect limit limit_order "
-    "skip_invalid candidates epochs metrics judge rubrics text_weights transitions "
-    "simulated_user".split()
+    "skip_invalid candidates epochs metrics judge rubrics criteria text_weights companion_weights "
+    "transitions ids simulated_user".split()
 )
 
 
@@ -676,7 +678,10 @@ class ClusterConfig(Frozen):
 
 # A list of words as its source gives it, or ours, which is wider
 WordList = Literal["strict", "extended"]
+# The weights of scores, or those of a task
+Weights: TypeAlias = Mapping[str, float | Mapping[str, float]]
 OnNoAnswer = Literal["exclude", "zero", "score"]
+PerCriterion = Literal["criterion", "sample"]
 
 
 Seen = Literal["query", "memory", "history", "context", "response", "answers"]
@@ -712,6 +717,13 @@ class RubricMetric(Frozen):
                 f"scale: {list(self.scale)} has no room; write its two ends, as [1, 5]"
             )
         return self
+
+
+class CriteriaOptions(Frozen):
+    """How a judge is asked of the samples' own criteria."""
+
+    per: PerCriterion = "criterion"
+    """One call a `criterion`, or a `sample`: up to 20 criteria a call, which costs less."""
 
 
 class OwnMetric(Frozen):
@@ -783,8 +795,10 @@ class MetricOptions(Frozen):
     """The options of metrics' formulas that a run may set, which RunConfig documents, and the
     metrics that it brings."""
 
-    text_weights: dict[str, float] = Field(default_factory=dict)
+    text_weights: Weights = Field(default_factory=dict)
+    companion_weights: Weights = Field(default_factory=dict)
     transitions: WordList = "strict"
+    criteria: CriteriaOptions = CriteriaOptions()
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False  # by the suite
     metric_timeout_s: Positive = 60.0
@@ -817,3 +831,15 @@ def names_a_file(value: str) -> bool:
 def names_a_text_file(text: str) -> bool:
     """Whether a rubric or prompt of one's own is a file's path, not the text itself."""
     return text.endswith((".md", ".txt")) and "\n" not in text
+
+
+def read_rubric(path: Path, of: str = "") -> str:
+    """The text of a rubric's file. Raises ConfigError if it cannot be read, or is empty."""
+    what = f"rubric of {of}" if of else "rubric"
+    try:
+        text = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what}: cannot read {path}: {reason_of(error)}") from None
+    if not text:
+        raise ConfigError(f"{what}: {path} is empty")
+    return text

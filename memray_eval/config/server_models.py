@@ -24,8 +24,9 @@ def models_at(url: str, key: str | None = None) -> list[str]:
             return [str(entry["id"]) for entry in json.load(reply)["data"]]
     except urllib.error.HTTPError as error:
         raise DataError(
-            f"{url} does not list its models (HTTP {error.code}); mostly an address ends in /v1, "
-            "and a key goes into servers: {NAME: {url: URL, api_key_env: VARIABLE}}"
+            f"{url} does not list its models (HTTP {error.code}); name one: MODEL@{url}; mostly an "
+            "address ends in /v1, and a key goes into servers: {NAME: {url: URL, api_key_env: "
+            "VARIABLE}}"
         ) from None
     except (OSError, HTTPException) as error:
         why = reason_of(getattr(error, "reason", error))

@@ -201,10 +201,12 @@ def parse_answer(
     checks_spelling: bool = True,
     is_renamed: bool = False,
     otherwise: str = EXISTING,
+    lacks_query: bool = False,
 ) -> Record:
-    """Parses a raw object with a query, a response, and any fields of a sample, `model`,
-    `candidate` (else `otherwise`) and `epoch`, into a Record without scores. `rename_aliases` was
-    called before if it `is_renamed`, which is changed then. Raises InvalidSample."""
+    """Parses a raw object with a query (unless its dataset `lacks_query`), a response, and any
+    fields of a sample, `model`, `candidate` (else `otherwise`) and `epoch`, into a Record without
+    scores. `rename_aliases` was called before if it `is_renamed`, which is changed then. Raises
+    InvalidSample."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)
@@ -225,7 +227,7 @@ def parse_answer(
         message = f"is {number!r}; number a sample's answers by whole numbers from 1"
         faults.append(Fault(field="epoch", message=message))
     try:
-        sample = parse_sample(fields, suite, checks_spelling, is_answered=True)
+        sample = parse_sample(fields, suite, checks_spelling, True, lacks_query)
     except InvalidSample as error:
         raise InvalidSample([*faults, *error.faults], error.sample_id) from None
     if faults:

@@ -15,6 +15,7 @@ from memray_eval.datasets.answers import (
     GOLD_FIELDS,
     MODEL_FIELDS,
     ROW_FIELDS,
+    TEXT_FIELDS,
     is_gold,
     is_missing,
     read_gold,
@@ -36,6 +37,7 @@ from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Sample
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
@@ -44,6 +46,7 @@ _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
 # Of a row that was written again: why it cannot be read
 PROBLEM = "_problem"
 OBJECTS = ("memory", "traits", "emotion", "metadata", "user")
+_AS_JSON = (*OBJECTS, *LISTS, "history", CRITERIA, EXAMPLE_TAGS)
 TEXTS = frozenset(
     ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
 )
@@ -145,7 +148,7 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
         lines = [line.strip() for line in value.splitlines() if line.strip()]
         return _to_field(name, lines, column, None)
     looks_like_json = value.lstrip()[:1] in ("{", "[") and name not in TEXTS
-    if parse == "json" or (looks_like_json and name in (*OBJECTS, *LISTS, "history")):
+    if parse == "json" or (looks_like_json and name in _AS_JSON):
         try:
             return _to_field(name, parse_json(value.encode("utf-8", "surrogatepass")), column, None)
         except InvalidSample as error:
@@ -169,7 +172,7 @@ def _remembered(item: Any) -> Any:
 class FoundColumns:
     """The columns of a dataset's first rows: those guessed by their names, by field, other columns
     of right answers that say something else, what is not metadata, the first row that can be read,
-    and whether a row has several responses."""
+    whether a row has several responses, and whether all have right answers and no question."""
 
     columns: tuple[str, ...]
     map: ColumnMap | None
@@ -178,15 +181,18 @@ class FoundColumns:
     fields: frozenset[str] = frozenset(Sample.model_fields)
     first: Mapping[str, Any] = field(default_factory=dict)
     has_several: bool = False
+    lacks_query: bool = False
 
     def describe(self, dataset: str) -> str:
         """What was taken as which field that nobody named, and the first row, in a line; empty if
         nothing was."""
         form = self.map.form if self.map else None
-        if form is None and not self.guessed:
+        if form is None and not (self.guessed or self.lacks_query):
             return ""
         taken = ", ".join(f"{field} is {column!r}" for field, column in self.guessed.items())
-        taken = "; ".join(filter(None, (f"read as {form.name}" if form else "", taken)))
+        no_question = "no question, so only what needs none is scored" if self.lacks_query else ""
+        read_as = f"read as {form.name}" if form else ""
+        taken = "; ".join(filter(None, (read_as, taken, no_question)))
         sources = self.map.sources.values() if self.map else ()
         used = {*self.guessed.values(), *self.fields, *(source["from"] for source in sources)}
         rest = [] if form else [name for name in self.columns if name not in used]
@@ -246,10 +252,12 @@ def find_columns(
         first.check_named(by_job, [*by_job] if is_table else needed)
     if rows and may_guess:
         guessed = first.guess(by_job, has_responses, is_joined)
-        first.check_needed(needed, by_job, guessed)
     elif not {*first.columns, *by_job} & {"answer", *ANSWERS_FIELDS[:1]}:
         golds = [name for gold in GOLD_FIELDS for name in first.columns if name.lower() == gold]
         guessed = {"answers": golds[0]} if golds else {}
+    lacks_query = has_responses and not is_joined and first.lacks_query({**by_job, **guessed})
+    if rows and may_guess:
+        first.check_needed([RESPONSE] if lacks_query else needed, by_job, guessed)
     chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
     of_texts: OfTexts = "" if form is None else form.of_texts
     if form is None and not has_query:
@@ -271,6 +279,7 @@ def find_columns(
         | (frozenset() if may_guess else {*first.columns}),  # the suite knows them
         read[0] if read else {},
         any(isinstance(fields.get(RESPONSE), list) for fields in read),
+        lacks_query,
     )
 
 
@@ -335,6 +344,18 @@ class _FirstRows:
         for name in needed:
             if name not in named and not (name == RESPONSE and "error" in named):
                 raise self._explain_lack(name)
+
+    def lacks_query(self, by_name: Mapping[str, str | ColumnSource]) -> bool:
+        """Whether there are right answers, and nothing that may be the question to them."""
+        columns = {at if isinstance(at, str) else at["from"] for at in by_name.values()}
+        asked = ("query", *COMMON_NAMES["query"], "turns", "user")
+        has_query = any(row.get(name) for row in self.fields for name in asked)
+        if has_query or "query" in by_name or self.form is not None:
+            return False
+        if {*self.columns, *by_name}.isdisjoint(ANSWERS_FIELDS):
+            return False
+        is_told = "query" in self.columns  # as a run writes such rows
+        return is_told or self._likely_column({*columns, *TEXT_FIELDS, "sample_id"}) is None
 
     def guess(
         self, by_job: Mapping[str, ColumnSource], has_responses: bool, is_joined: bool
@@ -412,12 +433,15 @@ class _FirstRows:
             f"    {name}: {example}\nor from Python:\n  map={{{name!r}: {example!r}}}"
         )
 
-    def _likely_column(self) -> str | None:
-        """The first column of text that no field needs."""
-        taken = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS}
-        return next(
-            (name for name in self._names if name not in taken and self._is_text(name)), None
-        )
+    def _likely_column(self, used: Collection[str] = ()) -> str | None:
+        """The first column of several words that no field needs, nor is `used`; else the first of
+        text."""
+        taken = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}
+        free = [name for name in self._names if name not in taken and self._is_text(name)]
+        return next((name for name in free if self._is_prose(name)), next(iter(free), None))
+
+    def _is_prose(self, column: str) -> bool:
+        return all(" " in str(value).strip() for row in self.rows if (value := row.get(column)))
 
     def _is_text(self, column: str) -> bool:
         values = [row.get(column) for row in self.rows]

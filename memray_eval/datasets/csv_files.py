@@ -61,6 +61,9 @@ class _Dialect(NamedTuple):
         return csv.reader(lines, delimiter=self.delimiter, quoting=self.quoting)
 
 
+_STRICT_TSV = _Dialect("\t", csv.QUOTE_NONE, is_strict=True)
+
+
 class _Header(NamedTuple):
     names: list[str]
     dialect: _Dialect
@@ -94,14 +97,15 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
     the start finds where rows begin; a shard begins and ends where one does.
 
     The delimiter is the one of DELIMITERS that the first row has most often, outside quotes. In a
-    strict reading it goes by the file's suffix, quotes mean nothing in a .tsv, empty cells are
-    kept, and a row has as many cells as the first."""
+    strict reading a .tsv has tabs and no quotes, empty cells are kept, and a row has as many cells
+    as the first."""
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
         with open_text(*locate(shard.path), 0, shard.encoding) as file:
             lines = _Lines(cast(BinaryIO, file))
-            header = _read_header(lines, _strict_dialect(shard.path) if is_strict else None)
+            is_tsv = is_strict and shard.path.lower().endswith(".tsv")
+            header = _read_header(lines, _STRICT_TSV if is_tsv else None, is_strict)
             if fault := _find_wrong_header(header.names):
                 yield Entry(0, 1, shard.path, "line 1", InvalidSample([fault]), 0)
                 return
@@ -139,20 +143,15 @@ def _lines_from(file: IO[bytes], start: int) -> _Lines:
     return _Lines(cast(BinaryIO, file), start)
 
 
-def _strict_dialect(path: str) -> _Dialect:
-    if path.lower().endswith(".tsv"):
-        return _Dialect("\t", csv.QUOTE_NONE, is_strict=True)
-    return _Dialect(",", is_strict=True)
-
-
-def _read_header(lines: _Lines, dialect: _Dialect | None) -> _Header:
+def _read_header(lines: _Lines, dialect: _Dialect | None, is_strict: bool) -> _Header:
     """Reads the first row. Without a dialect the delimiter is the one that it has most often."""
     first, n_before = next(lines, ""), 0
     if dialect is None and (named := _SEPARATOR.fullmatch(first)):  # as Excel writes and reads
-        dialect, first, n_before = _Dialect(named[1].replace("\\t", "\t")), next(lines, ""), 1
+        dialect = _Dialect(named[1].replace("\\t", "\t"), is_strict=is_strict)
+        first, n_before = next(lines, ""), 1
     elif dialect is None:
         unquoted = "".join(first.split('"')[::2])
-        dialect = _Dialect(max(DELIMITERS, key=unquoted.count))
+        dialect = _Dialect(max(DELIMITERS, key=unquoted.count), is_strict=is_strict)
     rows = dialect.read(chain([first], lines))
     names = [name.strip() for name in next(rows, [])]
     return _Header(names, dialect, rows.line_num + n_before)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import importlib.resources
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +17,37 @@ import yaml
 from pydantic import Field
 
 from memray_eval.datasets.answers import is_missing
+from memray_eval.datasets.conversations import add_conversation
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.dotted import MISSING, find_at
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
 from memray_eval.errors import ConfigError, DataError, nearest, reason_of
+from memray_eval.storage.encodings import find_encoding
+from memray_eval.storage.paths import locate
 from memray_eval.types import Frozen
+from memray_eval.types.samples import CRITERIA
 
 # in column names: the part that names one of several systems whose answers stand in one row
 STAR = "*"
 # Beside human, human2, ...
-FIELDS = tuple("response query answers context memory history task cluster skip weight".split())
+FIELDS = tuple(
+    "response query answers context memory history task criterion cluster skip weight judge group "
+    "raters".split()
+)
 TRUTH = {"true": 1.0, "false": 0.0}
 _KINDS: Mapping[str, Kind]
 _KINDS = {".json": "document", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "csv"}
+_DECIMAL_COMMA = re.compile(r"^(-?\d+),(\d{1,2})$")
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 
 class Labelling(Frozen):
     """Which columns hold what: FIELDS by column names (nested ones dotted, `*` for any system), the
-    label columns of `people`, numbers of labels that are `words`, the `separator` of several right
-    answers, and the labels' `scale` (None: the metric's)."""
+    label columns of `people` (one of lists, with a column of `raters`), numbers of labels that are
+    `words`, the `separator` of several right answers, and the labels' `scale` (None: the
+    metric's)."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
@@ -47,14 +57,19 @@ class Labelling(Frozen):
 
 
 class LabelledResponse(Frozen):
-    """A response with people's labels (None: empty): `fields` as `evaluate` takes them, and a
-    weight, 1 / the chance with which it was drawn to be labelled, up to a factor."""
+    """A response with people's labels (None: empty): `fields` as `evaluate` takes them, a weight, 1
+    / the chance with which it was drawn to be labelled, up to a factor, a `judge`'s score on the
+    labels' scale where a column has it, its `group`: the system's, unless a column says, and who
+    labelled it if that is known."""
 
     id: str
     fields: dict[str, Any]
     people: tuple[float | None, ...]
     cluster: str
     weight: float = 1.0
+    judge: float | None = None
+    group: str = ""
+    raters: tuple[str, ...] = ()
 
 
 _FILE = importlib.resources.files("memray_eval.datasets") / "presets.yaml"
@@ -92,8 +107,8 @@ def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
         elif field in FIELDS:
             columns[field] = column
         else:
-            names = f"human, human2, ..., {', '.join(FIELDS)}"
-            raise ConfigError(f"--map {pair}: no field {field!r}{_hint(field, FIELDS, names)}")
+            hint = _hint(field, ("human", *FIELDS), f"human, human2, ..., {', '.join(FIELDS)}")
+            raise ConfigError(f"--map {pair}: no field {field!r}{hint}")
     return onto.model_copy(
         update={"columns": columns, "people": tuple(people.values()) or onto.people}
     )
@@ -105,17 +120,18 @@ def read_labelled(
     scale: tuple[float, float],
     limit: int | None = None,
     skip_unlabelled: bool = False,
+    encoding: str = "",
 ) -> list[LabelledResponse]:
     """Reads the labelled responses of the first `limit` rows that are not skipped: one for each
     system of a row. Raises ConfigError for a missing field or column, DataError for a file that
     cannot be read, a response without a label, and a label that is not on `scale`."""
-    for field in ("response", "query"):
-        if field not in labelling.columns:
+    for field in ("response", "query"):  # a judge's scores that exist need neither
+        if "judge" not in labelling.columns and field not in labelling.columns:
             raise ConfigError(f"no column for {field}; name it with --map {field}=COLUMN")
     if not labelling.people:
         how = "name people's scores with --map human=COLUMN (and human2=COLUMN, ...)"
         raise ConfigError(f"no column for human; {how}")
-    rows = list(read_rows(path))
+    rows = list(_open_cells(read_rows(path, encoding), labelling))
     if not rows:
         raise DataError(f"{path} holds no row")
     names = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
@@ -141,7 +157,11 @@ def read_labelled(
         )
     if not labelled:
         raise DataError(f"{path} holds no labelled response")
-    return labelled
+    most = max(len(row.people) for row in labelled)  # where raters differ by row
+    return [
+        row.model_copy(update={"people": row.people + (None,) * (most - len(row.people))})
+        for row in labelled
+    ]
 
 
 def _hint(name: str, names: Sequence[str], listed: str) -> str:
@@ -173,11 +193,17 @@ def _parse_row(
         for field, name in labelling.columns.items()
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
-    query = "" if cells["query"] is None else str(cells["query"]).strip()
+    where = f"{path}, {named}"
+    query = _to_text(cells.get("query")).strip()
     texts = {name: cells.get(name) for name in ("context", "task")}
     fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
-    fields["response"] = _to_text(cells["response"])
+    fields["response"] = _to_text(cells.get("response"))
     fields |= {name: _to_text(text) for name, text in texts.items() if text is not None}
+    if isinstance(cells.get("query"), list):
+        fields |= _split_conversation(where, cells["query"])
+        query = fields["query"]
+    if (criterion := cells.get("criterion")) is not None:
+        fields[CRITERIA] = [{"criterion": _to_text(criterion), "points": 1}]
     if (answers := cells.get("answers")) is not None:
         fields["answers"] = _to_answers(answers, labelling.separator)
     if (history := cells.get("history")) is not None:
@@ -185,22 +211,56 @@ def _parse_row(
     if (memory := cells.get("memory")) is not None:
         memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
-    people = [name.replace(STAR, system) for name in labelling.people]
+    columns = [name.replace(STAR, system) for name in labelling.people]
+    raters = _from_json(cells.get("raters"), list)
+    labels = [(name, _column_value(row, name)) for name in columns]
+    if isinstance(raters, list):
+        labels = _label_by_rater(where, labels, raters)
     cluster = cells.get("cluster")
-    weight = _parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
+    weight = parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
     if weight is None or not 0 < weight < math.inf:
         raise DataError(
-            f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
+            f"{where}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
             "1 / the chance with which the response was drawn to be labelled"
         )
-    where = f"{path}, {named}"
+    parse = partial(_parse_label, where, words=labelling.words, scale=scale)
+    judge = labelling.columns.get("judge", "").replace(STAR, system)
+    group = cells.get("group")
     return LabelledResponse(
         id=named,
         fields=fields,
-        people=tuple(_parse_label(where, row, name, labelling.words, scale) for name in people),
-        cluster=query if cluster is None else _to_text(cluster),
+        people=tuple(parse(cell, name) for name, cell in labels),
+        cluster=(query if "query" in cells else named) if cluster is None else _to_text(cluster),
         weight=weight,
+        judge=parse(_column_value(row, judge), judge) if judge else None,
+        group=system if group is None else _to_text(group),
+        raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
+
+
+def _split_conversation(where: str, messages: list[Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"query": messages}
+    try:
+        add_conversation(fields)
+    except InvalidSample as error:
+        raise DataError(f"{where}: {error}") from None
+    if "response" in fields:
+        raise DataError(f"{where}: the conversation must end with the user")
+    return fields
+
+
+def _label_by_rater(
+    where: str, labels: Sequence[tuple[str, Any]], raters: Sequence[Any]
+) -> list[tuple[str, Any]]:
+    """The labels in a column of lists, one a rater. Raises DataError if there are more or less."""
+    by_column = [(name, _from_json(cell, list)) for name, cell in labels]
+    split = [(name, label) for name, cell in by_column if isinstance(cell, list) for label in cell]
+    if len(by_column) != 1 or len(split) != len(raters):
+        raise DataError(
+            f"{where}: {len(split)} labels of {len(raters)} raters; the one label column must hold "
+            "a list with a label for each rater"
+        )
+    return split
 
 
 def _to_answers(cell: Any, separator: str | None) -> list[str]:
@@ -215,17 +275,16 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
 
 def _parse_label(
     where: str,
-    row: Mapping[str, Any],
+    cell: Any,
     column: str,
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
     """The label in a column as a number; None if it is empty. Raises DataError for what is not a
     number on `scale`."""
-    cell = _column_value(row, column)
     if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
-    number, (low, high) = _parse_number(cell, words), scale
+    number, (low, high) = parse_number(cell, words), scale
     if number is None:
         raise DataError(
             f"{where}: {column!r} holds {cell!r}, not a number; give words one with "
@@ -239,7 +298,26 @@ def _parse_label(
     return number
 
 
-def _parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
+def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterator[dict[str, Any]]:
+    """The rows with objects for the cells of JSON text, fenced or not, that dotted columns look
+    into."""
+    names = (*labelling.columns.values(), *labelling.people)
+    heads = {re.escape(name.partition(".")[0]) for name in names if "." in name}
+    pattern = re.compile("|".join(heads).replace(re.escape(STAR), ".+") or r"(?!)")
+    for row in rows:
+        yield {
+            name: _open_cell(cell) if isinstance(cell, str) and pattern.fullmatch(name) else cell
+            for name, cell in row.items()
+        }
+
+
+def _open_cell(cell: str) -> Any:
+    opened = _from_json(cell.strip("` \r\n").removeprefix("json"), dict)
+    return opened if isinstance(opened, dict) else cell
+
+
+def parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
+    """The number in a cell, also with a spreadsheet's decimal comma; None if it is none."""
     if isinstance(cell, bool | int | float):
         return float(cell)
     if not isinstance(cell, str):
@@ -249,7 +327,7 @@ def _parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
     if word in named or word in TRUTH:
         return named.get(word, TRUTH.get(word))
     try:
-        return float(word)
+        return float(_DECIMAL_COMMA.sub(r"\1.\2", word))
     except ValueError:
         return None
 
@@ -274,20 +352,23 @@ def _is_true(cell: Any) -> bool:
 
 
 def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
-    """The systems that `*` stands for in the response's column; one empty name if it has no `*`.
-    Raises ConfigError if no column fits."""
-    response = labelling.columns["response"]
+    """The systems that `*` stands for in the response's column, or without it in the judge's and
+    people's; one empty name if it has no `*`. Raises ConfigError if no column fits."""
+    response = labelling.columns.get("response") or labelling.columns["judge"]
+    patterns = [response] if "response" in labelling.columns else [response, *labelling.people]
     if STAR not in response:
         columns = (*labelling.columns.values(), *labelling.people)
         if starred := next((name for name in columns if STAR in name), None):
             why = f"has a {STAR}, and the response's, {response!r}, has none to go with it"
             raise ConfigError(f"column {starred!r} {why}")
         return [""]
-    pattern = re.compile(re.escape(response).replace(re.escape(STAR), "(.+)", 1))
-    fitting = [match[1] for name in names if (match := pattern.fullmatch(name))]
+    forms = [
+        re.escape(text).replace(re.escape(STAR), "(.+)", 1) for text in patterns if STAR in text
+    ]
+    fitting = [match[1] for form in forms for name in names if (match := re.fullmatch(form, name))]
     if not fitting:
         raise ConfigError(f"no column fits {response!r}; there are: {', '.join(names)}")
-    return fitting
+    return list(dict.fromkeys(fitting))
 
 
 def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
@@ -304,9 +385,10 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
     return None if value is MISSING else value
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Reads a file by its suffix. Raises DataError for what cannot be read and the first row that
-    is none. Parquet's values stay as they are."""
+def read_rows(path: Path, encoding: str = "") -> Iterator[dict[str, Any]]:
+    """Reads a file by its suffix, in UTF-8 unless its first bytes or `encoding` say otherwise.
+    Raises DataError for what cannot be read and the first row that is none. Parquet's values stay
+    as they are."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         try:
@@ -317,8 +399,10 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     if kind not in _KINDS:
         kinds = f"{', '.join(_KINDS)}, .parquet"
         raise DataError(f"{path}: not a kind of file that is read; there are: {kinds}")
-    shard, is_list = Shard(kind=_KINDS[kind], path=str(path)), _KINDS[kind] == "document"
+    is_list = _KINDS[kind] == "document"
     try:
+        found = find_encoding(*locate(str(path)), encoding)
+        shard = Shard(kind=_KINDS[kind], path=str(path), encoding=found)
         for entry in read_csv(shard, is_strict=True) if shard.kind == "csv" else entries(shard):
             if isinstance(entry.raw, InvalidSample):
                 line = f", {entry.place}" if entry.place else ""

@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -14,10 +14,11 @@ import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.errors import nearest
+from memray_eval.text_processing.criteria import has_criteria, read_criteria
 from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen, Sample, Turn
-from memray_eval.types.samples import EXPECTS
+from memray_eval.types.samples import CRITERIA, EXPECTS
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
@@ -180,11 +181,15 @@ def check_nesting(data: bytes) -> None:
 
 
 def parse_sample(
-    raw: Any, suite: str, checks_spelling: bool = True, is_answered: bool = False
+    raw: Any,
+    suite: str,
+    checks_spelling: bool = True,
+    is_answered: bool = False,
+    lacks_query: bool = False,
 ) -> Sample:
     """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
-    misspelling. One that `is_answered` may forbid keys that memory lacks. Raises InvalidSample with
-    every fault."""
+    misspelling. One that `is_answered` may forbid keys that memory lacks, and have no query if its
+    dataset `lacks_query`. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
@@ -218,6 +223,7 @@ def parse_sample(
                 Fault(field=session[0], message="the first message is missing; write what is said")
             ]
     else:
+        faults.extend([] if sample.query or lacks_query else [_NO_QUERY])
         faults.extend(_find_wrong_memory(sample, is_answered))
         if not faults:
             return sample
@@ -226,7 +232,7 @@ def parse_sample(
 
 def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
     """Finds forbidden keys that are absent from memory, unless the sample is answered, and
-    expectations that cannot be read or met."""
+    expectations and criteria that cannot be read or met."""
     absent = sorted({key for key in sample.forbidden_keys if key not in sample.memory})
     if absent and not is_answered:
         message = (
@@ -234,10 +240,14 @@ def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
             "neutral_keys"
         )
         yield Fault(field="forbidden_keys", message=message)
-    expects = sample.metadata.get(EXPECTS)
+    expects, checks = sample.metadata.get(EXPECTS), list[Callable[[Mapping[str, Any]], object]]()
     if expects not in (None, {}) and (isinstance(expects, dict) or sample.suite == "memory"):
+        checks.append(read_expectations)
+    if has_criteria(sample.metadata):
+        checks.append(read_criteria)
+    for check in checks:
         try:
-            read_expectations(sample.metadata)
+            check(sample.metadata)
         except ValueError as error:
             field, _, message = str(error).partition(": ")
             yield Fault(field=field, message=message)
@@ -255,7 +265,7 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
         elif kind is list and name in _PLAIN_LISTS and _STR.issuperset(map(type, value)):
             values[name] = tuple(value)
         elif kind is dict and name == "metadata" and _STR.issuperset(map(type, value)):
-            if EXPECTS in value:
+            if EXPECTS in value or CRITERIA in value:
                 return None
             values[name] = value.copy()
         elif kind is list and name == "history" and all(map(is_plain_turn, value)):

@@ -18,7 +18,7 @@ from memray_eval.datasets.answers import (
 from memray_eval.datasets.columns import ColumnMap, as_row
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
 from memray_eval.datasets.shards import Entry
-from memray_eval.errors import describe_error, reason_of
+from memray_eval.errors import ConfigError, describe_error, reason_of
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import EXISTING, Record, Sample
@@ -43,22 +43,26 @@ class SampleReader:
     `candidate` if they name no other.
 
     `adapt` maps a published record to a sample's fields, `tasks` are those wanted (empty: all) of
-    `known_tasks`; `by_context` reads entries on one context together; `columns` and `encoding` are
-    those of one's own data, and `files` how a benchmark's published files hold its questions."""
+    `known_tasks`, and `ids` the samples (empty: all); `by_context` reads entries on one context
+    together; `columns` and `encoding` are those of one's own data, and `files` how a benchmark's
+    published files hold its questions. Responses of a dataset that `lacks_query` have right answers
+    and an empty query."""
 
     suite: str
     adapt: Adapt = no_adaptation
     tasks: frozenset[str] = frozenset()
     known_tasks: tuple[str, ...] = ()
+    ids: frozenset[str] = frozenset()
     has_responses: bool = False
     by_context: bool = False
     columns: ColumnMap | None = None
     encoding: str = ""
     files: PublishedFiles | None = None
     candidate: str = EXISTING
+    lacks_query: bool = False
 
     def record(self, entry: Entry) -> Record | None:
-        """Parses an entry into a record; None if its task is not wanted. Raises InvalidSample with
+        """Parses an entry into a record; None if it is not wanted. Raises InvalidSample with
         every fault."""
         is_renamed = self.adapt is no_adaptation
         fields = self._read_fields(entry)
@@ -68,11 +72,14 @@ class SampleReader:
         if isinstance(fields, dict) and isinstance(fields.get("response"), list):
             text = "is a list; give each answer a row, with a number in `epoch`"
             raise invalid(text, "response", str(fields.get("id") or ""))
-        record = parse_answer(fields, self.suite, self.columns is None, is_renamed, self.candidate)
+        checks_spelling = self.columns is None
+        record = parse_answer(
+            fields, self.suite, checks_spelling, is_renamed, self.candidate, self.lacks_query
+        )
         return record if self._is_wanted(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:
-        """Parses an entry into a sample; None if its task is not wanted. Raises InvalidSample with
+        """Parses an entry into a sample; None if it is not wanted. Raises InvalidSample with
         every fault."""
         fields = self._read_fields(entry)
         if isinstance(fields, dict):
@@ -82,7 +89,7 @@ class SampleReader:
         return sample if self._is_wanted(sample) else None
 
     def outline(self, entry: Entry) -> Outline | None:
-        """What an entry says of itself; None if its task is not wanted. Raises InvalidSample if the
+        """What an entry says of itself; None if it is not wanted. Raises InvalidSample if the
         entry cannot be read at all."""
         fields = self._adapt_entry(entry)
         if not isinstance(fields, Mapping):
@@ -92,6 +99,8 @@ class SampleReader:
             for name in ("task", "scenario", "prompt_type", "sample_id", "id")
         )
         if self.tasks and task not in self.tasks:
+            return None
+        if self.ids and (first_id or second_id) not in self.ids:
             return None
         who = candidate_name(fields, self.candidate) if self.has_responses else ""
         return Outline(task, scenario or prompt_type, first_id or second_id, who)
@@ -104,7 +113,8 @@ class SampleReader:
         return "query" in fields and fields.keys().isdisjoint((*NULLABLE, "error", "answer"))
 
     def _is_wanted(self, sample: Sample) -> bool:
-        return not self.tasks or sample.task in self.tasks
+        is_of_task = not self.tasks or sample.task in self.tasks
+        return is_of_task and (not self.ids or sample.id in self.ids)
 
     def _adapt_entry(self, entry: Entry) -> Any:
         if isinstance(entry.raw, InvalidSample):
@@ -114,6 +124,8 @@ class SampleReader:
             return row
         own = row if self.columns is None else self.columns.apply(row)
         raw = rename_aliases(own) if self.has_responses else own
+        if self.lacks_query:
+            raw = {"query": "", **raw}
         if isinstance(raw.get("answers"), Mapping) and self.adapt is no_adaptation:
             raw = {**raw, "answers": read_gold(raw["answers"], "answers")}
         try:
@@ -147,6 +159,17 @@ def context_file_of(entry: Entry) -> tuple[str, ...]:
         return ()
     name = entry.raw.get(CONTEXT_FILE)
     return (f"{posixpath.dirname(entry.path)}/{name}",) if isinstance(name, str) else ()
+
+
+def read_ids(path: str) -> frozenset[str]:
+    """The ids in a file of one a line. Raises ConfigError if it cannot be read or has none."""
+    try:
+        lines = _read_text(path).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"ids: cannot read {path}: {reason_of(error)}") from None
+    if not (ids := frozenset(filter(None, map(str.strip, lines)))):
+        raise ConfigError(f"ids: {path} has none; write the samples' ids, one a line")
+    return ids
 
 
 def _read_context(beside: str, name: Any) -> str:

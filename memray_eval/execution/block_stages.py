@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memray_eval.config.sections import EmbeddingConfig, JudgingConfig, MetricOptions, ServerConfig
+from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
@@ -270,7 +271,10 @@ class AskServers:
         candidate = candidate_from_json(candidate_json)
         if candidate.backend == "code":
             server, _, function = candidate.model.partition("/")
-            return FunctionGenerator(OwnObject(self._config.code[server], function), self._config)
+            # A baseline waits for nothing: calls beside each other would only share its timeout
+            at_once = 1 if is_baseline(candidate) else None
+            code = OwnObject(self._config.code[server], function)
+            return FunctionGenerator(code, self._config, at_once)
         # Here: the openai client takes a second to import, in each worker that loads this module
         from memray_eval.models.openai_generator import OpenAIGenerator
 

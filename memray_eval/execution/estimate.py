@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import EngineConfig, EngineTimes, RateLimits, least_of
+from memray_eval.config.sections import (
+    Assumptions,
+    EngineConfig,
+    EngineTimes,
+    RateLimits,
+    least_of,
+)
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sharding import SHARD_BYTES
@@ -34,12 +40,22 @@ from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.judges.router import describe_pools
-from memray_eval.metric import RULES, JudgedMetric
+from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.ports import Verdict
+from memray_eval.stages.embed import collect_texts, distinct_texts
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.text_processing.sample_text import history_lines
-from memray_eval.types import EXISTING, USER_MODEL, Candidate, Frozen, Message, Record, Score
+from memray_eval.text_processing.sample_text import history_lines, memory_lines
+from memray_eval.types import (
+    EXISTING,
+    USER_MODEL,
+    Candidate,
+    Frozen,
+    Message,
+    Record,
+    Response,
+    Score,
+)
 
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/bench/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
@@ -48,6 +64,9 @@ PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, 
 # of one core of the driver, for a block of samples or a batch of prompts, and a unit in them:
 # tests/bench/driver_ceiling.py
 DRIVER_BLOCK_S, DRIVER_UNIT_S = 0.012, 0.00009
+# of one core, for a character of a text that the local model embeds: 4.2 ms for one of 70
+EMBED_CPU_S = 60e-6
+EMBEDS = "embedding_retrieval"  # the baseline that has it embed each line of a memory
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
@@ -147,8 +166,8 @@ class ClusterUse(Frozen):
 class Estimate(Frozen):
     """A run before it is made. Stages overlap: `wall_s` is the start-up and the slowest of
     `bounds`, or generating and scoring after each other. `usd` is what judges cost, without
-    `unpriced_calls` (None: no price is known). `warnings` name models that retire soon.
-    `phase_uses` are what each `phase_order` would take."""
+    `unpriced_calls` (None: no price is known). `warnings` name metrics that nobody would score and
+    models that retire soon. `phase_uses` are what each `phase_order` would take."""
 
     units: int
     prompt_tokens: int
@@ -210,6 +229,7 @@ def estimate(
         *_bound_generation(spec, waves, placement, answered, per_candidate, question),
         *_bound_driver(question, waves, per_candidate),
         *_bound_prompts(spec, prompt_tokens, capacity),
+        *_bound_embedding(spec, records, scale, cpus),
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
@@ -234,7 +254,7 @@ def estimate(
         bottleneck=str(bounds[0]) if bounds else "start-up",
         usd=_sum_known(judge.usd for judge in judges),
         unpriced_calls=sum(judge.unpriced_calls for judge in judges),
-        warnings=(*spec.retiring(today or date.today()), *spec.equal_draws()),
+        warnings=(*_unscored(spec), *spec.retiring(today or date.today()), *spec.equal_draws()),
         budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         phase_order=order,
@@ -260,6 +280,11 @@ def _startup_s(spec: RunSpec, waves: Sequence[Sequence[tuple[Candidate, ...]]]) 
     engine = spec.assumptions.engine
     starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
     return sum(max(starts[group[0].backend] for group in wave) for wave in waves)
+
+
+def _unscored(spec: RunSpec) -> list[str]:
+    names = ", ".join(spec.unscored)
+    return [f"not scored, and not in the estimate: {names} (each {NEEDS_JUDGE})"] if names else []
 
 
 def _estimate_judges(
@@ -288,7 +313,7 @@ def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
     slowest: dict[str, Bound] = {}
     for bound in bounds:
         slowest.setdefault(bound.stage, bound)
-    for stage in ("generate", "judge", "write"):
+    for stage in ("generate", "judge", "embed", "write"):
         if stage in slowest:
             yield StageEstimate(
                 stage=stage, seconds=slowest[stage].seconds, bound_by=slowest[stage].what
@@ -400,11 +425,9 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
     }
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
     options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
-    judgments = {
-        metric.name: metric.judgment for metric in spec.metrics if isinstance(metric, JudgedMetric)
-    }
+    judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
     schema_tokens = {
-        name: _tokens(str(judgment.model_json_schema())) for name, judgment in judgments.items()
+        name: _tokens(str(metric.judgment.model_json_schema())) for name, metric in judged.items()
     }
     loads = defaultdict[str, dict[int, _Load]](dict)
     for record in records:
@@ -414,11 +437,10 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
             for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
-                is_question = judgments[metric] is FirstTokenJudgment
-                output = 1.0 if is_question else spec.assumptions.verdict_tokens
+                output = _output_tokens(judged[metric], record, len(prompts), spec.assumptions)
                 for prompt in prompts:
                     # Metrics that share a judgment ask the same call, which is made once
-                    if (question := (judgments[metric], juror, tuple(prompt))) in counted:
+                    if (question := (judged[metric].judgment, juror, tuple(prompt))) in counted:
                         continue
                     counted.add(question)
                     tokens = sum(_tokens(message.content) for message in prompt)
@@ -433,6 +455,16 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
     for name, load in _user_loads(spec, records, scale):
         scaled.setdefault(name, []).append(load)
     return scaled
+
+
+def _output_tokens(
+    metric: JudgedMetric, record: Record, n_calls: int, assumed: Assumptions
+) -> float:
+    """The tokens of a call's output, on average over the calls about a record."""
+    if metric.judgment is FirstTokenJudgment:
+        return 1.0
+    n_verdicts = n_calls if metric.n_verdicts is None else metric.n_verdicts(record.sample)
+    return assumed.verdict_tokens * n_verdicts / n_calls
 
 
 def _user_loads(
@@ -687,6 +719,37 @@ def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
         cores = _task_cores(cpus, cpus)
         what = f"{cores:g} CPUs that fold and write"
         yield Bound("write", what, units * WRITE_CPU_S / cores, "more CPUs")
+
+
+def _bound_embedding(
+    spec: RunSpec, records: Sequence[Record], scale: float, cpus: float
+) -> Iterator[Bound]:
+    """Yields the bound of a local embedding model: the texts of metrics, and the lines of memory
+    that a baseline ranks, each once a sample."""
+    if not spec.embedding.model.startswith("local"):
+        return
+    at_embed = set(spec.by_stage()[1])
+    metrics = [metric for metric in spec.metrics if metric.name in at_embed]
+    texts = set[tuple[str, str]]()
+    for record in records:
+        wanted = distinct_texts(collect_texts(_as_reply(record), metrics))
+        if is_baseline(record.candidate) and record.candidate.model.endswith(EMBEDS):
+            wanted |= set(memory_lines(record.sample).splitlines())
+        texts |= {(record.sample.id, text) for text in wanted}
+    if texts:
+        cores = min(cpus, spec.embedding.actors) if spec.executor == "ray" else cpus
+        what = f"{cores:g} CPUs that embed texts of metrics and baselines"
+        seconds = sum(len(text) for _, text in texts) * scale * EMBED_CPU_S / max(1.0, cores)
+        yield Bound("embed", what, seconds, "fewer entries or samples, or more CPUs")
+
+
+def _as_reply(record: Record) -> Record:
+    """The record, with a response that speaks to the user, as replies do."""
+    response = record.response or Response()
+    if response.is_empty:
+        return record
+    reply = response.model_copy(update={"text": f"You asked. {response.text}"})
+    return record.model_copy(update={"response": reply})
 
 
 def _list_assumptions(

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from textwrap import wrap
 from typing import IO, NamedTuple
 
@@ -20,7 +21,13 @@ from memray_eval.execution.progress import (
     Snapshot,
     StageCount,
 )
-from memray_eval.execution.waiting import PLAIN_EVERY_S, beside, open_console, open_stderr
+from memray_eval.execution.waiting import (
+    PLAIN_EVERY_S,
+    beside,
+    open_cell,
+    open_console,
+    open_stderr,
+)
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import period_per_s, rows_per_s
@@ -29,7 +36,7 @@ from memray_eval.text_processing.printable import escape_controls
 POLL_S, PLAIN_POLL_S = 0.5, 1.0
 SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
 RECENT_S = 10.0  # what the rate of calls is taken from
-BAR_WIDTH, ERROR_LINES = 20, 2
+BAR_WIDTH, ERROR_LINES, CELL_WIDTH = 20, 2, 80
 WINDOW_S, LEAST_STEPS = 120.0, 8  # what a rate is taken from: the last steps of at least so long
 OVERDUE = 2.0  # a step that takes so many times as long as those before is news by itself
 _SOURCES = {
@@ -64,12 +71,17 @@ class RunDisplay:
     @contextmanager
     def showing(self, quiet: bool) -> Iterator[None]:
         """Shows the run while the block runs, and its last state; nothing if quiet."""
-        with nullcontext() if quiet else beside(self._show, "display"):
+        cell = None if quiet else open_cell()
+        with nullcontext() if quiet else beside(partial(self._show, cell), "display"):
             yield
 
-    def _show(self, is_over: threading.Event) -> None:
+    def _show(self, cell: Callable[[str], None] | None, is_over: threading.Event) -> None:
         with open_stderr() as stream:
-            if (console := open_console(stream)) is None:
+            if cell is not None:
+                say = partial(print, file=stream, flush=True)
+                view = partial(self._state.view, CELL_WIDTH)
+                self._follow(is_over, say, lambda is_last: cell("\n".join(view(is_last))))
+            elif (console := open_console(stream)) is None:
                 self._show_lines(is_over, stream)
             else:
                 self._show_view(is_over, console)
@@ -84,12 +96,18 @@ class RunDisplay:
                 view = "\n".join(self._state.view(console.width, is_last))
                 live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
 
-            is_last = False
-            while not is_last:
-                is_last = is_over.wait(POLL_S)
-                for line in self._look():
-                    console.print(line, soft_wrap=True)
-                draw(is_last)
+            self._follow(is_over, partial(console.print, soft_wrap=True), draw)
+
+    def _follow(
+        self, is_over: threading.Event, say: Callable[[str], None], draw: Callable[[bool], None]
+    ) -> None:
+        """Says what is new and draws the view now and then, to the last state."""
+        is_last = False
+        while not is_last:
+            is_last = is_over.wait(POLL_S)
+            for line in self._look():
+                say(line)
+            draw(is_last)
 
     def _show_lines(self, is_over: threading.Event, stream: IO[str]) -> None:
         shown, next_at = "", time.monotonic()

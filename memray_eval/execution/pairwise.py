@@ -109,6 +109,7 @@ def run_pairwise(
         "columns": {},
         "reader": None,
         "tasks": (),
+        "ids": None,
         "templates": None,
         "errata": None,
         "limit": None,

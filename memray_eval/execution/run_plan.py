@@ -120,6 +120,7 @@ class ReadSpec:
         )
         if note := columns.describe(self.dataset.rstrip("/").rpartition("/")[2]):
             say(note)
+        reader = replace(reader, lacks_query=columns.lacks_query)
         if samples is None and not (reader.has_responses and columns.has_several):
             return replace(self, reader=replace(reader, columns=columns.map))
         by_id = None if samples is None else Samples(samples.dataset, samples.reader)

@@ -19,6 +19,7 @@ from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
 from memray_eval.analysis.epochs import summarise_epochs
 from memray_eval.analysis.intervals import add_intervals
+from memray_eval.analysis.marks import digits_of
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
 from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
@@ -222,26 +223,28 @@ def _baseline_notes(
     pairs: Sequence[QualityPair],
 ) -> Iterator[str]:
     """A sentence on each candidate that is not shown to be above the best baseline."""
-    baselines = _baselines_of(spec)
-    quality = {
-        row.candidate: row.quality
-        for row in performance
-        if row.task is None and row.quality is not None
-    }
+    baselines, scale = _baselines_of(spec), {metric.name: metric.scale for metric in spec.metrics}
+    rows = {row.candidate: row for row in performance if row.task is None}
+    quality = {name: row.quality for name, row in rows.items() if row.quality is not None}
     if not (rated := sorted(baselines & quality.keys(), key=lambda name: -quality[name])):
         return
     best = rated[0]
+    (low, high), digits = scale[headline], digits_of(scale[headline])
     for name in sorted(quality.keys() - baselines):
-        is_above = any(
-            pair.is_shown and (pair.difference or 0.0) * (1 if pair.b == name else -1) > 0
+        gains = [
+            (pair.difference or 0.0) * (1 if pair.b == name else -1)
             for pair in pairs
-            if {pair.a, pair.b} == {name, best}
+            if pair.is_shown and {pair.a, pair.b} == {name, best}
+        ]
+        if gains and gains[0] > 0:
+            continue
+        own, its = (
+            f"{low + quality[one] / 100 * (high - low):.{digits}f}"
+            + " est." * bool(rows[one].estimates)
+            for one in (name, best)
         )
-        if not is_above:
-            yield (
-                f"{name} is not shown to be above the best baseline, {best}: {quality[name]:.1f} "
-                f"and {quality[best]:.1f} in {headline}, its scale laid over 0 to 100."
-            )
+        what = "below" if gains else "not shown to be above"
+        yield f"{name} is {what} the best baseline, {best}: {own} and {its} in {headline}."
 
 
 def _reading_notes(
@@ -342,8 +345,9 @@ def _affect_notes(counts: Mapping[str, int]) -> Iterator[str]:
             "or heard."
         )
     if n_unavailable := counts.get(f"emotion {UNAVAILABLE}"):
+        share = n_unavailable / counts["samples"]  # both count a sample again in each stage
         yield (
-            f"the emotion of {n_unavailable} samples is not available: it needs {EMOTION_NEEDS}. "
+            f"the emotion of {share:.0%} of samples is not available: it needs {EMOTION_NEEDS}. "
             "Metrics that need it do not apply."
         )
 

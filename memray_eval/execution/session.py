@@ -70,10 +70,10 @@ class RunSession:
                 with self._executor.watch(partial(self._end_at_once, log)):
                     result = self._run_to_summary(quiet, log, ending)
             except KeyboardInterrupt:
-                self._record_end("interrupted", f"interrupted by {ending.number.name}")
+                self._record_end("interrupted", f"interrupted by {ending.cause}")
                 batches = self._leave_batches()
                 text = (
-                    f"Interrupted by {ending.number.name}: {self._finished_units()}. {batches}"
+                    f"Interrupted by {ending.cause}: {self._finished_units()}. {batches}"
                     f"{self._go_on()}"
                 )
                 raise Interrupted(text, ending.exit_code) from None
@@ -100,11 +100,11 @@ class RunSession:
 
         def stop() -> None:
             counter.stop(
-                f"{ending.number.name} came: what is in flight is finished and written, for up to "
+                f"{ending.cause} came: what is in flight is finished and written, for up to "
                 f"{DRAIN_S:g} s; another signal ends it at once"
             )
             # Now: who sent the signal may not wait for so long
-            self._record_end("interrupted", f"interrupted by {ending.number.name}")
+            self._record_end("interrupted", f"interrupted by {ending.cause}")
 
         with ending.draining(stop):
             self._run_stages(counter, quiet)
@@ -170,7 +170,7 @@ class RunSession:
                 deliveries = send_run(self.folder, self.spec.sinks)
         except KeyboardInterrupt:
             raise Interrupted(
-                f"Interrupted by {ending.number.name} while scores were sent to the job's sinks; "
+                f"Interrupted by {ending.cause} while scores were sent to the job's sinks; "
                 f"the run has ended before. Go on with `memray-eval send {self.folder.path}`.",
                 ending.exit_code,
             ) from None

@@ -43,6 +43,16 @@ def open_console(stream: IO[str]) -> Console | None:
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
+def open_cell() -> Callable[[str], None] | None:
+    """A function that shows a text in this notebook's cell in place of the last one; None outside
+    of a notebook. To be called in the cell's own thread."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
+        return None
+    handle = ipython.display.display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True)
+
+
 @contextmanager
 def beside(
     work: Callable[[threading.Event], None], name: str, timeout_s: float | None = 5.0

@@ -47,8 +47,11 @@ def provider_of(name: str, config: JudgingConfig) -> Provider:
         return config.servers[members[0]].provider or "openai"
     if provider not in PROVIDERS or not model:
         known = list(dict.fromkeys([*PROVIDERS, *LOCAL_SERVERS, *config.servers]))
-        hint = nearest(provider, known) if model else None
-        way_out = f"did you mean {hint}/{model}?" if hint else f"with one of: {', '.join(known)}"
+        of_ollama = "ollama" if ":" in name else None  # as it calls its models
+        hint = nearest(provider, known) if model else of_ollama
+        way_out = (
+            f"did you mean {hint}/{model or name}?" if hint else f"with one of: {', '.join(known)}"
+        )
         raise ConfigError(
             f"no judge {name!r}; write auto, rules, embedded, MODEL@URL or PROVIDER/MODEL, "
             f"{way_out}"

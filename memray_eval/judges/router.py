@@ -17,8 +17,9 @@ from memray_eval.config.sections import (
     Jury,
     OnJudgeFailure,
     names_a_file,
+    read_rubric,
 )
-from memray_eval.errors import ConfigError, reason_of, suggest
+from memray_eval.errors import ConfigError, suggest
 from memray_eval.judges.accounts import (
     check_judge,
     code_of,
@@ -133,7 +134,7 @@ def assign_judges(
         jury, way = _own(wanted, key, metric), judging.way_on_failure
         more: dict[str, Any] = {
             "task": key.partition("/")[2],
-            "rubric": _rubric(metric, key, _own(request.rubrics, key, metric)),
+            "rubric": find_rubric(metric, key, _own(request.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
         }
         choice = assigner.keep(
@@ -216,7 +217,7 @@ def _check_one_stage(
             )
 
 
-def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
+def find_rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     """The rubric that a metric is judged by: its first, a named one, or a file's text."""
     if metric.prompt_with is None and named is not None:
         raise ConfigError(
@@ -233,15 +234,7 @@ def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
             f"rubrics: {key} has no rubric {name!r}; write {listed and f'{listed}or '}the path of "
             "a text file"
         )
-    try:
-        text = Path(name).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"rubrics: cannot read {name}, the rubric of {key}: {reason_of(error)}"
-        ) from None
-    if not text:
-        raise ConfigError(f"rubrics: {name}, the rubric of {key}, is empty")
-    return Rubric(name=Path(name).name, text=text)
+    return Rubric(name=Path(name).name, text=read_rubric(Path(name), key))
 
 
 class _JudgeAssigner(Roster):

@@ -14,9 +14,11 @@ from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics.catalogue import split_docstring
+from memray_eval.metrics.companion.dimensions import overall as overall_companion
+from memray_eval.metrics.criteria.criteria import criteria_metric
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.questions import metric_by_questions
-from memray_eval.metrics.text._features import WEIGHTS, coherence_metric, overall
+from memray_eval.metrics.text._features import coherence_metric, overall
 from memray_eval.types import Message, Response, Sample
 
 DEFAULTS = MetricOptions()
@@ -72,7 +74,9 @@ def _on_no_answer(metric: Metric, options: MetricOptions) -> Metric:
 def _with_options(options: MetricOptions) -> Iterator[Metric]:
     """The metrics that these options change."""
     yield coherence_metric(options.transitions)
-    yield overall(options.text_weights or WEIGHTS, options.transitions)
+    yield criteria_metric(options.criteria.per)
+    yield overall(options.text_weights, options.transitions)
+    yield overall_companion(options.companion_weights)
 
 
 def _metrics_of_files() -> Iterator[Metric]:

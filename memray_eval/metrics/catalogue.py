@@ -73,7 +73,7 @@ def agreement_in_words(metric: str) -> list[str]:
     return [*map(str, measured_agreement(metric))] or ["not measured"]
 
 
-def anchors_of(metric: JudgedMetric) -> list[tuple[str, str]]:
+def anchors_of(metric: Metric) -> list[tuple[str, str]]:
     """Each level that the metric says the look of, the best first, and what it says."""
     return [(f"{level:g}", metric.anchors[level]) for level in sorted(metric.anchors, reverse=True)]
 
@@ -118,7 +118,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
-    texts = [metric.formulas]
+    texts = [_without_source(metric.formulas)]
     # what the functions say that make its figures
     for function in (getattr(metric, "measure", None), metric.aggregate):
         module = getattr(function, "__module__", "")
@@ -129,15 +129,11 @@ def page_lines(metric: Metric) -> Iterator[str]:
     if estimate := estimate_of(metric):
         yield from ("", *_wrapped(f"Estimate by rules: {estimate}", ""))
     if isinstance(metric, JudgedMetric):
-        if metric.estimate and (doc := getdoc(metric.estimate.rules)):
-            yield from _without_source(doc).split("\n")
-        yield ""
-        for line in agreement_in_words(metric.name):
-            yield from _wrapped(f"Judge's agreement with people: {line}", "")
-        if metric.anchors:
-            yield from ("", "What a score looks like:")
-            for level, text in anchors_of(metric):
-                yield from _wrapped(f"{level}: {text}", "  ", "     ")
+        yield from _judge_lines(metric)
+    yield from ("", "What a score looks like:") if metric.anchors else ()
+    for level, text in anchors_of(metric):
+        yield from _wrapped(f"{level}: {text}", "  ", "     ")
+    if isinstance(metric, JudgedMetric):
         yield from _rubric_lines(metric)
     if questions := question_sets().get(metric.name):
         yield from ("", "What a model is asked by `judge: questions`:")
@@ -191,6 +187,14 @@ def _figure_in_words(metric: Metric) -> str:
         f"micro: one ratio over all {metric.pooled.whole} of the run; the mean of the answers' "
         "scores stands beside it as macro"
     )
+
+
+def _judge_lines(metric: JudgedMetric) -> Iterator[str]:
+    if metric.estimate and (doc := getdoc(metric.estimate.rules)):
+        yield from _without_source(doc).split("\n")
+    yield ""
+    for line in agreement_in_words(metric.name):
+        yield from _wrapped(f"Judge's agreement with people: {line}", "")
 
 
 def _rubric_lines(metric: JudgedMetric) -> Iterator[str]:

@@ -19,8 +19,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from memray_eval.config.problems import describe
-from memray_eval.config.sections import OwnMetric, RubricMetric, Seen, names_a_text_file
-from memray_eval.errors import ConfigError, reason_of
+from memray_eval.config.sections import (
+    OwnMetric,
+    RubricMetric,
+    Seen,
+    names_a_text_file,
+    read_rubric,
+)
+from memray_eval.errors import ConfigError
 from memray_eval.extensions import (
     OwnObject,
     OwnSource,
@@ -97,7 +103,7 @@ def judge_metric(
     """
     if names_a_text_file(rubric):
         folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
-        rubric = _read_rubric(folder / rubric)
+        rubric = read_rubric(folder / rubric)
     fields = {"name": name, "rubric": rubric, "scale": scale, "choices": choices, "sees": sees}
     try:
         spec = RubricMetric.model_validate(fields)
@@ -201,16 +207,6 @@ def _section(part: Seen, sample: Sample, response: Response) -> str:
     return (sample.context or "") if part == "context" else sample.query
 
 
-def _read_rubric(path: Path) -> str:
-    try:
-        text = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rubric: cannot read {path}: {reason_of(error)}") from None
-    if not text:
-        raise ConfigError(f"rubric: {path} is empty")
-    return text
-
-
 def find_own_metrics(
     entries: Iterable[str | RubricMetric],
     include: Iterable[str] = (),
@@ -227,7 +223,7 @@ def find_own_metrics(
     for entry in entries:
         if isinstance(entry, RubricMetric):
             is_file = names_a_text_file(entry.rubric)
-            text = _read_rubric(Path(entry.rubric)) if is_file else entry.rubric
+            text = read_rubric(Path(entry.rubric)) if is_file else entry.rubric
             rubric = entry.model_copy(update={"rubric": text})
             metric_by_rubric(rubric)  # raises where it does not fit
             listed = [OwnMetric(name=entry.name, rubric=rubric)]

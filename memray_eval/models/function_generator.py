@@ -14,12 +14,13 @@ from memray_eval.types import Candidate, Prompt, Response
 
 
 class FunctionGenerator:
-    """Asks a function, at most `max_in_flight` calls at a time, on one event loop. Whatever becomes
-    of a call is a Response. Raises ConfigError if the function does not exist."""
+    """Asks a function, at most `at_once` calls at a time (None: `max_in_flight`), on one event
+    loop. Whatever becomes of a call is a Response. Raises ConfigError if the function does not
+    exist."""
 
-    def __init__(self, code: OwnObject, config: ServerConfig) -> None:
+    def __init__(self, code: OwnObject, config: ServerConfig, at_once: int | None = None) -> None:
         self._answer, self._timeout_s = code.load(), config.timeout_s
-        self._slots = asyncio.Semaphore(config.max_in_flight)
+        self._slots = asyncio.Semaphore(at_once or config.max_in_flight)
 
     async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
         async with self._slots:

@@ -107,7 +107,9 @@ def _describe_candidates(
         count = f"{len(metrics)} metric{'s' * (len(metrics) != 1)}"
         yield f"{len(names)} candidates on {count}, not compared{why}."
     elif not shown:
-        of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
+        of = f" on {differences[0].metric}" if len(metrics) > 1 else ""
+        if n_compared > 1:
+            of = f" on any of {n_compared} metrics"
         if len(names) == 2:
             yield f"No difference is shown between {' and '.join(names)}{of}"
         else:

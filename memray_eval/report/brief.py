@@ -45,7 +45,8 @@ def render_brief(summary: Summary, path: str) -> str:
     return escape_controls("\n".join(lines_of(_parts(summary, path))) + "\n")
 
 
-def _parts(summary: Summary, path: str) -> Iterator[Content]:
+def opening_parts(summary: Summary) -> Iterator[Content]:
+    """What the run is of, the sentence, and the tables of its figures with their legend."""
     stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
     models = name_models(summary) or "nobody"
     title = f"{summary.name}: {summary.suite}" if summary.name else summary.suite
@@ -54,6 +55,10 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield ""
     yield from _tables(summary)
     yield from _legend(summary)
+
+
+def _parts(summary: Summary, path: str) -> Iterator[Content]:
+    yield from opening_parts(summary)
     if epochs := list(epoch_table(summary.epochs)):
         yield from ("", *epochs)
     if adjusted := [part for line in adjusted_lines(summary) for part in wrap_text(line)]:

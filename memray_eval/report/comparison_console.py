@@ -12,7 +12,7 @@ from memray_eval.analysis.comparing.models import (
 )
 from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
 from memray_eval.analysis.where import LEAST, LENGTH
-from memray_eval.report.comparison_verdict import verdict
+from memray_eval.report.comparison_verdict import verdict, verdict_of_all
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
 from memray_eval.report.sections import (
     Cell,
@@ -42,18 +42,22 @@ def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = 
     return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
 
 
-def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Iterator[Content]:
-    for common in comparison.common:
-        yield from wrap(
-            verdict(comparison, common), 80, break_on_hyphens=False, break_long_words=False
-        )
+def opening_parts(comparison: Comparison) -> Iterator[Content]:
+    """What each comparison says, the sides, all candidates at once, and warnings."""
+    says = [verdict(comparison, common) for common in comparison.common]
+    for text in filter(None, (verdict_of_all(comparison), *says)):
+        yield from wrap(text, 80, break_on_hyphens=False, break_long_words=False)
     yield ""
     yield f"A: {comparison.with_title(comparison.baseline)}"
     for common in comparison.common:
         yield f"{common.letter}: {comparison.with_title(common.other)}"
     if matrix := matrix_section(comparison):
-        yield from ("", *matrix.lines())
+        yield from ("", *matrix.parts)
     yield from (f"warning: {warning}" for warning in comparison.warnings)
+
+
+def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Iterator[Content]:
+    yield from opening_parts(comparison)
     for common in comparison.common:
         rows = comparison.rows_of(common.other)
         yield from ("", f"{common.letter} against A: {common.n} common units", "")
@@ -66,6 +70,15 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
         yield from (f"  {line}" for text in judge_lines(criterion) for line in wrap(text, 78))
     yield from ("", *_legend(comparison))
+
+
+def short_sections(comparison: Comparison) -> Iterator[Section]:
+    """A comparison without its flips and second tables, for a notebook."""
+    yield Section("", [*opening_parts(comparison)])
+    for common in comparison.common:
+        differences = figures_section(comparison, common).parts[0]
+        parts = [differences, *_group_lines(comparison, common, is_split=False)]
+        yield Section(f"{common.letter} against A: {common.n} common units", parts)
 
 
 def figures_section(comparison: Comparison, common: CommonUnits) -> Section:

@@ -3,6 +3,7 @@ beyond chance, and where."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
@@ -18,6 +19,18 @@ _WIDE = (0.0, 5.0)
 def is_found(row: MetricComparison, level: float) -> bool:
     """True if a difference is told from chance, corrected over all rows (Holm)."""
     return row.p_holm is not None and row.p_holm <= 1 - level
+
+
+def verdict_of_all(comparison: Comparison) -> str:
+    """The sentence on three sides or more: how often each is the best, or not told from it; "" of
+    two."""
+    n = len({row.metric for row in comparison.matrix})
+    of = f"{n} metric{'s' * (n > 1)}"
+    if all(row.is_best for row in comparison.matrix):
+        return f"No candidate is shown to differ from the best on any of {of}." if n else ""
+    best = Counter(row.side for row in comparison.matrix if row.is_best).most_common()
+    counts = ", ".join(f"{comparison.shown_as(side)} on {count}" for side, count in best)
+    return f"Best, or not told from the best, of {of}: {counts}."
 
 
 def verdict(comparison: Comparison, common: CommonUnits) -> str:

@@ -217,8 +217,8 @@ def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
 def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
     """Formats a line's figure in the line's form; `-` if there is none, and "no claims" of a ratio
     over no claims. A line's field is the summary's, or GROUP.NAME of a mapping."""
-    group, _, name = line.field.rpartition(".")
-    value = getattr(metric, group).get(name) if group else getattr(metric, line.field)
+    group, dot, name = line.field.partition(".")
+    value = getattr(metric, group).get(name) if dot else getattr(metric, group)
     if not isinstance(value, int | float):
         is_over_nothing = group in ("micro", "macro") and metric.figure.value is None
         return f"no {metric.figure.whole}" if is_over_nothing and metric.figure.whole else NOTHING

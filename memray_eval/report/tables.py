@@ -17,6 +17,7 @@ from memray_eval.analysis.marks import (
 )
 from memray_eval.analysis.served_models import split_names
 from memray_eval.analysis.where import length_label
+from memray_eval.metrics.text._features import expected_line
 from memray_eval.report.answer import causes_in_words
 from memray_eval.report.sections import (
     TABLE_WIDTH,
@@ -435,6 +436,8 @@ def _parts(sweeps: Sequence[Sweep]) -> Iterator[Content]:
         for number, temperature in enumerate(sweeps[0].temperatures)
     ]
     yield from fit_tables(["temperature", *map(name_figure, sweeps)], columns)
+    for expected in filter(None, (expected_line(sweep.metric) for sweep in sweeps)):
+        yield from wrap(expected, TABLE_WIDTH, break_on_hyphens=False)
 
 
 def _format_cell(sweep: Sweep, number: int) -> str:

@@ -152,7 +152,10 @@ def _sample_columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
     for name in (*SAMPLE_TEXT, *SAMPLE_LISTS):
         columns[name] = [getattr(sample, name) for sample in samples]
     for name in SAMPLE_JSON:
-        columns[name] = [field_to_json(sample, name) for sample in samples]
+        # Units of one sample share its memory, which is written once
+        first = {id(getattr(sample, name)): sample for sample in samples}
+        texts = {key: field_to_json(sample, name) for key, sample in first.items()}
+        columns[name] = [texts[id(getattr(sample, name))] for sample in samples]
     return columns
 
 

@@ -25,11 +25,8 @@ async def embed_records(
 ) -> list[Record]:
     """Adds a score for each metric that a record has none for; an error if the embedding call
     fails. After anything but an EmbeddingError each record is tried alone."""
-    wanted = [_collect_texts(record, metrics) for record in records]
-    lists = (texts_of for by_metric in wanted for texts_of in by_metric.values())
-    texts = sorted(
-        {text for texts_of in lists if not isinstance(texts_of, Score) for text in texts_of}
-    )
+    wanted = [collect_texts(record, metrics) for record in records]
+    texts = sorted(set().union(*map(distinct_texts, wanted)))
     try:
         vectors: Vectors = (
             dict(zip(texts, await embedder.embed(texts), strict=True)) if texts else {}
@@ -47,7 +44,12 @@ async def embed_records(
     ]
 
 
-def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
+def distinct_texts(by_metric: Mapping[str, list[str] | Score]) -> set[str]:
+    """The texts of what `collect_texts` found."""
+    return {text for texts in by_metric.values() if not isinstance(texts, Score) for text in texts}
+
+
+def collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
     """The texts whose vectors each metric needs, or an error score if it could not name them."""
     by_metric: dict[str, list[str] | Score] = {}
     for metric in missing_metrics(record, metrics):

@@ -328,12 +328,15 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
 async def _ask_each(
     judge: Judge, metric: JudgedMetric, calls: Sequence[Sequence[Message]]
 ) -> Verdict:
-    """Returns the verdict of one judge on its one call, or on all calls of the metric, joined.
-    Raises the error of the first call that failed, with the costs of all."""
+    """Returns the verdict of one judge on its one call, or on all calls of the metric, joined;
+    equal calls are made once. Raises the error of the first call that failed, with the costs of all
+    and how many failed."""
     if metric.join is None:
         return await judge.judge(calls[0], metric.judgment)
+    different = {tuple(messages): messages for messages in calls}
     outcomes = await asyncio.gather(
-        *(judge.judge(messages, metric.judgment) for messages in calls), return_exceptions=True
+        *(judge.judge(messages, metric.judgment) for messages in different.values()),
+        return_exceptions=True,
     )
     verdicts = [verdict for verdict in outcomes if isinstance(verdict, Verdict)]
     usage = sum((verdict.usage for verdict in verdicts), Usage())
@@ -346,10 +349,15 @@ async def _ask_each(
             outcome.cost_usd += cost_usd
             outcome.saved_usd += saved_usd
             outcome.calls += n_paid
+            n_failed = sum(isinstance(other, JudgeError) for other in outcomes)
+            if len(outcomes) > 1:
+                what = f"{n_failed} of {len(outcomes)} calls gave no verdict"
+                outcome.args = (f"{what}; the first: {outcome}",)
         if isinstance(outcome, BaseException):
             raise outcome
+    by_call = dict(zip(different, verdicts, strict=True))
     return Verdict(
-        judgment=metric.join([verdict.judgment for verdict in verdicts]),
+        judgment=metric.join([by_call[tuple(messages)].judgment for messages in calls]),
         judge=verdicts[0].judge,
         served_model=join_jurors(dict.fromkeys(filter(None, (v.served_model for v in verdicts))))
         or None,

@@ -138,10 +138,9 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     if config.samples is not None:
         _check_dataset(config.samples)
         data["samples"] = packed.pack("samples", config.samples, "files/samples", is_text=False)
-    if config.templates is not None:
-        data["templates"] = packed.pack("templates", config.templates, "files/templates")
-    if config.errata is not None:
-        data["errata"] = packed.pack("errata", config.errata, "files/errata")
+    for key in ("ids", "templates", "errata"):
+        if (path := getattr(config, key)) is not None:
+            data[key] = packed.pack(key, path, f"files/{key}")
     data["calibration"] = [
         (f"{metric}=" if metric else "")
         + packed.put("calibration", path, f"files/calibration/{number}")

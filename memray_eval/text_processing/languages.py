@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Set
 from functools import lru_cache
 
 from memray_eval.text_processing.matching import COMMON_UNITS, STOPWORDS, stems, words
@@ -26,11 +27,25 @@ _FOREIGN = (
     )
     - STOPWORDS
 )
-_IN_BOTH = frozenset("a an am as do i in me no on or so was will".split())
+_ENGLISH = STOPWORDS - frozenset("a an am as do i in me no on or so was will".split())
 _NUMBER = re.compile(rf"(?<![a-z\d.,])(?:{NUMBER})")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+(?![\d.,]?\d)")  # thousands
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ARABIC = re.compile(r"[\u0600-\u06ff]")  # whose articles and particles are a part of the word
+
+
+def may_be_foreign(text: str, unique: Set[str]) -> bool:
+    """Returns False if the different words of a text tell that it is not foreign, in a tenth of the
+    time of `is_foreign`."""
+    if not _FOREIGN.isdisjoint(unique):
+        return True
+    is_plain = text.isascii() or len(text.encode("utf-8", "replace")) < 1.1 * len(text)
+    return not is_plain or (not text.isascii() and _ENGLISH.isdisjoint(unique))
+
+
+def is_unspaced(text: str) -> bool:
+    """Returns True if a text is of a script whose words no spaces part, such as Chinese."""
+    return len(_UNSPACED.findall(text)) > FOREIGN_SHARE * sum(map(str.isalpha, text))
 
 
 @lru_cache(maxsize=1024)
@@ -44,7 +59,7 @@ def is_foreign(text: str, *, is_prose: bool = True) -> bool:
         return True
     spoken = words(text)
     foreign = sum(word in _FOREIGN for word in spoken)
-    english = sum(word in STOPWORDS and word not in _IN_BOTH for word in spoken)
+    english = sum(word in _ENGLISH for word in spoken)
     if english or not is_prose:
         return foreign >= 2 and foreign > english
     return foreign > 0 or not all(map(str.isascii, letters))

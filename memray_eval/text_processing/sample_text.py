@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
+import numpy as np
+
 from memray_eval.types import MemoryValue, Sample, session_of
 
 _SEED = "memory 1"  # another one would be another order, and other prompts
@@ -25,20 +27,24 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
     """Keys in an order drawn from the sample's id by a seed: the same for every candidate, judge
     and executor, and in all turns of a session, whatever order a file or a stage left them in. So a
     place gives away neither a key's role nor where the sample has been."""
-    seed = f"{_SEED}\0{session_of(sample)}\0"
+    seed, names = f"{_SEED}\0{session_of(sample)}\0", list(keys)
     start = blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8)
-
-    def drawn(key: str) -> bytes:
-        digest = start.copy()
-        digest.update(key.encode("utf-8", "surrogatepass"))
-        return digest.digest()
-
-    return sorted(keys, key=drawn)
+    digests, copy = [], start.copy
+    for name in names:
+        drawn = copy()
+        drawn.update(name.encode() if name.isascii() else name.encode("utf-8", "surrogatepass"))
+        digests.append(drawn.digest())
+    order = np.argsort(np.frombuffer(b"".join(digests), ">u8"), kind="stable")
+    return [names[place] for place in order.tolist()]
 
 
 def memory_entries(sample: Sample) -> list[tuple[str, str]]:
     """The user's memory as keys and the texts of values, in the order of `draw_order`."""
-    return [(key, value_text(sample.memory[key])) for key in draw_order(sample, sample.memory)]
+    memory = sample.memory
+    return [
+        (key, value if type(value := memory[key]) is str else value_text(value))
+        for key in draw_order(sample, memory)
+    ]
 
 
 def memory_lines(sample: Sample) -> str:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
+import orjson
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_json
 
 from memray_eval.types.base import dumps
 from memray_eval.types.responses import Candidate
@@ -24,8 +24,9 @@ _encode = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"), default=vars
 ).encode
 
-_FEW = 100  # memory entries up to which one pass over a sample is faster
-_SAME_AS_JSON = frozenset({str, bool, int})  # which pydantic writes as `_encode` does
+_LONG = ("memory", "required_keys", "forbidden_keys", "neutral_keys")
+_FEW = 100  # entries or keys up to which one pass over a sample is faster
+_SAME_AS_JSON = frozenset({str, bool, int})  # which orjson writes as `_encode` does
 
 _encode_changed = json.JSONEncoder(
     ensure_ascii=False,
@@ -41,19 +42,22 @@ def sample_to_json(sample: Sample) -> str:
     fields = dict(_fields(sample))
     if not sample.is_session:
         del fields["turns"], fields["user"]
-    if len(sample.memory) <= _FEW:
+    if max(len(fields[name]) for name in _LONG) <= _FEW:
         return _encode(fields)
-    before = _encode({name: value for name, value in fields.items() if name < "memory"})
-    after = _encode({name: value for name, value in fields.items() if name > "memory"})
-    return f'{before[:-1]},"memory":{_memory_to_json(sample.memory)},{after[1:]}'
+    texts = (
+        f'"{name}":{(_encode_texts if name in _LONG else _encode)(value)}'
+        for name, value in sorted(fields.items())
+    )
+    return f"{{{','.join(texts)}}}"
 
 
-def _memory_to_json(memory: Mapping[str, MemoryValue]) -> str:
-    """As `_encode`; a large memory without lists and fractions in a third of the time."""
-    if len(memory) > _FEW and _SAME_AS_JSON.issuperset(map(type, memory.values())):
-        with suppress(PydanticSerializationError):  # a lone surrogate
-            return to_json({key: memory[key] for key in sorted(memory)}).decode()
-    return _encode(memory)
+def _encode_texts(value: Mapping[str, MemoryValue] | Sequence[str]) -> str:
+    """As `_encode`; of a large memory without lists and fractions in a fifth of the time."""
+    items = value.values() if isinstance(value, Mapping) else value
+    if len(value) > _FEW and _SAME_AS_JSON.issuperset(map(type, items)):
+        with suppress(TypeError):  # a lone surrogate, or an integer of more than 64 bits
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    return _encode(value)
 
 
 def record_to_json(record: Record) -> str:
@@ -103,7 +107,7 @@ def field_to_json(sample: Sample, name: str) -> str:
     if not getattr(sample, name):  # as most are
         return "[]" if name == "history" else "{}"
     if name == "memory":
-        return _memory_to_json(sample.memory)
+        return _encode_texts(sample.memory)
     return _encode(_fields(sample)[name])
 
 

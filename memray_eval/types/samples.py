@@ -17,6 +17,9 @@ BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "n
 EMOTION_SUM_TOLERANCE = 1e-3
 
 EXPECTS = "expects"  # the key of what code can tell of an answer: text_processing/expectations.py
+# The keys of what a judge checks of an answer, by points, and of the tags of the sample as a whole:
+# text_processing/criteria.py
+CRITERIA, EXAMPLE_TAGS = "criteria", "example_tags"
 PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
 PAIRS = "pairs"  # the suite of a run over pairs
 
@@ -74,12 +77,13 @@ class Sample(Frozen):
     """One question to the model under test, with all that a metric may need to judge its answer. Of
     `memory`, facts about the user, `required_keys` must be used, `forbidden_keys` must not,
     `neutral_keys` may. `traits` are Big Five scores in 0-1; `emotion` sums to 1. A session has
-    `turns`, the user's messages in order, or a `user`; its `query` is the first of them."""
+    `turns`, the user's messages in order, or a `user`; its `query` is the first of them. Only what
+    is answered already, and has right `answers`, may have an empty query."""
 
     id: Name
     suite: str = ""
     task: StrictStr = ""
-    query: Name
+    query: Annotated[StrictStr, Field(min_length=0)]  # with a constraint, UTF-8 must hold it
     memory: dict[Name, MemoryValue] = Field(default_factory=dict)
     required_keys: tuple[Name, ...] = ()
     forbidden_keys: tuple[Name, ...] = ()
@@ -128,6 +132,8 @@ class Sample(Frozen):
 def key_conflicts(sample: Sample) -> dict[str, str]:
     """Finds contradictions between a sample's own fields: field name -> what is wrong."""
     conflicts: dict[str, str] = {}
+    if not (sample.query or sample.answers):
+        conflicts["query"] = "missing"
     required, forbidden = set(sample.required_keys), set(sample.forbidden_keys)
     for field, keys, distinct in (
         ("required_keys", sample.required_keys, required),

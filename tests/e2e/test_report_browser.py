@@ -162,6 +162,18 @@ async def _port(file: Path) -> int:
     pytest.fail(f"Chromium did not start within {START_S} s")
 
 
+TAB, SPACE, ENTER = ("Tab", 9, ""), (" ", 32, " "), ("Enter", 13, "\r")
+
+
+async def type_key(tab: Tab, key: tuple[str, int, str]) -> None:
+    name, number, text = key
+    event = {"key": name, "code": "Space" if name == " " else name, "windowsVirtualKeyCode": number}
+    await tab.call(
+        "Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {})
+    )
+    await tab.call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+
 def in_browser(tmp_path: Path, page: Path, steps: Callable[[Tab], Awaitable[None]]) -> None:
     async def whole() -> None:
         async with browser(tmp_path / "profile") as tab:
@@ -256,7 +268,7 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         await tab.press("ArrowRight")
         await tab.until("document.getElementById('page').textContent === 'page 2 of 8'")
         await tab.press("ArrowUp")
-        assert await tab.evaluate("document.getElementById('page').textContent") == "page 1 of 8"
+        await tab.until("document.getElementById('page').textContent === 'page 1 of 8'")
 
     in_browser(tmp_path, page, steps)
 
@@ -292,10 +304,62 @@ def test_the_address_holds_the_filters_and_the_open_row(page: Path, tmp_path: Pa
         assert elsewhere != address
         await opened(tab, elsewhere)  # a row that stands elsewhere by now is found by its id
         assert await tab.evaluate(title) == third
+        await opened(tab, address.split("#")[0] + "#samples?candidate=nobody&sort=nothing&row=9999")
+        assert await tab.evaluate(COUNT) == "300 of 300 units"
+        assert await tab.evaluate("document.getElementById('sort').selectedOptions[0].text") == (
+            "order of the run"
+        )
+        assert await tab.evaluate("document.querySelectorAll('#list [role=option]').length") == 40
+        await opened(tab, address)
         await tab.press("Escape")
         await tab.until("!location.hash.includes('row=')")
         scores = await tab.evaluate("document.querySelector('#list .scores').textContent")
         assert "coherence" in scores
+
+    in_browser(tmp_path, page, steps)
+
+
+def test_the_back_button_undoes_and_keys_alone_reach_all(page: Path, tmp_path: Path) -> None:
+    async def steps(tab: Tab) -> None:
+        await tab.look("light", 1280)
+        await type_key(tab, TAB)
+        assert await tab.evaluate("document.activeElement.className") == "skip"
+        await type_key(tab, ENTER)
+        await tab.until("document.activeElement.id === 'main'")
+        await tab.choose("candidate", "small-t0.5")
+        await tab.until(f"{COUNT} === '99 of 300 units'")
+        await tab.choose("sort", "coherence, lowest first")
+        await tab.until("location.hash.includes('sort=coherence')")
+        await tab.evaluate("document.querySelectorAll('#list li')[2].click()")
+        await tab.until("document.getElementById('next-row') !== null")
+        await tab.evaluate("document.getElementById('next-row').focus()")
+        await type_key(tab, ENTER)
+        await tab.until("location.hash.includes('row=3')")
+        assert await tab.evaluate("document.activeElement.id") == "next-row"
+        await tab.evaluate("document.querySelector('nav a[href=\"#metrics\"]').click()")
+        await tab.until("history.state?.filters.includes('row=3')")
+        await tab.call("Page.reload")
+        await tab.until(f"document.documentElement?.dataset.ready && {DETAIL}.hidden === false")
+        for seen in (
+            f"location.hash.includes('row=3') && {DETAIL}.hidden === false",
+            f"location.hash.includes('sort=coherence') && {DETAIL}.hidden",
+            f"!location.hash.includes('sort=') && {COUNT} === '99 of 300 units'",
+            f"{COUNT} === '300 of 300 units'",
+        ):
+            await tab.evaluate("history.back()")
+            await tab.until(seen)
+        await tab.find("this is answer 7")
+        await tab.find("this is answer 7.")
+        await tab.until(f"{COUNT} === '1 of 300 units'")
+        await tab.evaluate("history.back()")
+        await tab.until(f"{COUNT} === '300 of 300 units'")
+        await tab.look("dark", 400, 844)
+        assert await tab.evaluate(OVERFLOW) <= 0
+        box = "document.querySelector('[aria-label=\"Figures of all metrics\"]')"
+        await tab.until(f"{box}.scrollWidth <= {box}.clientWidth && {box}.tabIndex === -1")
+        await tab.picture("page-400-dark")
+        await tab.evaluate("document.querySelector('#list li').click()")
+        await tab.until("document.activeElement.id === 'close'")  # it covers the page
 
     in_browser(tmp_path, page, steps)
 

@@ -20,7 +20,18 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Score
-from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, Tab, browser
+from tests.e2e.test_report_browser import (
+    CHROMIUM,
+    COUNT,
+    DETAIL,
+    ENTER,
+    OVERFLOW,
+    SPACE,
+    TAB,
+    Tab,
+    browser,
+    type_key,
+)
 from tests.runs import PLAIN, full_summary, plain_records, record, write_run
 
 pytestmark = pytest.mark.skipif(
@@ -77,7 +88,6 @@ NAMES = (
 READY = "document.documentElement?.dataset.ready !== undefined"
 RUNS = "document.getElementById('count').textContent"
 LIVE = "document.getElementById('live-text').textContent"
-TAB, SPACE, ENTER = ("Tab", 9, ""), (" ", 32, " "), ("Enter", 13, "\r")
 
 
 def _with_best_coherence(answer: Record) -> tuple[Score, ...]:
@@ -124,15 +134,6 @@ async def go(tab: Tab, address: str) -> None:
     await tab.call("Page.navigate", url="about:blank")
     await tab.call("Page.navigate", url=address)
     await tab.until("document.documentElement?.dataset.ready !== undefined")
-
-
-async def type_key(tab: Tab, key: tuple[str, int, str]) -> None:
-    name, number, text = key
-    event = {"key": name, "code": "Space" if name == " " else name, "windowsVirtualKeyCode": number}
-    await tab.call(
-        "Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {})
-    )
-    await tab.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
 
 async def tab_to(tab: Tab, is_there: str) -> None:
@@ -186,6 +187,10 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
 
 def test_with_keys_alone_a_run_is_found_opened_and_left(runs: Served, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
+        await tab.evaluate("document.querySelector('th[data-sort=cost] button').click()")
+        await tab.until("location.hash.includes('sort=cost')")
+        await tab.evaluate("history.back()")
+        await tab.until("document.getElementById('sort').value === 'started-'")
         await tab_to(
             tab, "node.closest('tr')?.innerText.includes('run-kind') && node.type === 'checkbox'"
         )

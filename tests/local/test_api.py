@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
+import time
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +49,7 @@ def test_the_import_loads_nothing() -> None:
     assert done.stdout == "[]\n"
     assert {"evaluate", "run", "open_run", "judge_metric"} <= set(dir(me))
     assert all(getattr(me, name) is not None for name in me.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'evalute'"):
+    with pytest.raises(AttributeError, match=r"no attribute 'evalute'; did you mean 'evaluate'\?"):
         _ = me.evalute  # type: ignore[attr-defined]
 
 
@@ -61,7 +64,10 @@ def test_data_of_any_shape_are_the_same_data(to_data: Any) -> None:
     assert done.table().select(["metric", "mean", "n_scored"]).to_pylist() == [
         {"metric": "sleepy", "mean": 0.5, "n_scored": 2}
     ]
-    assert [row["sleepy"] for row in done.samples().to_pylist()] == [1.0, 0.0]
+    assert done.samples().select(["query", "response", "sleepy", "candidate"]).to_pylist() == [
+        {"query": row["question"], "response": row["answer"], "sleepy": value, "candidate": who}
+        for row, value, who in zip(ROWS, (1.0, 0.0), ["responses"] * 2, strict=True)
+    ]
     assert len(list(Path("results/data").iterdir())) == 1
 
 
@@ -93,6 +99,7 @@ def test_a_function_is_the_model_and_what_it_raises_is_an_error_of_its_sample() 
         {"sleepy": 1.0, "generation_error": None},
         {"sleepy": None, "generation_error": "ValueError: no legs"},
     ]
+    assert {row.candidate for row in result.summary.metrics} == {"model"}
     two = scored(questions, suite="chat", model=waiting)
     assert two.table().column("mean").to_pylist() == [1.0]
     assert [compared.metric for compared in result.compare(two).metrics] == ["sleepy"]
@@ -169,13 +176,245 @@ def test_checks_name_what_does_not_hold() -> None:
         done.check("sleepy > 0.5", "sleepy.min >= 1", "sleepy < 0.9")
     assert str(failed.value).splitlines() == [
         "2 checks do not hold:",
-        "sleepy > 0.5 (given): it is 0.5 over 2 units, judged by computed",
-        "sleepy.min >= 1 (given): it is 0 over 2 units, judged by computed",
+        "sleepy > 0.5 (responses): it is 0.5 over 2 units, judged by computed",
+        "sleepy.min >= 1 (responses): it is 0 over 2 units, judged by computed",
     ]
-    with pytest.raises(ConfigError, match="no metric 'tone'; there are: sleepy"):
-        done.check("tone > 1")
-    with pytest.raises(ConfigError, match="no figure 'average'"):
-        done.check("sleepy.average > 1")
+
+
+IN_TASKS = [
+    {
+        "id": f"row {number}",
+        "query": f"Question {number}?",
+        "response": "Sleep." if number % 4 or number < 20 else "Walk.",
+        "task": "night" if number < 20 else "day",
+    }
+    for number in range(40)
+]
+
+
+@pytest.mark.parametrize("key", ["mood", "user"])  # by users intervals are clustered
+def test_checks_of_intervals_and_groups(key: str) -> None:
+    rows = [{**row, "metadata": {key: number % 7}} for number, row in enumerate(IN_TASKS)]
+    done = scored(rows)
+    for name in ("figure", "low", "high", "mean", "min", "max"):
+        value = done.table()[name][0].as_py()
+        for group in (None, {"language": "en"}):  # all of them
+            done.check("sleepy", min=value - 1e-9, max=value + 1e-9, on=name, group=group)
+    assert done.check("sleepy.n_scored == 20", "sleepy.max == 1", group="task") is done
+    assert done.check("sleepy", min=1, group={"task": "night"}) is done
+    # Wilson's interval of 15 of 20 begins at 0.531, of 20 of 20 at 0.839
+    least, low = (0.8, 0.5313) if key == "mood" else (0.62, 0.6098)
+    with pytest.raises(me.CheckFailed) as failed:
+        done.check("sleepy", min=least, group="task", on="low")
+    where = f"(responses, task day): it is {low} over 20 units, judged by computed"
+    assert str(failed.value).splitlines()[1:] == [f"sleepy.low >= {least} {where}"]
+    with pytest.raises(me.CheckFailed, match=f"{key} 4"):
+        done.check("sleepy >= 1", group=key)
+
+
+@pytest.mark.parametrize(
+    ("check", "how", "message"),
+    [
+        ("tone > 1", {}, "no metric 'tone'; there are: sleepy"),
+        ("sleepi", {}, "no metric 'sleepi'; did you mean 'sleepy'?"),
+        ("sleepy", {}, "cannot read the check 'sleepy'; write \"METRIC >= NUMBER\""),
+        ("sleepy >= x", {}, "cannot read the check 'sleepy >= x'"),
+        ("sleepy.average > 1", {}, "no figure 'average'; did you mean 'coverage'?"),
+        ("sleepy", {"min": 1, "on": "lo"}, "no figure 'lo'; did you mean 'low'?"),
+        ("sleepy > 1", {"group": "taks"}, "no sample names a 'taks'; there are: task, scenario"),
+        ("sleepy > 1", {"group": {"task": "nigth"}}, "no task 'nigth'; did you mean 'night'?"),
+        ("sleepy > 1", {"group": {}}, "group is {}; write one field"),
+        ("sleepy.n_failed < 1", {"group": "task"}, "groups have no 'n_failed'; there are: figure"),
+    ],
+)
+def test_checks_that_are_none_say_so(check: str, how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        scored(IN_TASKS).check(check, **how)
+
+
+def test_samples_are_in_the_order_of_the_data(folder: Path) -> None:
+    rows = IN_TASKS[::-1]
+    answers = [{**row, "model": model} for row in rows for model in ("b", "a")]
+    done = scored(answers, limit=60)
+    seen = [(row["sample_id"], row["candidate"]) for row in done.samples().to_pylist()]
+    expected = [(row["id"], model) for row in rows for model in ("a", "b")]
+    assert seen == [pair for pair in expected if pair in set(seen)]
+    assert len(seen) == 60
+    Path("results/data").rename("elsewhere")  # by id, then
+    ids = [row["sample_id"] for row in done.samples().to_pylist()]
+    assert ids == sorted(ids, key=lambda name: (len(name), name))
+
+
+def test_what_is_shown_is_short_and_escaped() -> None:
+    rows = [{**row, "model": "<b>\x1b[2J"} for row in ROWS]
+    one, other = scored(rows), scored(rows[::-1])
+    for shown in (one, one.compare(other), me.compare(one, other.path, metrics=["sleepy"])):
+        text, page = repr(shown), shown._repr_html_()
+        assert str(shown) == text
+        assert "sleepy" in text
+        assert len(text.splitlines()) < 24
+        assert "\x1b" not in text
+        assert "<table" in page
+        assert "<b>" not in page
+        assert "script" not in page
+    assert repr(one).splitlines()[0] == f"Run({one.path!r})"
+    comparison = one.compare(other)
+    assert repr(comparison).startswith("No difference is shown between")
+    assert comparison.metrics == me.compare(one, other).metrics
+
+
+def test_an_unfinished_run_says_how_to_go_on(folder: Path) -> None:
+    done = scored(ROWS)
+    Path(f"{done.path}/summary.json").unlink()
+    again = me.open_run(done.path)
+    assert f"resume {done.path}" in repr(again).replace("\n", " ")
+    assert "resume" in again._repr_html_()
+    assert again.resume(quiet=True).summary.metrics[0].mean == 0.5
+
+
+def test_tables_for_data_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = scored(IN_TASKS)
+    assert done.to_arrow().equals(done.table())
+    assert done.to_arrow("samples").equals(done.samples())
+    assert done.to_pandas("scores")["value"].mean() == 0.875
+    compared = me.compare(done, scored(IN_TASKS[:30]))
+    assert compared.to_pandas()[["metric", "n", "difference"]].values.tolist() == [
+        ["sleepy", 30, 0.0]
+    ]
+    assert set(compared.to_pandas("groups")["group"]) == {"night", "day"}
+    assert compared.to_arrow("matrix").num_rows == 0
+    with pytest.raises(ConfigError, match=r"no table 'sample'; did you mean 'samples'\?"):
+        done.to_arrow("sample")
+    for package in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(ImportError, match=rf"pip install 'memray-eval\[{package}\]'"):
+            getattr(done, f"to_{package}")()
+
+
+def test_a_judge_is_measured_against_people(folder: Path) -> None:
+    rows = [
+        {"query": f"House {n}?", "response": f"It is {n}." if n % 3 else "Nobody knows.",
+         "answers": [f"{n}"], "score": float(n % 3 > 0 and n % 5 > 0)}
+        for n in range(60)
+    ]  # fmt: skip
+    found = me.calibrate(
+        rows, "semantic_correctness", map={"human": "score", "answers": "answers"}, quiet=True
+    )
+    (judge,) = found.judges
+    assert (found.n, judge.judge, judge.n_scored) == (60, "rules", 60)
+    exact = found.to_pandas().set_index("figure").loc["exact"]
+    assert (exact["value"], exact["low"]) == (
+        judge.figures["exact"].value,
+        judge.figures["exact"].low,
+    )
+    assert found.to_arrow("curve").num_rows == len(judge.curve)
+    assert repr(found).startswith("semantic_correctness (0-1) on rows: 60 labelled responses")
+    assert "weighted kappa" in found._repr_html_()
+    with pytest.raises(ConfigError, match="no column 'human'"):
+        me.calibrate(rows, "semantic_correctness", quiet=True)
+    assert not (folder / "results").exists()
+
+
+def test_generated_responses_are_judged_later(folder: Path) -> None:
+    Path("model.py").write_text("def answer(messages):\n    return 'Sleep.'\n")
+    Path("questions.jsonl").write_text('{"query": "How do I rest?"}\n')
+    Path("job.yaml").write_text(
+        "dataset: questions.jsonl\nsuite: chat\ncandidates: [{name: own, model: model.py:answer}]\n"
+    )
+    done = me.generate("job.yaml", quiet=True)
+    assert done.samples().select(["candidate", "response"]).to_pylist() == [
+        {"candidate": "own", "response": "Sleep."}
+    ]
+    assert scored(done.path).table().select(["candidate", "mean"]).to_pylist() == [
+        {"candidate": "own", "mean": 1.0}
+    ]
+
+
+def test_a_loop_goes_on_while_runs_work() -> None:
+    beats = []
+
+    async def beat() -> None:
+        while True:
+            beats.append(None)
+            await asyncio.sleep(0.005)
+
+    async def work() -> tuple[me.Run, me.Comparison]:
+        beating = asyncio.create_task(beat())
+        how: dict[str, Any] = {"metrics": ["my_metrics.py:sleepy"], "quiet": True}
+        one, two = await asyncio.gather(
+            me.evaluate_async(ROWS, **how), me.evaluate_async(ROWS[::-1], **how)
+        )
+        compared = await me.compare_async(one, two)
+        beating.cancel()
+        return one, compared
+
+    one, compared = asyncio.run(work())
+    assert one.summary.metrics[0].mean == 0.5
+    assert [row.paired.n for row in compared.metrics] == [2]
+    assert len(beats) > 10
+
+
+def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
+    heard: list[str] = []
+
+    def metric(name: str) -> Any:
+        def score(sample: Sample, response: Response) -> bool:
+            heard.append(name)
+            time.sleep(0.02)
+            return True
+
+        return me.computed_metric(score, name)
+
+    async def work() -> None:
+        together = asyncio.gather(
+            *(me.evaluate_async(IN_TASKS, [metric(name)], quiet=True) for name in ("a", "b"))
+        )
+        while not heard:
+            await asyncio.sleep(0.01)
+        third = asyncio.create_task(me.evaluate_async(ROWS, [metric("c")], quiet=True))
+        await asyncio.sleep(0.05)
+        third.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await third
+        await together
+
+    asyncio.run(work())
+    assert sorted(name for name, _ in groupby(heard)) == ["a", "b"]
+
+
+def test_a_cancelled_run_keeps_what_is_finished_and_goes_on() -> None:
+    rows = [{"query": f"What of {n}?", "response": f"It is {n}."} for n in range(200)]
+    tone = me.judge_metric("tone", rubric="How warm is it?")
+
+    async def work(server: Any) -> list[str]:
+        how: dict[str, Any] = {
+            "judge": "lab/m",
+            "servers": {"lab": {"url": server.base_url}},
+            "judging": {"cache": "calls.sqlite", "max_in_flight": 2},
+        }
+        run = asyncio.create_task(me.evaluate_async(rows, [tone], quiet=True, **how))
+        while server.n_requests < 8:
+            await asyncio.sleep(0.01)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError) as ended:
+            await run
+        return ended.value.__notes__
+
+    def slow(body: dict[str, Any]) -> str:
+        time.sleep(0.02)
+        return '{"reason": "warm", "score": 4}'
+
+    with serving(slow) as server:
+        (note,) = asyncio.run(work(server))
+        stopped = me.open_run()
+        asked = server.n_requests
+        assert asked < 200
+        assert note.endswith(f"{stopped.path}`.")
+        assert "memray-eval resume" in note
+        assert stopped.folder.read_manifest()["status"] == "interrupted"
+        done = stopped.resume(quiet=True)
+        assert server.n_requests == 200  # none was paid twice
+    assert (done.summary.n_units, done.exit_code) == (200, 0)
 
 
 def test_a_metric_that_scored_nothing_passes_no_check() -> None:

@@ -19,7 +19,7 @@ from memray_eval.config.environment import calls_file
 from memray_eval.judges.prompt_secret import secret_beside
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.build import judging_job, write_responses
+from tests.build import judging_job, write_lines, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.batch_victim import STEPS
 from tests.processes.killing import METRICS, ROUNDS, run_folder
@@ -46,11 +46,19 @@ def server() -> Iterator[ServerProcess]:
         yield server
 
 
-def job_file(tmp_path: Path, server: ServerProcess, out: str, **changes: Any) -> Path:
-    data = write_responses(tmp_path, UNITS)
-    batch = {"poll_s": 0.1, "min_calls": 1, "limits": {"openai": {"calls": A_BATCH, "at_once": 3}}}
+def job_file(
+    tmp_path: Path,
+    server: ServerProcess,
+    out: str,
+    data: Path | None = None,
+    metrics: tuple[str, ...] = METRICS,
+    calls: int = A_BATCH,
+    **changes: Any,
+) -> Path:
+    data = data or write_responses(tmp_path, UNITS)
+    batch = {"poll_s": 0.1, "min_calls": 1, "limits": {"openai": {"calls": calls, "at_once": 3}}}
     changes |= {"mode": "batch", "batch": batch}
-    config = judging_job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
+    config = judging_job(data, Path("unused"), server.base_url, metrics, "local", **changes)
     config = config.model_copy(update={"rows_per_block": 10, "out": out})
     path = tmp_path / "job.yaml"
     path.write_text(config.model_dump_json())
@@ -64,7 +72,7 @@ def victim(config: Path, step: str, n: int, home: Path, **environment: str) -> i
     command = [sys.executable, "-m", "tests.processes.batch_victim", str(config), step, str(n)]
     with (home / "log").open("ab") as log:
         done = subprocess.run(
-            command, env=os.environ | own | environment, stdout=log, stderr=log, timeout=120
+            command, env=os.environ | own | environment, stdout=log, stderr=log, timeout=240
         )
     return done.returncode
 
@@ -93,6 +101,41 @@ def test_a_kill(tmp_path: Path, step: str, round_: int) -> None:
         assert victim(config, step, round_ + 1, tmp_path) == -9, log.read_text()[-2000:]
         assert victim(config, "-", 0, tmp_path) == 0, log.read_text()[-2000:]
         hold(run_folder(tmp_path), server, f"{step}, batch {round_ + 1}")
+
+
+@pytest.mark.night
+def test_the_criteria_of_a_benchmark_go_in_one_batch(tmp_path: Path) -> None:
+    """Those of 1,000 answers; killed while the results come in, and resumed."""
+    criteria, units = 11_846, 1000
+    rows = (
+        {
+            "id": f"r{unit}",
+            "query": "Q?",
+            "response": "An answer of a few words.",
+            "criteria": [
+                {"criterion": f"Criterion {number}.", "points": 5}
+                for number in range(unit, criteria, units)
+            ],
+        }
+        for unit in range(units)
+    )
+    data = write_lines(tmp_path / "rows.jsonl", rows)
+    cache = str(tmp_path / "calls.sqlite")
+    with serving_process() as server:
+        server.script_batches(course={"seconds": 0.3})
+        out = str(tmp_path / "out")
+        config = job_file(tmp_path, server, out, data, ("criteria",), 50_000, cache=cache)
+        log = tmp_path / "log"
+        assert victim(config, "while collecting", 1, tmp_path) == -9, log.read_text()[-2000:]
+        assert victim(config, "-", 0, tmp_path) == 0, log.read_text()[-2000:]
+        records = list(from_table(run_folder(tmp_path).records().to_table()))
+        stats = server.batches()
+    print(f"\n{len(records)} units, {stats}", file=sys.__stdout__)
+    assert [score.status for record in records for score in record.scores] == ["scored"] * units
+    assert sum(score.calls or 0 for record in records for score in record.scores) == criteria
+    assert sum(score.parts["criteria"] for record in records for score in record.scores) == criteria
+    assert (stats["paid_again"], stats["n_answered"], stats["n_live"]) == (0, criteria, 0)
+    assert len(list(Path(run_folder(tmp_path).path).glob("batches/*.calls.jsonl"))) == 1
 
 
 @pytest.mark.night

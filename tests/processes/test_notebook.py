@@ -24,6 +24,15 @@ def figures(run: me.Run) -> list[dict[str, Any]]:
     return run.table().select(["metric", "mean", "stderr", "min", "max", "n"]).to_pylist()
 
 
+def command(folder: Path, *words: str) -> str:
+    """What the command line prints on stdout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "memray_eval", *words], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.night)])
 def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -33,27 +42,35 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
     NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     tables = [out["data"]["text/html"] for out in shown if "text/html" in out.get("data", {})]
-    assert "<td>is_brief</td>" in tables[0]
-    assert len(tables) == 4  # the run, its metrics, its samples, and what passed the check
-    rows: dict[str, Any] = {}
-    exec(notebook.cells[1].source, rows)  # the cell that holds the rows
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows["rows"])))
+    assert '<th scope="row">is_brief</th>' in tables[0]
+    # The run, its metrics, its samples, what passed the check, a comparison, labels, a run again
+    assert len(tables) == 7
+    assert "I hear you. Try to sleep earlier" in tables[2]
+    assert "No difference is shown between responses and shorter" in tables[4]
+    assert "weighted kappa" in tables[5]
+    held: dict[str, Any] = {}
+    for cell in notebook.cells:
+        if cell.source.startswith(("import memray_eval", "people =")):
+            exec(cell.source.partition("me.calibrate")[0], held)
+    for name in ("rows", "labels"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, held[name])))
     (tmp_path / "my.py").write_text(METRIC)
-    words = ["evaluate", "rows.jsonl", "--metrics", METRICS]
-    done = subprocess.run(
-        [sys.executable, "-m", "memray_eval", *words, "--out", "cli"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    opened = me.open_run(out=str(tmp_path / "results"))
+    command(tmp_path, "evaluate", "rows.jsonl", "--metrics", METRICS, "--out", "cli")
+    out = str(tmp_path / "results")
+    done, after = me.open_run("latest~2", out), me.open_run("latest~1", out)
+    compared = json.loads(command(tmp_path, "compare", done.path, after.path, "--json"))
+    differences = [f"{row['paired']['difference']:+z.4f}" for row in compared["metrics"]]
+    assert [text for text in differences if f"<td>{text}</td>" in tables[4]] == differences
+    fields = ",".join(f"{name}={name}" for name in ("query", "response", "answers", "human"))
+    how = ("--metric", "semantic_correctness", "--map", fields, "--json")
+    (judge,) = json.loads(command(tmp_path, "calibrate", "labels.jsonl", *how))["judges"]
+    assert f"<td>{judge['figures']['kappa']['value']:.3f} [" in tables[5]
     # Units have other ids by their candidate's name, and are added up in another order
     of_cli = figures(me.open_run(out=f"{tmp_path}/cli"))
-    for row, same in zip(figures(opened), of_cli, strict=True):
+    for row, same in zip(figures(done), of_cli, strict=True):
         assert row.pop("metric") == same.pop("metric")
         assert row == pytest.approx(same, rel=1e-12)
-    assert len(figures(opened)) == 3
+    assert len(figures(done)) == 3
 
 
 def test_progress_shows_in_a_cell_whose_loop_runs(tmp_path: Path) -> None:
@@ -66,7 +83,10 @@ def test_progress_shows_in_a_cell_whose_loop_runs(tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
-    progress = "".join(
-        out["text"] for out in notebook.cells[0].outputs if out.get("name") == "stderr"
-    )
-    assert "read 1/1  judge 1/1  write 1/1" in progress
+    outputs = notebook.cells[0].outputs
+    (view,) = [out.data["text/plain"] for out in outputs if out.output_type == "display_data"]
+    stages = [line.split() for line in view.splitlines()[1:]]
+    assert [(words[0], words[2]) for words in stages] == [
+        (name, "1/1") for name in ("read", "judge", "write")
+    ]
+    assert "read 1/1" not in "".join(out.text for out in outputs if out.output_type == "stream")

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from memray_eval.analysis.calibration import Unit
 from memray_eval.config.problems import describe
 from memray_eval.config.sections import split_metric
-from memray_eval.datasets.labels import read_rows
+from memray_eval.datasets.labels import parse_number, read_rows
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import RULES
@@ -24,6 +24,9 @@ from memray_eval.types import WITHOUT_CALL, Frozen
 
 # Of a table of labels of a run's own answers
 UNIT_ID, LABEL, WEIGHT, METRIC, RUN_ID = "unit_id", "label", "weight", "metric", "run_id"
+# Of a table of other answers: a judge's name and its score beside people's, and what makes answers
+# depend on each other
+JUDGE, JUDGE_SCORE, CLUSTER = "judge", "judge_score", "cluster"
 _OF_PERSON = re.compile(r"human\d*")  # a column for each person, in place of LABEL
 
 
@@ -40,18 +43,24 @@ class LabelledVerdict(Frozen):
 
 class JudgeCalibration(Frozen):
     """The labelled verdicts of one judge on one metric. `judge`, `version` and the digest of the
-    `rubric` say of which verdicts it holds; `labelled` names the file of the labels.
-    `n_unscored` of its answers have no verdict of this judge."""
+    `rubric` say of which verdicts it holds; of `imported` ones the last two are not known, and a
+    scale of None is the metric's. `labelled` names the file of the labels. `n_unscored` of its
+    answers have no verdict of this judge."""
 
     metric: str
     judge: str
     version: str = ""
     rubric: str = ""
-    scale: tuple[float, float]
+    imported: bool = False
+    scale: tuple[float, float] | None
     human_scale: tuple[float, float]
     labelled: str
     n_unscored: int = 0
     verdicts: tuple[LabelledVerdict, ...]
+
+    def fits_rubric(self, digest: str) -> bool:
+        """Whether verdicts by the rubric of this digest are like these."""
+        return self.imported or digest == self.rubric
 
 
 class CalibrationFile(Frozen):
@@ -98,10 +107,11 @@ def to_calibration(
     scale: tuple[float, float],
     human_scale: tuple[float, float],
     labelled: str,
-    manifest: Mapping[str, Any],
+    manifest: Mapping[str, Any] | None,
 ) -> JudgeCalibration:
-    """The calibration of the judge that scored most of the units, in a run with this manifest.
-    Verdicts of others (fallbacks) are left out, but for the rules' on empty answers."""
+    """The calibration of the judge that scored most of the units, in a run with this manifest, or
+    elsewhere if it is None. Verdicts of others (fallbacks) are left out, but for the rules' on
+    empty answers."""
     named = Counter(
         unit.judged_by
         for unit in units
@@ -127,8 +137,9 @@ def to_calibration(
     return JudgeCalibration(
         metric=metric,
         judge=judge,
-        version=judge_version(judge, manifest),
-        rubric=(manifest.get("rubrics") or {}).get(metric, ""),
+        version=judge_version(judge, manifest or {}),
+        rubric=((manifest or {}).get("rubrics") or {}).get(metric, ""),
+        imported=manifest is None,
         scale=scale,
         human_scale=human_scale,
         labelled=labelled,
@@ -168,14 +179,49 @@ def _read_file(metric: str, name: str) -> Calibrations:
                 raise ConfigError(
                     f"{path} is no file of `memray-eval calibrate LABELLED --save FILE` ({first})"
                 ) from None
-    labels = [
-        label
-        for number, row in enumerate(read_rows(path), 1)
-        for label in _parse_row(path, number, row, metric)
-    ]
+    rows = list(enumerate(read_rows(path), 1))
+    if any(JUDGE_SCORE in row and UNIT_ID not in row for _, row in rows):
+        return _imported(path, rows, metric)
+    labels = [label for number, row in rows for label in _parse_row(path, number, row, metric)]
     if not labels:
         raise DataError(f"{path} holds no label")
     return (OwnLabels(labelled=path.name, labels=tuple(labels)),)
+
+
+def _imported(
+    path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], metric: str
+) -> tuple[JudgeCalibration, ...]:
+    """The calibration of each metric and judge of a table of other answers, without a call. A row
+    without a label is left out."""
+    units: dict[tuple[str, str], list[Unit]] = {}
+    for number, row in rows:
+        labels = list(_parse_row(path, number, {UNIT_ID: number, **row}, metric))
+        judge, cell = str(row.get(JUDGE) or ""), row.get(JUDGE_SCORE)
+        if not labels:
+            continue
+        if not judge or (_to_number(cell) is None and not _is_empty(cell)):
+            what = JUDGE_SCORE if judge else JUDGE
+            raise DataError(
+                f"{path}, row {number}: {what} is {row.get(what)!r}; {JUDGE} says whose score it "
+                f"is, as the run names its judge, such as openai/gpt-4o, and {JUDGE_SCORE} is a "
+                "number"
+            )
+        unit = Unit(
+            id=str(number),
+            people=tuple(label.label for label in labels),
+            judge=_to_number(cell),
+            judged_by=judge,
+            cluster=str(row.get(CLUSTER) or number),
+            weight=labels[0].weight,
+        )
+        units.setdefault((labels[0].metric, judge), []).append(unit)
+    if not units:
+        raise DataError(f"{path} holds no label")
+    same = (0.0, 1.0), (0.0, 1.0)  # as they are
+    return tuple(
+        to_calibration(of_judge, name, *same, path.name, None).model_copy(update={"scale": None})
+        for (name, _), of_judge in units.items()
+    )
 
 
 def _parse_row(path: Path, number: int, row: Mapping[str, Any], metric: str) -> Iterator[OwnLabel]:
@@ -186,7 +232,8 @@ def _parse_row(path: Path, number: int, row: Mapping[str, Any], metric: str) -> 
         raise ConfigError(
             f"{path} has no column {lacking!r}: a table of labels of a run's own answers has "
             f"{UNIT_ID}, {LABEL} (or human, human2, ...), {METRIC} and, if not all were as likely "
-            f"to be labelled, {WEIGHT} (1 / that chance); other labelled files go through "
+            f"to be labelled, {WEIGHT} (1 / that chance), that of other answers {JUDGE} and "
+            f"{JUDGE_SCORE} in place of {UNIT_ID}; other labelled files go through "
             "`memray-eval calibrate LABELLED --save FILE`"
         )
     named = metric or str(row.get(METRIC) or "")
@@ -219,10 +266,5 @@ def _is_empty(cell: object) -> bool:
 
 
 def _to_number(value: object) -> float | None:
-    words = {"true": 1.0, "false": 0.0}
-    try:
-        number = words.get(str(value).strip().lower())
-        number = float(str(value)) if number is None else number
-    except ValueError:
-        return None
-    return number if isfinite(number) else None
+    number = parse_number(value, {})
+    return number if number is not None and isfinite(number) else None

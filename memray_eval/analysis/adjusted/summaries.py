@@ -3,7 +3,7 @@ not."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,29 +144,24 @@ def adjust_summary(
             figure = _to_figure(side, row.metric, row.scale, correction)
         return row.model_copy(update={"adjusted": figure})
 
-    notes = (*summary.notes, *_notes_of_unknown(calibrations, summary.run_id, sides.values()))
-    return summary.model_copy(
-        update={"metrics": tuple(map(adjust, summary.metrics)), "notes": notes}
-    )
+    notes = dict.fromkeys((*summary.notes, *_strange_labels(calibrations, sides)))
+    metrics = tuple(map(adjust, summary.metrics))
+    return summary.model_copy(update={"metrics": metrics, "notes": tuple(notes)})
 
 
-def _notes_of_unknown(
-    calibrations: Calibrations, run_id: str, sides: Collection[JudgedSide]
-) -> Iterator[str]:
-    """A line for each table with labels of units that the run does not have."""
-    for calibration in calibrations:
-        if isinstance(calibration, OwnLabels):
-            here = [label for label in calibration.labels if label.run_id in ("", run_id)]
-            unknown = [
-                label.unit_id
-                for label in here
-                if not any(label.unit_id in side.rows_of_units for side in sides)
-            ]
-            if unknown:
-                yield (
-                    f"{calibration.labelled}: {len(unknown):,} of its {len(here):,} labels are of "
-                    f"units that this run does not have, such as {unknown[0]!r}: left out."
-                )
+def _strange_labels(calibrations: Calibrations, sides: Mapping[str, JudgedSide]) -> Iterator[str]:
+    """A note for each file with labels of units that are not in the run that they name."""
+    runs = {"", *(side.run_id for side in sides.values())}
+    known = {unit for side in sides.values() for unit in side.rows_of_units}
+    for labels in calibrations:
+        if not isinstance(labels, OwnLabels):
+            continue
+        units = [label.unit_id for label in labels.labels if label.run_id in runs]
+        if lost := [unit for unit in units if unit not in known]:
+            yield (
+                f"{labels.labelled}: {len(lost)} of its {len(units)} labels are of no unit that "
+                f"is scored here, such as {lost[0]!r}; they do not count"
+            )
 
 
 def check_metrics(calibrations: Calibrations, metrics: Sequence[str]) -> None:
@@ -196,7 +191,7 @@ def find_correction(
         elif calibration.metric == metric:
             reason = why_not(calibration, metric, scale, side.judges(metric), side.manifest)
             correction = (
-                _correction(calibration, side.numbers)
+                _correction(calibration, side.numbers, scale)
                 if not reason
                 else Refusal(labelled=calibration.labelled, reason=reason)
             )
@@ -218,7 +213,12 @@ def why_not(
 ) -> str:
     """Why verdicts of these judges, in a run with this manifest, are others than those that were
     labelled; "" where they are the same."""
-    if calibration.scale != scale:
+    if calibration.scale is None:
+        for verdict in calibration.verdicts:
+            if off := [x for x in (verdict.judge, verdict.people) if not scale[0] <= x <= scale[1]]:
+                span = f"off the scale {scale[0]:g} to {scale[1]:g}"
+                return f"{off[0]:g} in row {verdict.id} is {span}"
+    elif calibration.scale != scale:
         return f"the labels are on a scale of {calibration.scale[0]:g} to {calibration.scale[1]:g}"
     total = sum(judges.values())
     if not total:
@@ -229,14 +229,15 @@ def why_not(
                 f"the labels are of verdicts by {calibration.judge or 'nobody'}, and "
                 f"{name or 'nobody'} gave {count:,} of the {total:,} here"
             )
-    if (version := judge_version(calibration.judge, manifest)) != calibration.version:
+    version = judge_version(calibration.judge, manifest)
+    if not calibration.imported and version != calibration.version:
         return (
             f"the labels are of verdicts by {calibration.judge} in its version "
             f"{calibration.version or '(none)'}, and those here are by {version or '(none)'}"
         )
     rubrics = manifest.get("rubrics") or {}
     for key, digest in {metric: "", **rubrics}.items():
-        if key.partition("/")[0] == metric and (digest or calibration.rubric) != calibration.rubric:
+        if key.partition("/")[0] == metric and digest and not calibration.fits_rubric(digest):
             return (
                 f"the labels are of verdicts by the rubric {calibration.rubric}, and {key} has "
                 f"{digest}"
@@ -244,8 +245,10 @@ def why_not(
     return ""
 
 
-def _correction(calibration: JudgeCalibration, numbers: dict[str, int]) -> Correction | Refusal:
-    low, width = calibration.scale[0], (calibration.scale[1] - calibration.scale[0]) or 1.0
+def _correction(
+    calibration: JudgeCalibration, numbers: dict[str, int], scale: tuple[float, float]
+) -> Correction | Refusal:
+    low, width = scale[0], (scale[1] - scale[0]) or 1.0
     names = [f"{_OF_LABELS}{verdict.cluster}" for verdict in calibration.verdicts]
     labels = Labelled(
         np.array([(verdict.judge - low) / width for verdict in calibration.verdicts]),

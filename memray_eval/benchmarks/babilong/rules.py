@@ -52,6 +52,8 @@ def _score(sample: Sample, text: str) -> float:
 
 
 def _why_not(sample: Sample) -> str | None:
+    if not sample.query:
+        return "the sample has no query, whose labels BABILong's rule leaves out"
     if sample.classes or sample.task in LABELS:
         return None
     return f"task {sample.task!r} is none of BABILong's qa1 to qa20, and the sample has no classes"
@@ -65,6 +67,7 @@ RULES = {
         "scores.",
         version=VERSION,
         score=_score,
+        by=only_label,
         why_not=_why_not,
     )
 }

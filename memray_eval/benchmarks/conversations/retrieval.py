@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
-from threading import Lock
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from memray_eval.text_processing.matching import STOPWORDS, stem
 from memray_eval.types import Retrieval
 
 _WORD = re.compile(r"\w+")
-_LOADING = Lock()
 _KEPT = 2  # indexes at hand; questions on one conversation stand together
 Rank = Callable[[str], FloatArray]  # a question -> one score a unit
 
@@ -81,12 +79,6 @@ def rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
 
 def load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
     """A local embedding model, loaded once a process, by any thread. Raises EmbeddingError."""
-    with _LOADING:
-        return _load_encoder(model)
-
-
-@cache
-def _load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
     from memray_eval.models.embeddings import LocalEmbedder  # seconds to import
 
     return LocalEmbedder(EmbeddingConfig(model=model)).encode

@@ -45,6 +45,17 @@ def f1(nodes: set[str] | None, right: Collection[str]) -> float:
     return 1.0 if not nodes and not right else set_f1(nodes, set(right))
 
 
+def strict_f1(reply: str, right: Collection[str]) -> float:
+    """2PR / (P + R) of the nodes that the last line lists as `Final Answer: [a, b]`: P is the share
+    of them that is right, R that of the right ones. 1.0 if both are empty, 0.0 without a list."""
+    return f1(read_strict(reply), right)
+
+
+def flexible_f1(reply: str, right: Collection[str]) -> float:
+    """As the strict one, of the last line that has a list, wherever it is."""
+    return f1(read_flexible(reply), right)
+
+
 def harness_f1(reply: str, right: Collection[str]) -> float:
     """The harness's score: the strict reading, and 0.0 if both sets are empty."""
     return set_f1(read_strict(reply) or set(), set(right))
@@ -79,6 +90,7 @@ def _rule(
         about=about,
         version=version,
         score=lambda sample, text: score(text, sample.answers),
+        by=score,
         why_not=lambda sample: (
             None
             if sample.task in TASKS
@@ -91,13 +103,13 @@ RULES = {
     "graphwalks_f1": _rule(
         "GraphWalks F1",
         "F1 of the set of nodes that the reply's last line lists (GraphWalks); both empty is 1.",
-        lambda text, right: f1(read_strict(text), right),
+        strict_f1,
     ),
     "graphwalks_flexible_f1": _rule(
         "GraphWalks F1, any line",
         "F1 of the set of nodes that the last line with a list lists (GraphWalks); both empty is "
         "1.",
-        lambda text, right: f1(read_flexible(text), right),
+        flexible_f1,
     ),
     "graphwalks_harness_f1": _rule(
         "GraphWalks F1, as the harness scores",

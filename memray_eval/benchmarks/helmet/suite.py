@@ -186,6 +186,7 @@ RULES = {
         score=lambda sample, text: substring_match(
             text, sample.answers, VALUE if sample.task == "json_kv" else ANSWER
         ),
+        by=substring_match,
     )
 }
 

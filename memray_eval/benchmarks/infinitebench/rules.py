@@ -318,6 +318,7 @@ def _rule(version: Version, about: str) -> Rule:
         about=about,
         version=VERSIONS[version],
         score=score_sample,
+        by=score,
         why_not=lambda sample: (
             None
             if sample.task in TASK_RULES["v2"]

@@ -69,6 +69,7 @@ RULES = {
         about="F1 of stemmed words by category, as LoCoMo scores.",
         version=VERSION,
         score=_score_best,
+        by=score,
         why_not=lambda sample: (
             None
             if sample.task in TASKS

@@ -188,6 +188,7 @@ def _rule(
         about=about,
         version=VERSION,
         score=lambda sample, text: score(first_line(sample.task, text), sample.answers),
+        by=score,
     )
 
 
@@ -225,6 +226,7 @@ RULES = {
         score=lambda sample, text: classification(
             first_line(sample.task, text), sample.answers, sample.classes
         ),
+        by=classification,
         why_not=lambda sample: None if sample.classes else "the sample has no classes",
     ),
     "count": _rule(

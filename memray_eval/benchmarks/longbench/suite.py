@@ -149,34 +149,49 @@ _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.",
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record as the fields of a sample."""
+    fields = _fields_beside_query(raw, path)
+    query, noted = query_of(raw, fields["task"], _STATEMENTS)
+    # A sample of LongBench-E is often one of LongBench too; a folder may hold both.
+    even = "_e" if "edition" in fields["metadata"] else ""
+    own_id = f"{fields['task']}{even}:{raw['_id']}"
+    return {**fields, "id": own_id, "query": query, "metadata": {**fields["metadata"], **noted}}
+
+
+def _fields_beside_query(raw: Mapping[str, Any], path: str) -> dict[str, Any]:
     """`metadata.bucket` is LongBench-E's class of the length, `metadata.edition` LongBench-E."""
     # TASK_e, in the record or as the file's name, is LongBench-E
     filed = task_of_path(path, (*TASKS, *_EVEN_TASKS))
     named = raw.get("dataset") or raw.get("task") or filed
     is_even = not {str(named), filed}.isdisjoint(_EVEN_TASKS)
     task = task_of({"task": _EVEN_TASKS.get(str(named), named)}, path, TASKS)
-    query, noted = query_of(raw, task, _STATEMENTS)
     edition = {"edition": EVEN} if is_even else {}
     return {
-        # A sample of LongBench-E is often one of LongBench too; a folder may hold both.
-        "id": f"{task}{'_e' if is_even else ''}:{raw['_id']}",
         "task": task,
-        "query": query,
         "answers": raw["answers"],
         "classes": raw.get("all_classes") or [],
         "language": raw.get("language") or ("zh" if task in _CHINESE else "en"),
-        "metadata": {"length": raw["length"], "bucket": bucket(raw["length"]), **edition, **noted},
+        "metadata": {"length": raw["length"], "bucket": bucket(raw["length"]), **edition},
     }
 
 
 prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
-adapt = Published(
+_published = Published(
     kind="LongBench",
     fields={"_id": None, "input": str, "context": str, "answers": list, "length": int},
     used=("dataset", "task", "language", "all_classes", "id"),
     tasks=TASKS,
     read=_read,
 )
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record, a row of our own, or a row of pred/*.jsonl as LongBench's pred.py writes it, which
+    lacks the question. Raises ValueError that says what is wrong."""
+    if raw.get("query") != "" or not {"answers", "length"} <= raw.keys():
+        return _published(raw, path)
+    prediction = {name: raw[name] for name in raw if name not in ("all_classes", "length")}
+    return {**prediction, **_fields_beside_query(raw, path)}
 
 
 def bucket(length: int) -> str:

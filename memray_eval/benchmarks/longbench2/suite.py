@@ -163,6 +163,7 @@ RULES = {
         about='Whether "The correct answer is (X)" names the right letter, as LongBench v2 scores.',
         version=VERSION,
         score=lambda sample, text: longbench2_choice(text, _right_letter(sample)),
+        by=longbench2_choice,
     )
 }
 SUITE = long_context_suite(

@@ -122,6 +122,7 @@ RULES = {
         "task.",
         version=VERSION,
         score=_score,
+        by=gated_f1,
         why_not=_why_not,
     )
 }

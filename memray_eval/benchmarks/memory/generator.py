@@ -408,7 +408,7 @@ _PAIRS = (
 
 def _deal_pairs(cases: Sequence[Case], seed: int) -> dict[str, Sequence[str]]:
     """Case id -> what its two people differ in, each attribute equally often, give or take one."""
-    ids = [case.id for case in cases if "twins" not in case.leave_out]
+    ids = [case.id for case in cases]  # also those left out, so that the others keep their pair
     dealt = Random(f"{seed} twins").sample(ids, len(ids))
     return dict(zip(dealt, itertools.cycle(_PAIRS), strict=False))
 
@@ -432,56 +432,59 @@ def _ask_first(case: Case, rng: Random) -> Iterator[Sample]:
 
 def _large(case: Case, size: int, rng: Random) -> Iterator[Sample]:
     """The case in a memory of `size` entries. A fifth of them are near misses, as far as there are
-    any; the others are tempting entries of other themes, and errands. In the twin the deciding
-    entry is absent, and a reply asks for it."""
+    any; the others are tempting entries of other themes, of which only secrets are forbidden here,
+    and errands. In the twin the deciding entry is absent, and a reply asks for it."""
     ask = {"ask": list(case.asks_for), "not": list(case.marks)}
     kinds = ((str(size), "", {"say": [list(case.marks)]}), (f"{size}-absent", case.deciding, ask))
     has_twin = {"ask_first", "large_absent"}.isdisjoint(case.leave_out)
     for kind, absent, expects in kinds if has_twin else kinds[:1]:
         memory = {**case.required, **case.tempting}
         memory.pop(absent, None)
+        forbidden = set(case.tempting)
         marks = [mark.casefold() for mark in (*case.marks, *case.secret.marks)]
-        for key, text in _further(case, size // 5, rng):
+        for key, text, is_forbidden in _further(case, size // 5, rng):
             if len(memory) >= size:
                 break
-            if not any(mark in f"{key} {text}".casefold() for mark in marks):
-                memory.setdefault(key, text)
+            if key not in memory and not any(mark in f"{key} {text}".casefold() for mark in marks):
+                memory[key] = text
+                if is_forbidden:
+                    forbidden.add(key)
         memory = dict(rng.sample(list(memory.items()), len(memory)))
-        dated = [key for key in memory if key.startswith(f"{case.deciding}_in_")]
-        neutral = [*dated, *(key for key in case.neutral if key in memory)]
-        allowed = {*case.required, *neutral}
+        labelled = forbidden.union(case.required)
         yield _sample(
             case,
             "large",
             kind,
             memory=memory,
-            forbidden_keys=[key for key in memory if key not in allowed],
-            neutral_keys=neutral,
+            forbidden_keys=[key for key in memory if key in forbidden],
+            neutral_keys=[key for key in memory if key not in labelled],
             expects=expects,
             metadata={"entries": size},
         )
 
 
-def _further(case: Case, n_near: int, rng: Random) -> Iterator[tuple[str, str]]:
-    """Endless entries for a large memory: near misses, the case's neutral ones, tempting ones of
-    other themes, errands. A near miss has the value that the deciding entry once had, of another
-    person or of a past year, or another person's entry required in a case of the theme."""
+def _further(case: Case, n_near: int, rng: Random) -> Iterator[tuple[str, str, bool]]:
+    """Endless entries for a large memory, as key, value and if it is forbidden: near misses, the
+    case's neutral ones, tempting ones of other themes, errands. A near miss has the value that the
+    deciding entry once had, of another person or of a past year (neutral: it was the user's own),
+    or another person's entry required in a case of the theme."""
     people = [who.replace(" ", "_").lower() for who in _read("cases.yaml")["filler"]["people"]]
     near: list[tuple[str, str]] = []
-    others: list[tuple[str, str]] = []
+    others: list[tuple[str, str, bool]] = []
     for other in load_cases():
         if other.theme != case.theme:
-            others += other.tempting.items()
+            others += [(*entry, entry[0] == other.secret.key) for entry in other.tempting.items()]
         elif other.id != case.id:
             near += other.required.items()
-    for key in (f"of_{rng.choice(people)}", f"in_{rng.randrange(2023, 2025)}")[:n_near]:
-        yield f"{case.deciding}_{key}", case.earlier.value
+    keys = (f"of_{rng.choice(people)}", True), (f"in_{rng.randrange(2023, 2025)}", False)
+    for key, is_forbidden in keys[:n_near]:
+        yield f"{case.deciding}_{key}", case.earlier.value, is_forbidden
     pairs = list(itertools.product(near, people))
     for (key, text), who in rng.sample(pairs, min(max(n_near - 2, 0), len(pairs))):
-        yield f"{key}_of_{who}", text
-    yield from case.neutral.items()
+        yield f"{key}_of_{who}", text, True
+    yield from ((*entry, False) for entry in case.neutral.items())
     yield from rng.sample(others, len(others))
-    yield from _filler(rng)
+    yield from ((*entry, False) for entry in _filler(rng))
 
 
 _ERRANDS = (

@@ -115,6 +115,7 @@ RULES = {
         "string, as MRCR scores.",
         version=VERSION,
         score=_score,
+        by=prefix_ratio,
         why_not=_why_not,
     )
 }

@@ -52,6 +52,7 @@ RULES = {
         "fwe.",
         version=VERSION,
         score=lambda sample, text: recall(text, sample.answers),
+        by=recall,
     ),
     "ruler_any": Rule(
         title="RULER any answer",
@@ -59,5 +60,6 @@ RULES = {
         about="Whether the response holds any of the answers, as RULER scores qa.",
         version=VERSION,
         score=lambda sample, text: any_answer(text, sample.answers),
+        by=any_answer,
     ),
 }

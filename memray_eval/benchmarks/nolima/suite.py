@@ -50,6 +50,7 @@ RULES = {
         about="Whether the reply holds a right answer to the letter, as NoLiMa scores.",
         version=VERSION,
         score=lambda sample, text: contains(text, sample.answers),
+        by=contains,
     )
 }
 SUITE = long_context_suite(

@@ -266,6 +266,7 @@ RULES = {
         about="Whether the reply names the right option alone, as PersonaMem scores.",
         version=VERSION,
         score=_score,
+        by=letter_score,
     )
 }
 

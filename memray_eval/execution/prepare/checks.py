@@ -141,7 +141,7 @@ def check_calibrations(spec: RunSpec) -> None:
                 "it here"
             )
         digest = rubrics.get(metric, "")
-        if all(digest and labels.rubric != digest for labels in named):
+        if all(digest and not labels.fits_rubric(digest) for labels in named):
             raise ConfigError(
                 f"--calibration: the labels for {metric} are of verdicts by the rubric "
                 f"{named[0].rubric}, and here it is {digest}: calibrate this one"

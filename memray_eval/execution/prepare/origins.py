@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -13,17 +14,24 @@ from pydantic import Field
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
+from memray_eval.config.sections import (
+    CriteriaOptions,
+    RubricMetric,
+    SuiteTemplate,
+    Weights,
+    WordList,
+)
+from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import HUB, entries, file_stem, prepared, read_header, whole
-from memray_eval.errors import suggest
+from memray_eval.errors import DataError, suggest
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import EXISTING, Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
 # What a run's responses are judged by, beside its suite
-FOLLOWED = ("metrics", "rubrics", "text_weights", "transitions")
+FOLLOWED = tuple("metrics rubrics criteria text_weights companion_weights transitions".split())
 
 
 class Origin(Frozen):
@@ -34,7 +42,9 @@ class Origin(Frozen):
     is_run: bool = False
     metrics: tuple[str | RubricMetric, ...] = ()
     rubrics: dict[str, str] = Field(default_factory=dict)
-    text_weights: dict[str, float] = Field(default_factory=dict)
+    criteria: CriteriaOptions = CriteriaOptions()
+    text_weights: Weights = Field(default_factory=dict)
+    companion_weights: Weights = Field(default_factory=dict)
     transitions: WordList = "strict"
 
 
@@ -56,21 +66,31 @@ def name_answers(path: str) -> dict[str, str]:
     name = file_stem(path) or EXISTING
     if folder is not None and folder.has_manifest() and folder.has_config():
         name = read_config(folder).candidates[0].name
+    return existing_candidate(name)
+
+
+def existing_candidate(name: str) -> dict[str, str]:
+    """A candidate whose responses exist, as a job has it."""
     return {"name": name, "model": name, "backend": EXISTING}
 
 
 def _suite_of_rows(path: str) -> str | None:
-    """The suite that most of the first rows name; one of ours, if any of them is."""
+    """The suite that most of the first rows name; one of ours, if any of them is. Rows that have
+    right answers and no question are LongBench's predictions, or of the suite qa."""
     sources = whole(path)
     header = read_header(sources[0])
     source = prepared(sources[0].model_copy(update={"header": header}))
     first = islice(entries(source), LOOKED_AT)
-    rows = (entry.raw for entry in first if isinstance(entry.raw, Mapping))
-    named = Counter(
-        row["suite"] for row in rows if isinstance(row.get("suite"), str) and row["suite"]
-    )
+    rows = [entry.raw for entry in first if isinstance(entry.raw, Mapping)]
+    suites = (row.get("suite") for row in rows)
+    named = Counter(name for name in suites if isinstance(name, str) and name)
     ranked = sorted(named, key=lambda suite: (suite not in all_suites(), -named[suite], suite))
-    return ranked[0] if ranked else None
+    if ranked:
+        return ranked[0]
+    with suppress(DataError):  # is told when they are read
+        if find_columns(path, {}, has_responses=True, may_guess=True).lacks_query:
+            return "longbench" if all("all_classes" in row for row in rows) else "qa"
+    return None
 
 
 def follow_origin(

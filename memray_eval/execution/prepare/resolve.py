@@ -18,9 +18,15 @@ from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgingConfig, MetricOptions, NamedServer, most_of
+from memray_eval.config.sections import (
+    JudgingConfig,
+    MetricOptions,
+    NamedServer,
+    Weights,
+    most_of,
+)
 from memray_eval.datasets.own_rows import read_by
-from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.reading import SampleReader, read_ids
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
@@ -190,6 +196,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         adapt=suite.adapt if source.own is None or adapts_nothing else source.adapt,
         tasks=frozenset(config.tasks),
         known_tasks=suite.tasks,
+        ids=frozenset() if config.ids is None else read_ids(config.ids),
         has_responses=has_responses,
         candidate=config.candidates[0].name if has_responses else EXISTING,
         by_context=suite.has_contexts and not has_responses,
@@ -225,13 +232,22 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
 def _suite_of(config: RunConfig) -> SuiteSource:
     source = find_suite(config.suite, config.templates)
     tasks = source.load().tasks
-    if unknown := sorted(set(config.tasks) - set(tasks)):
-        hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-        known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
-        if hint is not None:
-            known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
-        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {known_tasks}")
+    weights = ("text_weights", "companion_weights") if tasks else ()
+    named = {key: _tasks_in(getattr(config, key)) for key in weights} | {"tasks": config.tasks}
+    for key, names in named.items():
+        if unknown := sorted(set(names) - set(tasks)):
+            hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
+            known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
+            if hint is not None:
+                known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
+            problem = f"{key}: suite {source.name!r} has no task {unknown[0]!r}"
+            raise ConfigError(f"{problem}; {known_tasks}")
     return source
+
+
+def _tasks_in(weights: Weights) -> tuple[str, ...]:
+    """The tasks that have weights of their own."""
+    return tuple(task for task, shares in weights.items() if isinstance(shares, Mapping))
 
 
 def _affect_judges(

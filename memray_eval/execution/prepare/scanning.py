@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
+from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.ordering import StratifiedOrder
-from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.scan import EachSource, Scan, scan
 from memray_eval.datasets.scan_store import FileStates, read_states, restore_scan, store_scan
 from memray_eval.datasets.sharding import coalesce
-from memray_eval.datasets.sources import sources_of
+from memray_eval.datasets.sources import prepared, read_entries, sources_of
 from memray_eval.errors import DataError
+from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec
 from memray_eval.results.run_folder import SCAN, RunFolder
@@ -84,6 +87,7 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
         "dataset": read.dataset,
         "suite": reader.suite,
         "tasks": sorted(reader.tasks),
+        "ids": sorted(reader.ids),
         "has_responses": reader.has_responses,
         "candidate": reader.candidate,
         "by_context": reader.by_context,
@@ -140,4 +144,22 @@ def scan_dataset(
         )
     if not scanned.n_samples:
         raise DataError(f"{read.dataset} holds no valid sample")
+    n_ids = len(read.reader.ids)
+    counts_all = read.limit is None and not (read.skip_invalid or read.reader.has_responses)
+    if counts_all and scanned.n_samples < n_ids:
+        raise DataError(
+            f"{read.dataset} has {scanned.n_samples:,} of the {n_ids:,} samples that `ids` names; "
+            "leave out of that file those that it lacks"
+        )
     return scanned
+
+
+def sample_ids(config: RunConfig) -> Iterator[str]:
+    """The ids of a dataset's samples in its order, also of those that a limit leaves out. Raises
+    EvalError if it cannot be read any more."""
+    read = resolve_reading(config).with_columns(lambda note: None)
+    for source in sources_of(read.dataset, read.reader.files):
+        for entry in read_entries(prepared(source, read.reader.encoding), read.reader.files):
+            with suppress(InvalidSample):
+                if outline := read.reader.outline(entry):
+                    yield outline.sample_id

@@ -4,6 +4,7 @@ and values."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memray_eval.metrics._shared.statements import find_claims, mask_values
@@ -95,13 +96,16 @@ def candidate_keys(sample: Sample) -> tuple[str, ...]:
 
 
 def matching_texts(sample: Sample, response: Response) -> list[str]:
-    """The texts whose vectors `find_citations` compares. Of more than MANY entries, those that
-    share a word with the response."""
+    """The texts whose vectors `find_citations` compares, if a sentence speaks to the user. Of more
+    than MANY entries, those that share a word with the response."""
+    lines = [line for line in sentences(response.text) if is_personal(line)]
+    if not lines:
+        return []
     entries = [statement(key, value) for key, value in sample.memory.items()]
     if len(entries) > MANY:
         heard = stems(response.text)
         entries = [text for text in entries if heard & stems(text)]
-    return [*sentences(response.text), *entries]
+    return [*lines, *entries]
 
 
 def reads_words(sample: Sample, response: Response) -> bool:
@@ -149,11 +153,11 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
     citations = []
     for key in candidate_keys(sample):
         if key in sample.memory:
-            value = sample.memory[key]
+            facts = Fact.each_of(key, sample.memory[key])
             uses = (
                 line
                 for line in lines
-                if uses_value(key, value, line, vectors) or find_claims(key, line)
+                if uses_value(facts, key, line, vectors) or find_claims(key, line)
             )
             quote = next(uses, None)
         else:
@@ -225,10 +229,9 @@ class Fact:
         )
 
 
-def uses_value(key: str, value: MemoryValue, sentence: str, vectors: Vectors) -> bool:
-    """Returns True if a sentence uses what memory holds under the key, or one of the values that it
-    lists."""
-    facts = Fact.each_of(key, value)
+def uses_value(facts: Sequence[Fact], key: str, sentence: str, vectors: Vectors) -> bool:
+    """Returns True if a sentence uses one of the facts that memory holds under the key, the whole
+    value first."""
     if any(fact.is_used_in(sentence, vectors) for fact in facts):
         return True
     numbers = facts[0].quantities if mask_values(key, sentence) is not None else ()

@@ -79,10 +79,10 @@ def make_judgment(
     )
 
 
-def weighted_sum(dimensions: Mapping[str, float]) -> float:
-    """The sum of the six dimensions by WEIGHTS (which sum to 1). Raises KeyError for one that is
+def weighted_sum(dimensions: Mapping[str, float], weights: Mapping[str, float] = WEIGHTS) -> float:
+    """The sum of the six dimensions by weights that sum to 1. Raises KeyError for one that is
     missing."""
-    return round(math.fsum(weight * dimensions[name] for name, weight in WEIGHTS.items()), _DIGITS)
+    return round(math.fsum(weight * dimensions[name] for name, weight in weights.items()), _DIGITS)
 
 
 def stated_figures(judgment: CompanionJudgment) -> dict[str, float]:

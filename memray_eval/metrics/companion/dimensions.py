@@ -12,16 +12,20 @@ seed's formulas would give it credit for having no flaw."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from memray_eval.config.sections import Weights
 from memray_eval.errors import Refused
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, statistics_block
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics._shared.layout import section
+from memray_eval.metrics._shared.weights import ByTask, describe_weights, weights_by_task
 from memray_eval.metrics.companion._judgment import (
     METRIC_OF,
     OVERALL,
@@ -110,7 +114,12 @@ def measure_dimension(
     return MetricValue(value=figures[dimension])
 
 
-def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Response) -> MetricValue:
+def measure_overall(
+    judgment: CompanionJudgment,
+    sample: Sample,
+    response: Response,
+    by_task: ByTask = MappingProxyType({"": WEIGHTS}),
+) -> MetricValue:
     """The weighted sum of the six dimensions, computed here; `judge_difference` is what the judge's
     own overall score has more.
 
@@ -123,7 +132,7 @@ def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Respo
         )
     if lacking := [name for name in WEIGHTS if name not in figures]:
         raise Refused(f"the judge gave no score for {', '.join(lacking)}")
-    value = weighted_sum(figures)
+    value = weighted_sum(figures, by_task.get(sample.task) or by_task[""])
     return MetricValue(
         value=value,
         parts={"judge_difference": round(judgment.overall - value, 6), "overall_only": 0.0},
@@ -146,7 +155,12 @@ def aggregate_overall(columns: Columns) -> Aggregates:
 def dimension_metric(dimension: str, title: str, value_label: str, about: str) -> JudgedMetric:
     """The metric of one dimension."""
     measure = partial(measure_dimension, dimension=dimension)
-    return _metric(title, value_label, measure, about=about, anchors=ANCHORS[dimension])
+    formulas = (
+        "The judge's figure for this dimension, as it is. One call gives the six of a reply.\n"
+        f"In overall_quality it weighs {WEIGHTS[dimension]:.2f}; `companion_weights` changes that."
+    )
+    anchors = ANCHORS[dimension]
+    return _metric(title, value_label, measure, about=about, formulas=formulas, anchors=anchors)
 
 
 def overall_metric(title: str, value_label: str, about: str, formulas: str) -> JudgedMetric:
@@ -226,6 +240,24 @@ _DIMENSIONS = {
 }
 
 
+def overall(weights: Weights) -> JudgedMetric:
+    """overall_quality with these weights of the six dimensions, of all replies or by scenario.
+    Raises ConfigError."""
+    by_task = weights_by_task(weights, WEIGHTS, "companion weights")
+    changed = (
+        f"{task or 'all'}: {describe_weights(shares)}"
+        for task, shares in by_task.items()
+        if shares != WEIGHTS
+    )
+    return replace(
+        METRICS[OVERALL],
+        name=OVERALL,
+        family="companion",
+        measure=partial(measure_overall, by_task=by_task),
+        variant="; ".join(changed),
+    )
+
+
 METRICS = {
     METRIC_OF[dimension]: dimension_metric(dimension, *words)
     for dimension, words in _DIMENSIONS.items()
@@ -238,6 +270,7 @@ METRICS = {
         """\
 0.15 appropriateness + 0.20 conversational quality + 0.20 helpfulness + 0.25 emotional intelligence
 + 0.10 personalization + 0.10 trust, computed by us from the judgment's six figures:
-a judge's own overall score is kept beside it.""",
+a judge's own overall score is kept beside it. `companion_weights` has other weights, also
+by scenario.""",
     )
 }

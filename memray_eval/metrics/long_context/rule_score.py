@@ -30,6 +30,7 @@ METRIC = ComputedMetric(
     title="Rule score (each task's own rule)",
     value_label="Score",
     scale=(0, 1),
+    requires=(),
     measure=measure,
     applies=applies,
     scorer=lambda sample: scorer(rule_name(sample) or ""),

@@ -37,6 +37,7 @@ from memray_eval.types import Message, Response, Sample
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
 READ_QUESTION_CHARS = 8_000
+NO_QUESTION = "(not known: compare the response with the right answer alone)"
 FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.56  # of the rules, by EVOUNA: see `rules`
 NOT_MEASURED = 0.5  # of a text that declines, or does not
 SECTION: dict[Kind, str] = {
@@ -179,7 +180,7 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
     """What a judge is asked, with the text of one of RUBRICS or of a user's own in the place of
     these."""
     right = reference(sample)
-    sections = {"QUESTION": excerpt(sample.query, READ_QUESTION_CHARS)}
+    sections = {"QUESTION": excerpt(sample.query, READ_QUESTION_CHARS) or NO_QUESTION}
     if named := options(sample):
         sections["OPTIONS"] = excerpt(
             "\n".join(f"{letter}. {text}" for letter, text in named.items()), READ_CHARS

@@ -3,8 +3,8 @@ formulas of six scores in 0-1.
 
 The formulas, boundaries and weights are those of "Quality Metrics - Detailed Rationale and
 Implementation" (LLM Lab), its quirks included: a full stop earns 0.4 for completeness and loses 0.1
-as an unfinished ending. What it leaves open is settled here, for English; other scripts are scored
-by the same rules, safely but hardly meaningfully:
+as an unfinished ending. What it leaves open is settled here, for English; what is in another
+language is "not measured", but by the scores of ANY_LANGUAGE:
 
 - An empty response, or one without a word, is 0.0 on every score, also where a formula would give
   more: silence has no
@@ -37,9 +37,10 @@ from functools import lru_cache
 from operator import itemgetter, mul
 from typing import NamedTuple
 
-from memray_eval.config.sections import WordList
-from memray_eval.errors import ConfigError, suggest
-from memray_eval.metric import ComputedMetric, MetricValue
+from memray_eval.config.sections import Weights, WordList
+from memray_eval.metric import ComputedMetric, MetricValue, NothingToScoreError
+from memray_eval.metrics._shared.weights import describe_weights, weights_by_task
+from memray_eval.text_processing.languages import is_foreign, is_unspaced, may_be_foreign
 from memray_eval.text_processing.matching import mark_blocks
 from memray_eval.types import Response, Sample
 
@@ -89,7 +90,26 @@ WEIGHTS: Mapping[str, float] = {
     "readability_score": 0.10,
     "length_appropriateness": 0.10,
 }
-WEIGHTS_TOLERANCE = 1e-6
+# the scores for any language with spaces between its words; the others are for English
+ANY_LANGUAGE = ("lexical_diversity", "structure_score", "length_appropriateness")
+# of the readability score, from a level up to the next
+READING_LEVELS = {
+    0.9: "very easy: 5th to 6th grade",
+    0.7: "easy: 7th to 8th grade",
+    0.5: "moderate: 9th to 10th grade",
+    0.3: "difficult: college",
+    0.0: "very difficult: graduate school",
+}
+# what the source expects of a score at three temperatures
+EXPECTED_AT = (0.3, 0.7, 1.2)
+EXPECTED: Mapping[str, tuple[str, str, str]] = {
+    "coherence_score": ("0.70-0.85", "0.60-0.75", "0.45-0.65"),
+    "lexical_diversity": ("0.55-0.70", "0.65-0.80", "0.70-0.90"),
+    "completeness_score": ("0.80-0.95", "0.75-0.90", "0.65-0.85"),
+    "structure_score": ("0.65-0.80", "0.55-0.75", "0.45-0.70"),
+    "readability_score": ("0.70-0.85", "0.70-0.85", "0.65-0.80"),
+    "length_appropriateness": ("0.85-1.00", "0.75-0.95", "0.65-0.90"),
+}
 OPTIMAL_WORDS = (75, 300)
 ABOUT_SHARE = 0.1  # "in 100 words" asks for 90 to 110
 WINDOW, STEP = 50, 25  # words, of the moving average
@@ -160,9 +180,10 @@ class Reading(NamedTuple):
     paragraphs: int
     has_list: bool
     has_headers: bool
+    is_foreign: bool
 
 
-SILENCE = Reading(0, 0, 0.0, 1, 0, 0, False, (), "", 0, False, False)
+SILENCE = Reading(0, 0, 0.0, 1, 0, 0, False, (), "", 0, False, False, False)
 
 
 def read(text: str) -> Reading:
@@ -174,7 +195,7 @@ def read(text: str) -> Reading:
     if not words:
         return SILENCE
     unique = set(words)
-    sentences = _sentences(text)
+    sentences = sentences_of(text)
     transitions, extended, has_conclusion = _count_signs(words, unique, sentences)
     lines = f"\n{text}\n"
     diversity = len(unique) / len(words)
@@ -197,6 +218,7 @@ def read(text: str) -> Reading:
         else 1,
         _LIST_ITEM.search(lines) is not None,
         _has_headers(lines),
+        may_be_foreign(text, unique) and is_foreign(text),
     )
 
 
@@ -212,7 +234,7 @@ def words_of(text: str) -> list[str]:
     return (_LOOSE_APOSTROPHE.sub(" ", lower) if "'" in lower else lower).split()
 
 
-def _sentences(text: str) -> list[list[str]]:
+def sentences_of(text: str) -> list[list[str]]:
     """What white space parts in each sentence, without the end mark."""
     if not text.isascii():
         for mark in _UNSPACED_ENDS:
@@ -404,8 +426,8 @@ def _whole(digits: str) -> int:
 
 
 class Quality(NamedTuple):
-    """The scores of a text that hang on nothing else, by the names of their metrics, and how many
-    words it has."""
+    """The scores of a text that hang on nothing else, by the names of their metrics, how many
+    words it has, and if it is in another language than English, or one without spaces."""
 
     coherence_score: float
     completeness_score: float
@@ -414,6 +436,8 @@ class Quality(NamedTuple):
     readability_score: float
     words: int
     extended_coherence: float
+    is_foreign: bool
+    is_unspaced: bool
 
 
 @lru_cache(maxsize=CACHED_TEXTS)
@@ -428,17 +452,46 @@ def assess(text: str) -> Quality:
         readability(reading),
         reading.words,
         coherence(reading, "extended"),
+        reading.is_foreign,
+        reading.is_foreign and is_unspaced(text),
     )
+
+
+def assess_language(text: str, *, english: bool) -> Quality:
+    """As `assess`, of a text in a language that the score is for: English, or any whose words are
+    parted by spaces. Raises NothingToScoreError for another."""
+    quality = assess(text)
+    if quality.is_unspaced or (english and quality.is_foreign):
+        known = "English" if english else "languages with spaces between words"
+        raise NothingToScoreError(f"not measured: the text is in another language than {known}")
+    return quality
+
+
+def reading_level(readability: float) -> str:
+    """What a readability score means."""
+    return READING_LEVELS[max(level for level in READING_LEVELS if readability >= level)]
+
+
+def expected_line(name: str) -> str:
+    """What the source of the formulas expects of a score by temperature; "" of none."""
+    ranges = zip(EXPECTED_AT, EXPECTED.get(name, ()), strict=False)
+    expected = ", ".join(f"{span} at {temperature:g}" for temperature, span in ranges)
+    return expected and f"{name} is expected by temperature, says its source: {expected}"
 
 
 def quality_metric(name: str, title: str, value_label: str) -> ComputedMetric:
     """The metric that is the field of that name in Quality."""
-    field = Quality._fields.index(name)
+    field, english = Quality._fields.index(name), name not in ANY_LANGUAGE
+
+    def measure(sample: Sample, response: Response) -> MetricValue:
+        return MetricValue(value=assess_language(response.text, english=english)[field])
+
     return ComputedMetric(
         title=title,
         value_label=value_label,
         scale=(0, 1),
-        measure=lambda sample, response: MetricValue(value=assess(response.text)[field]),
+        measure=measure,
+        anchors=READING_LEVELS if name == "readability_score" else {},
     )
 
 
@@ -461,48 +514,20 @@ def _scorer(transitions: WordList) -> str:
     return "computed" if transitions == "strict" else f"computed, transitions {transitions}"
 
 
-def check_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """Weights of the overall score, in the order of WEIGHTS; a score that is not named weighs
-    nothing. Raises ConfigError for an unknown name, a weight that is negative or no finite number,
-    and weights that don't sum to 1."""
-    for name, weight in weights.items():
-        if name not in WEIGHTS:
-            raise ConfigError(f"text weights: no score {name!r}; {suggest(name, WEIGHTS)}")
-        if (
-            isinstance(weight, bool)
-            or not isinstance(weight, int | float)
-            or not math.isfinite(weight)
-            or weight < 0
-        ):
-            raise ConfigError(
-                f"text weights: {name} is {weight!r}; a weight is a number from 0 to 1"
-            )
-    total = math.fsum(weights.values())
-    if abs(total - 1.0) > WEIGHTS_TOLERANCE:
-        raise ConfigError(
-            f"text weights: they sum to {total:.7g}, not 1; a score that is left out weighs 0"
-        )
-    return {name: float(weights[name]) for name in WEIGHTS if name in weights}
-
-
-def overall(
-    weights: Mapping[str, float] = WEIGHTS, transitions: WordList = "strict"
-) -> ComputedMetric:
-    """overall_score with these weights and this list of transitions, which other than the default
-    ones are named as its judge. Raises ConfigError."""
-    checked = check_weights(weights)
-    of_length = checked.get("length_appropriateness", 0.0)
-    by_field = {
-        _coherence_field(transitions) if name == "coherence_score" else name: w
-        for name, w in checked.items()
+def overall(weights: Weights = WEIGHTS, transitions: WordList = "strict") -> ComputedMetric:
+    """overall_score with these weights, of all texts or by task, and this list of transitions,
+    which other than the default ones are named as its judge. Raises ConfigError."""
+    by_task = weights_by_task(weights, WEIGHTS, "text weights")
+    shares = {task: _spread(checked, transitions) for task, checked in by_task.items()}
+    scorers = {
+        task: _scorer(transitions)
+        + ("" if checked == WEIGHTS else f", {describe_weights(checked)}")
+        for task, checked in by_task.items()
     }
-    of_others = tuple(by_field.get(field, 0.0) for field in Quality._fields)
-    scorer = _scorer(transitions)
-    if checked != WEIGHTS:
-        scorer += f", weights {' '.join(f'{name}={weight:g}' for name, weight in checked.items())}"
 
     def measure(sample: Sample, response: Response) -> MetricValue:
-        quality = assess(response.text)
+        quality = assess_language(response.text, english=True)
+        of_length, of_others = shares.get(sample.task) or shares[""]
         total = of_length * length_score(quality.words, length_target(sample))
         return MetricValue(value=min(total + sum(map(mul, of_others, quality)), 1.0))
 
@@ -513,6 +538,16 @@ def overall(
         value_label="Quality",
         scale=(0, 1),
         measure=measure,
-        scorer=lambda sample: scorer,
+        scorer=lambda sample: scorers.get(sample.task) or scorers[""],
         variant=f"transitions {transitions}",
     )
+
+
+def _spread(weights: Mapping[str, float], transitions: WordList) -> tuple[float, list[float]]:
+    """The weight of the length, and those of the fields of Quality."""
+    by_field = {
+        _coherence_field(transitions) if name == "coherence_score" else name: share
+        for name, share in weights.items()
+    }
+    of_others = [by_field.get(field, 0.0) for field in Quality._fields]
+    return weights.get("length_appropriateness", 0.0), of_others

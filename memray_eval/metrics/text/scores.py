@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from memray_eval.metric import ComputedMetric
 from memray_eval.metrics.catalogue import split_docstring
-from memray_eval.metrics.text._features import coherence_metric, overall, quality_metric
+from memray_eval.metrics.text._features import (
+    ANY_LANGUAGE,
+    coherence_metric,
+    expected_line,
+    overall,
+    quality_metric,
+)
 
 _METRICS = {
     "coherence_score": coherence_metric(),
@@ -39,8 +45,8 @@ every 25 words, while a window's end is before the text's. A response without a 
     "overall_score": """The weighted sum of the six text scores, 0-1.
 
 0.25 coherence_score + 0.25 completeness_score + 0.15 lexical_diversity + 0.15 structure_score +
-0.10 readability_score + 0.10 length_appropriateness; `overall(weights)` makes it with other
-weights. A response without a word: 0.0.""",
+0.10 readability_score + 0.10 length_appropriateness; `text_weights` in the config has other
+weights, also by task. A response without a word: 0.0.""",
     "readability_score": """How easy the response is to read, 0-1.
 
 0.6 x (1 - min(|words a sentence - 17.5| / 17.5, 1)) + 0.4 x (1 - min(|characters a word - 5| / 5,
@@ -55,7 +61,10 @@ response without a word: 0.0.""",
 
 def _describe(name: str, metric: ComputedMetric) -> ComputedMetric:
     about, formulas = split_docstring(_FORMULAS[name])
-    return replace(metric, about=about, formulas=formulas)
+    known = "all with spaces between words" if name in ANY_LANGUAGE else "English"
+    of_languages = f"Languages: {known}; others are not measured."
+    texts = filter(None, (formulas, of_languages, expected_line(name)))
+    return replace(metric, about=about, formulas="\n\n".join(texts))
 
 
 METRICS = {name: _describe(name, metric) for name, metric in _METRICS.items()}

@@ -3,7 +3,7 @@ and the texts of the units that changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -19,10 +19,12 @@ from memray_eval.report.comparison_console import (
     how_measured,
     matrix_section,
 )
-from memray_eval.report.comparison_verdict import is_found, verdict
+from memray_eval.report.comparison_verdict import is_found, verdict, verdict_of_all
+from memray_eval.report.html.first_view import Link, doubts_of_comparison
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
+from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
 from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
@@ -101,13 +103,17 @@ def render_comparison(
 ) -> str:
     """Renders the page. A metric without a scale appears only in the table. A page that is served
     has links for each of its sides (`compared`)."""
+    against = [_compare_with_baseline(comparison, common, texts) for common in comparison.common]
     return render_page(
         "comparison.html",
-        ("theme.js", "comparison.js"),
+        ("theme.js", "regions.js", "comparison.js"),
         comparison=comparison,
-        against=[_compare_with_baseline(comparison, common, texts) for common in comparison.common],
+        against=against,
+        doubts=list(doubts_of_comparison(comparison)),
+        links=list(_links(comparison, against)),
         baseline=comparison.shown_as(comparison.baseline),
         names=[comparison.shown_as(name) for name in comparison.others],
+        says=verdict_of_all(comparison),
         how_measured=how_measured(comparison),
         matrix=matrix_section(comparison),
         own_style=Markup(asset("comparison.css") + (asset("served.css") if compared else "")),
@@ -118,6 +124,20 @@ def render_comparison(
         pairs=list(pair_sections(comparison.pairs)) if comparison.pairs else (),
         how_pairs=how_pairs(comparison.pairs) if comparison.pairs else "",
     )
+
+
+def _links(comparison: Comparison, against: Sequence[Against]) -> Iterator[Link]:
+    """Lists what to look at: what else differs, and of each side the group that stands out most and
+    the units that changed on the metric with the largest difference."""
+    if n := len(comparison.warnings):
+        yield Link(f"what else differs ({n})", "#warnings")
+    for side in against:
+        letter, of = side.common.letter, f" of {side.name}" if len(against) > 1 else ""
+        if side.places and side.places.panels:
+            split = side.places.panels[0].split
+            yield Link(f"{label(split.metric)} by {label(split.by)}{of}", f"#where-{letter}")
+        if side.changed and side.changed[0].is_found:
+            yield Link(f"units that changed on {side.changed[0].metric}{of}", f"#changed-{letter}")
 
 
 def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: Texts) -> Against:

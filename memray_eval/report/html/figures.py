@@ -50,13 +50,15 @@ class FigureRow(NamedTuple):
 
 
 class FigureTable(NamedTuple):
-    """`notes` explain the signs that the table uses."""
+    """`notes` explain the signs that the table uses. `judge` scored every row alone; "" if none
+    did."""
 
     candidates: tuple[str, ...]
     axis: Markup
     rows: tuple[FigureRow, ...]
     notes: tuple[str, ...]
     is_scored: bool
+    judge: str = ""
 
 
 def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureTable:
@@ -90,7 +92,11 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
             )
         )
     is_scored = any(metric.n_scored for metric in summary.metrics)
-    return FigureTable(candidates, scale_axis(), tuple(rows), tuple(_notes(summary)), is_scored)
+    by_metric = {tuple(metric.judges) for metric in summary.metrics if not metric.reason}
+    judges = by_metric.pop() if len(by_metric) == 1 else ()
+    judge = judges[0] if len(judges) == 1 else ""
+    notes = tuple(_notes(summary))
+    return FigureTable(candidates, scale_axis(), tuple(rows), notes, is_scored, judge)
 
 
 def _on_scale(metric: MetricSummary | None, intervals: Intervals) -> OnScale | None:

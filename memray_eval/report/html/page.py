@@ -21,6 +21,7 @@ from memray_eval.report.failed_calls import FailedCalls
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import RunCost, calls, stages, timelines
 from memray_eval.report.html.figures import tabulate_figures
+from memray_eval.report.html.first_view import doubts, list_links
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_meanings, find_prompts
@@ -89,15 +90,18 @@ def _render(
     source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     cost, failed, intervals, splits, why = _read_records(folder, summary)
     names = tuple(dict.fromkeys(metric.metric for metric in shown.metrics))
+    meanings, places = find_meanings(manifest, names), draw_places(splits)
     return render_page(
         "page.html",
-        ("marks.js", source, "detail.js", "theme.js", "browser.js", *live),
+        ("marks.js", source, "detail.js", "theme.js", "regions.js", "browser.js", *live),
         summary=shown,
         title=served.title if served and summary is None else title(shown),
         answer=answer(shown, splits),
         worst=shown.headline if any(metric.n_scored for metric in shown.metrics) else "",
         prompts=find_prompts(manifest, names),
-        meanings=find_meanings(manifest, names),
+        meanings=meanings,
+        doubts=list(doubts(shown, meanings)),
+        links=list(list_links(shown, places, why)),
         started=_format_start(manifest),
         judges=_name_judges(shown),
         is_unfinished=summary is None,
@@ -107,7 +111,7 @@ def _render(
         manifest=manifest,
         sections={
             "figures": tabulate_figures(shown, intervals),
-            "places": draw_places(splits),
+            "places": places,
             "why": why,
             "metrics": list(view_model.metric_rows(shown)),
             "grids": list(view_model.by_task(shown, intervals)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -13,7 +14,7 @@ from markupsafe import Markup
 
 from memray_eval.analysis.marks import name_figure
 from memray_eval.report.html import view_model
-from memray_eval.report.sections import figure
+from memray_eval.report.sections import Section, figure
 from memray_eval.storage.paths import write_atomically
 
 
@@ -23,6 +24,12 @@ def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     own = {"style": Markup(asset("page.css")), "script": Markup(script), "script_digest": digest}
     return environment().get_template(template).render(**own, **values)
+
+
+def render_fragment(sections: Iterable[Section]) -> str:
+    """Renders sections as a piece of a page, such as a notebook's cell: escaped, no script."""
+    module: Any = environment().get_template("parts.html").module
+    return str(module.fragment(list(sections)))
 
 
 def write_page(page: str, path: str, option: str) -> None:
@@ -45,7 +52,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     jinja.filters.update(
-        label=view_model.label, number=view_model.number, figure=figure, name_figure=name_figure
+        label=view_model.label,
+        heading=view_model.heading,
+        number=view_model.number,
+        figure=figure,
+        name_figure=name_figure,
     )
     return jinja
 

@@ -110,8 +110,9 @@ def _replace_non_finite(value: Any) -> Any:
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
     """Makes the row that the list shows, filters and sorts by: id, candidate, task, whether it
-    failed, the starts of query and answer, duration, output tokens, and the scores. A score is
-    [metric, status], then its value if it has one, then a 1 if that is an estimate."""
+    failed, the starts of query and answer, duration, output tokens, the scores, and the epoch
+    after the first. A score is [metric, status], then its value if it has one, then a 1 if that is
+    an estimate."""
     response = record.response or Response()
     outcomes = []
     for score in record.scores:
@@ -129,6 +130,7 @@ def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) ->
         response.duration_s,
         response.output_tokens,
         outcomes,
+        *([record.epoch] if record.epoch > 1 else []),
     ]
 
 

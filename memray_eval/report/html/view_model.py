@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -58,6 +59,7 @@ from memray_eval.types import (
 )
 
 _PLAIN = Intervals()
+_CAPITALS = re.compile(r"^[A-Z][A-Z ]+\b")
 
 
 class MetricRow(NamedTuple):
@@ -73,6 +75,12 @@ class MetricRow(NamedTuple):
 def label(name: str) -> str:
     """A metric's or task's name in words."""
     return name.replace("_", " ")
+
+
+def heading(title: str) -> str:
+    """A section's title as a heading: "EPOCHS - GPT-4o" is "Epochs - GPT-4o"."""
+    calm = _CAPITALS.sub(lambda match: match[0].capitalize(), title)
+    return calm[:1].upper() + calm[1:]
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -88,52 +88,52 @@ class Queue:
     def __len__(self) -> int:
         return int(self._ids.size)
 
-    def place(self, unit_id: str) -> int | None:
-        """The place of a unit, None if it is none of this queue."""
+    def rank(self, unit_id: str) -> int | None:
+        """The rank of a unit, None if it is none of this queue."""
         digest = np.uint64(_digest(self._seed, unit_id))
         at = int(np.searchsorted(self._ids, digest, sorter=self._sorted))
         if at < len(self) and self._ids[self._sorted[at]] == digest:
             return int(self._sorted[at])
         return None
 
-    def locate(self, place: int) -> tuple[int, int]:
-        """The number of the part and the row of the record at a place."""
-        return int(self._parts[place]), int(self._rows[place])
+    def locate(self, rank: int) -> tuple[int, int]:
+        """The number of the part and the row of the record at a rank."""
+        return int(self._parts[rank]), int(self._rows[rank])
 
     def _assigned(self, rater: str) -> Places:
-        """The places that are a rater's, up to the limit; all, if the queue names no raters."""
+        """The ranks that are a rater's, up to the limit; all, if the queue names no raters."""
         if not self.raters:
             return np.arange(self.limit)
         number = self.raters.index(rater)
         return np.flatnonzero((self._teams[: self.limit] == number).any(axis=1))
 
     def weights(self, labels: Collection[tuple[str, int]]) -> dict[int, float]:
-        """1 / the inclusion probability of the place of each label, which comes with its rater. A
+        """1 / the inclusion probability of the unit at each rank, which comes with its rater. A
         rater's threshold is the priority of their next unit; units of two have the lower one."""
-        by_place = {place: self._team(place) for _, place in labels}
+        by_rank = {rank: self._team(rank) for _, rank in labels}
         reached: dict[str, int] = {}
-        for rater, place in labels:
+        for rater, rank in labels:
             # Labels of a rater who has left the queue are taken over
-            name = rater if rater in by_place[place] else by_place[place][0]
-            reached[name] = max(place, reached.get(name, 0))
-        thresholds = {name: self._next_priority(name, place) for name, place in reached.items()}
+            name = rater if rater in by_rank[rank] else by_rank[rank][0]
+            reached[name] = max(rank, reached.get(name, 0))
+        thresholds = {name: self._next_priority(name, rank) for name, rank in reached.items()}
         return {
-            place: max(
+            rank: max(
                 1.0,
-                min(thresholds[name] for name in team if name in thresholds) / self._sizes[place],
+                min(thresholds[name] for name in team if name in thresholds) / self._sizes[rank],
             )
-            for place, team in by_place.items()
+            for rank, team in by_rank.items()
         }
 
-    def _team(self, place: int) -> tuple[str, ...]:
-        return tuple(self.raters[n] for n in self._teams[place] if n >= 0) or (ANYONE,)
+    def _team(self, rank: int) -> tuple[str, ...]:
+        return tuple(self.raters[n] for n in self._teams[rank] if n >= 0) or (ANYONE,)
 
-    def _next_priority(self, rater: str, place: int) -> float:
-        """The priority of a rater's unit after a place, 0 after the last."""
+    def _next_priority(self, rater: str, rank: int) -> float:
+        """The priority of a rater's unit after a rank, 0 after the last."""
         assigned = self.assigned(rater)
-        after = int(np.searchsorted(assigned, place, "right"))
-        place = max(place + 1, int(assigned[after]) if after < assigned.size else self.limit)
-        return float(self._priorities[place]) if place < len(self) else 0.0
+        after = int(np.searchsorted(assigned, rank, "right"))
+        rank = max(rank + 1, int(assigned[after]) if after < assigned.size else self.limit)
+        return float(self._priorities[rank]) if rank < len(self) else 0.0
 
 
 def _digest(seed: str, text: str) -> int:

@@ -120,7 +120,7 @@ class LabelSession:
         a comment, and returns the state after it. Raises ConfigError for an unknown rater, unit or
         value, and if it cannot be kept."""
         rater = self._check_rater(rater)
-        if self.queue.place(unit_id) is None:
+        if self.queue.rank(unit_id) is None:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
         values = [choice.value for choice in self.choices]
         if value is not None and not any(abs(value - allowed) < 1e-9 for allowed in values):
@@ -164,7 +164,7 @@ class LabelSession:
 
     def quotes(self, unit_id: str) -> list[str]:
         """The judge's quotes of a unit's answer, without its opinion."""
-        position = self.queue.place(unit_id)
+        position = self.queue.rank(unit_id)
         if position is None:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
         record = self._record(position)
@@ -222,9 +222,9 @@ class LabelSession:
         spreadsheet."""
         events = [event for event in self._standing()[0] if _says_something(event)]
         raters, by_unit = _raters(events), _by_unit(events)
-        places = {unit_id: self.queue.place(unit_id) or 0 for unit_id in by_unit}
-        weights = self.queue.weights([(event.rater, places[event.unit_id]) for event in events])
-        records = [(place, self._record(place)) for place in sorted(places.values())]
+        ranks = {unit_id: self.queue.rank(unit_id) or 0 for unit_id in by_unit}
+        weights = self.queue.weights([(event.rater, ranks[event.unit_id]) for event in events])
+        records = [(rank, self._record(rank)) for rank in sorted(ranks.values())]
         filled = [
             name for name in _FIELDS if any(getattr(record.sample, name) for _, record in records)
         ]
@@ -257,7 +257,7 @@ class LabelSession:
         samples: dict[str, Sample] = {}
         for event in self._standing()[0]:
             if event.answer:
-                sample = self._record(self.queue.place(event.unit_id) or 0).sample
+                sample = self._record(self.queue.rank(event.unit_id) or 0).sample
                 samples[sample.id] = sample
                 answers.setdefault(sample.id, {})[event.answer] = None
         rows = (
@@ -292,8 +292,8 @@ class LabelSession:
         own = next((unit for unit, of in held.items() if of == tab), None)
         if own is not None:
             self._leases[rater, own] = (tab, now)
-            return self.queue.place(own)
-        taken = {self.queue.place(unit) for unit in done | held.keys()}
+            return self.queue.rank(own)
+        taken = {self.queue.rank(unit) for unit in done | held.keys()}
         position = next((n for n in self.queue.assigned(rater) if n not in taken), None)
         if position is None:
             return None
@@ -332,7 +332,7 @@ class LabelSession:
         """How many of the units of each rater of the queue they have not answered."""
         left = {}
         for rater in self.queue.raters:
-            own = (self.queue.place(event.unit_id) for event in standing if event.rater == rater)
+            own = (self.queue.rank(event.unit_id) for event in standing if event.rater == rater)
             done = [place for place in own if place is not None]
             left[rater] = int(np.setdiff1d(self.queue.assigned(rater), done).size)
         return left
@@ -340,7 +340,7 @@ class LabelSession:
     def _record(self, position: int) -> Record:
         number, row = self.queue.locate(position)
         record = read_record(self._filesystem, self._parts[number], row)
-        if self.queue.place(record.unit_id) != position:
+        if self.queue.rank(record.unit_id) != position:
             name = self._parts[number].name
             raise DataError(f"{name} was written again; start `memray-eval view --label` again")
         return record
@@ -375,7 +375,7 @@ class LabelSession:
         with self._lock:
             self._refresh()
             standing = self._store.standing()
-        known = [event for event in standing if self.queue.place(event.unit_id) is not None]
+        known = [event for event in standing if self.queue.rank(event.unit_id) is not None]
         return known, len(standing) - len(known)
 
 

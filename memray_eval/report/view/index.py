@@ -45,12 +45,14 @@ _OF_UNITS = (
     "error",
     "duration_s",
     "output_tokens",
+    "epoch",
 )
 _COLUMNS = (*_OF_UNITS, *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "judge")))
 _TABLES = """
 CREATE TABLE units (
     unit BIGINT, part VARCHAR, unit_id VARCHAR, sample_id VARCHAR, candidate INTEGER, task INTEGER,
-    failed BOOLEAN, ask VARCHAR, said VARCHAR, duration_s DOUBLE, output_tokens BIGINT);
+    failed BOOLEAN, ask VARCHAR, said VARCHAR, duration_s DOUBLE, output_tokens BIGINT,
+    epoch BIGINT);
 CREATE TABLE outcomes (unit BIGINT, metric INTEGER, status INTEGER, value DOUBLE, estimate BOOLEAN);
 """
 
@@ -117,7 +119,7 @@ class Index:
         """A part, and its rows of _COLUMNS without the ends of texts that no row of the list
         shows, or why it cannot be read."""
         try:
-            read = read_columns(self._filesystem, part, _COLUMNS)
+            read = read_columns(self._filesystem, part, _COLUMNS, optional=("epoch",))
             return part, [_shorten(batch) for batch in read]
         except DataError as error:
             return part, error
@@ -188,6 +190,9 @@ class Index:
             "said": batch["response"],
             "duration_s": batch["duration_s"],
             "output_tokens": batch["output_tokens"],
+            "epoch": batch["epoch"]
+            if "epoch" in batch.schema.names  # not in files of older versions
+            else pa.nulls(batch.num_rows, pa.int64()),
         }
         return pa.record_batch(units), pa.record_batch(outcomes)
 

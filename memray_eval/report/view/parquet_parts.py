@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -48,15 +48,17 @@ def read_columns(
     part: RecordFile,
     columns: Sequence[str] | None = None,
     first: int = 0,
+    optional: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yields batches of these columns (None: of all) in the order of the file, from a row on.
-    Nested columns go by the paths of their leaves."""
+    Nested columns go by the paths of their leaves; a file may lack `optional` ones."""
     with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
-        names = None if columns is None else list(columns)
-        if missing := [
-            name for name in names or () if name.partition(".")[0] not in file.schema_arrow.names
-        ]:
+        missing = [
+            name for name in columns or () if name.partition(".")[0] not in file.schema_arrow.names
+        ]
+        names = None if columns is None else [name for name in columns if name not in missing]
+        if missing := [name for name in missing if name not in optional]:
             raise DataError(
                 f"{part.name} of the records has no column {missing[0]!r}: another version wrote "
                 "it, or another tool"

@@ -20,7 +20,7 @@ _WAYS = {"+": "ASC", "-": "DESC"}
 _OF_RUN = "part, unit"
 _SHOWN = (
     "unit, unit_id, sample_id, candidate, task, failed::INTEGER, ask, said, duration_s, "
-    "output_tokens"
+    "output_tokens, epoch"
 )
 
 Number = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -139,5 +139,8 @@ def _fetch_rows(
             else [metric, status, round(value, 6), *[1] * estimate]
         )
     shown = database.execute(f"SELECT {_SHOWN} FROM units WHERE {among}", units).fetchall()
-    rows = {unit: (unit_id, [*row, scores[unit]]) for unit, unit_id, *row in shown}
+    rows = {
+        unit: (unit_id, [*row, scores[unit], *([epoch] if (epoch or 1) > 1 else [])])
+        for unit, unit_id, *row, epoch in shown
+    }
     return [rows[unit] for unit in units if unit in rows]

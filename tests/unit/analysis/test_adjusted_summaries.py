@@ -146,6 +146,49 @@ def test_the_figure_is_the_estimators_of_these_labels(tmp_path: Path) -> None:
     assert first.half_width > second.half_width > (shown.least_half_width or 0.0) > 0
 
 
+def test_a_table_of_a_judges_scores_adjusts_as_its_verdicts_do(tmp_path: Path) -> None:
+    folder, table = run_in(tmp_path / "run"), tmp_path / "scores.csv"
+    rows = [f"{RIGHT};{unit.people[0]};{JUDGE};{unit.judge};{unit.cluster}" for unit in verdicts()]
+    head = "metric;label;judge;judge_score;cluster"
+    table.write_text("\n".join([head, *rows, f"{RIGHT};1;{JUDGE};;x", f"{RIGHT};;{JUDGE};1;x"]))
+    shown = adjusted(folder, str(table))
+    known = adjusted(folder, saved(tmp_path, calibration()))
+    assert (shown.value, shown.low, shown.high) == (known.value, known.low, known.high)
+    table.write_text("\n".join([head, *(row.replace(JUDGE, "openai/other") for row in rows)]))
+    assert "verdicts by openai/other" in adjusted(folder, str(table)).refused
+    table.write_text("\n".join([head, *rows, f"{RIGHT};1;{JUDGE};7;x"]))
+    assert adjusted(folder, str(table)).refused == "7 in row 101 is off the scale 0 to 1"
+
+
+def test_labels_of_units_that_are_not_there_are_a_note(tmp_path: Path) -> None:
+    folder, table = run_in(tmp_path / "run"), tmp_path / "labels.csv"
+    units = [record.unit_id for record in records()][:20]
+    rows = [f"{unit},{RIGHT},{n % 2}," for n, unit in enumerate(units)]
+    rows += [f"gone,{RIGHT},1,{folder.run_id}", f"of-another-run,{RIGHT},1,other"]
+    table.write_text("\n".join(["unit_id,metric,label,run_id", *rows]))
+    summary = AdjustedRunFolder(folder.path, read_calibrations([str(table)])).read_summary()
+    (note,) = summary.notes
+    assert note.startswith("labels.csv: 1 of its 21 labels are of no unit that is scored here")
+    (figure,) = (row.adjusted for row in summary.metrics if row.adjusted is not None)
+    assert figure.n_labels == 20
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (f"{RIGHT},1,,1", "row 1: judge is ''"),
+        (f"{RIGHT},1,{JUDGE},much", "row 1: judge_score is 'much'"),
+        (f"{RIGHT},much,{JUDGE},1", "row 1: label is 'much'"),
+        (f"{RIGHT},,{JUDGE},1", "holds no label"),
+    ],
+)
+def test_a_table_of_scores_that_is_none(tmp_path: Path, row: str, message: str) -> None:
+    table = tmp_path / "scores.csv"
+    table.write_text(f"metric,label,judge,judge_score\n{row}\n")
+    with pytest.raises(DataError, match=message):
+        read_calibrations([str(table)])
+
+
 def test_console_page_json_csv_parquet_and_python_show_the_same(tmp_path: Path) -> None:
     plain = run_in(tmp_path / "run")
     file = saved(tmp_path, calibration(), calibration(TONE, units=graded()))

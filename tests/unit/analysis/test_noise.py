@@ -15,6 +15,7 @@ from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.speed import median_ratio
 from memray_eval.analysis.statistics import Settings, apart_p, mean_interval, t_interval
 from memray_eval.analysis.where import LENGTH, Groups
+from memray_eval.api.comparing import Comparison as ShownComparison
 from memray_eval.report.comparison_console import render
 from memray_eval.report.comparison_verdict import verdict
 from memray_eval.types import Performance, Recommendation
@@ -75,14 +76,17 @@ def compared(*sides: Side) -> Comparison:
 def test_of_equal_candidates_none_is_better_used_or_placed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    named = {"better": 0, "group": 0, "use": 0}
+    named = {"better": 0, "group": 0, "python": 0, "use": 0}
     n_named = 0
     for seed in range(SEEDS):
         sides = [side("old", seed), side("new", seed)]
         comparison = compared(*sides)
+        shown = repr(ShownComparison.model_validate(dict(comparison)))
         found = {
             "better": not verdict(comparison, comparison.common[0]).startswith("No difference"),
             "group": any(group.is_shown for group in comparison.groups),
+            "python": any(word in shown for word in ("is better", "is worse", "Use "))
+            or not shown.startswith("No difference"),
             "use": advice_on(sides, seed).use is not None,
         }
         named = {what: count + found[what] for what, count in named.items()}

@@ -40,6 +40,37 @@ RECORDS: dict[str, tuple[str, dict[str, Any]]] = {
             "date_added": "02-27-2026",
         },
     ),
+    "healthbench": (
+        "2025-05-07-06-14-12_oss_eval.jsonl",
+        {
+            "prompt_id": "p-1",
+            "prompt": [
+                {"role": "user", "content": "I have a rash."},
+                {"role": "assistant", "content": "Since when?"},
+                {"role": "user", "content": "Since {today}."},
+            ],
+            "rubrics": [
+                {"criterion": "Asks about fever.", "points": 7, "tags": ["axis:context"]},
+                {"criterion": "Names a cause as certain.", "points": -6, "tags": []},
+            ],
+            "example_tags": ["physician_agreed_category:x", "theme:hedging"],
+            "ideal_completions_data": None,
+            "canary": "healthbench:0",
+        },
+    ),
+    "healthbench professional": (
+        "healthbench_professional_eval.jsonl",
+        {
+            "id": "q-1",
+            "conversation": {"messages": [{"role": "user", "content": "Dose for a child?"}]},
+            "rubric_items": [{"criterion_text": "Asks for the weight.", "points": 5}],
+            "use_case": "consult",
+            "specialty": "paediatrics",
+            "difficulty": None,
+            "physician_response": "Which weight?",
+            "canary_string": "x",
+        },
+    ),
     "helmet needles": (
         "data/ruler/niah_multivalue/validation_8192.jsonl",
         {

@@ -42,6 +42,33 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "bucket": "up to 1k characters",
         },
     },
+    "healthbench": {
+        "id": "p-1",
+        "task": "hedging",
+        "query": "Since {today}.",
+        "history": [
+            {"role": "user", "content": "I have a rash."},
+            {"role": "assistant", "content": "Since when?"},
+        ],
+        "metadata": {
+            "criteria": [
+                {"criterion": "Asks about fever.", "points": 7, "tags": ["axis:context"]},
+                {"criterion": "Names a cause as certain.", "points": -6, "tags": []},
+            ],
+            "example_tags": ["physician_agreed_category:x", "theme:hedging"],
+        },
+    },
+    "healthbench professional": {
+        "id": "q-1",
+        "task": "consult",
+        "query": "Dose for a child?",
+        "metadata": {
+            "criteria": [{"criterion": "Asks for the weight.", "points": 5}],
+            "example_tags": ["use_case:consult", "specialty:paediatrics"],
+            "use_case": "consult",
+            "specialty": "paediatrics",
+        },
+    },
     "helmet needles": {
         "task": "niah_multivalue",
         "query": "What are all the special magic numbers for old-fox in the text?",
@@ -148,7 +175,7 @@ def test_answers_of_the_benchmarks_own_runs_can_be_judged(
 
 
 @pytest.mark.parametrize(
-    "name", ["graphwalks", "helmet pairs", "helmet passages", "longbench", "mrcr"]
+    "name", ["graphwalks", "healthbench", "helmet pairs", "helmet passages", "longbench", "mrcr"]
 )
 def test_a_published_record_with_a_response_can_be_judged(name: str) -> None:
     suite, path = get_suite(name.split()[0]), RECORDS[name][0]
@@ -209,6 +236,16 @@ def test_record_and_path_tell_task_and_length(
         ("graphwalks", {"answer_nodes": [1]}, "answer_nodes: must be a list of text, not [1]"),
         ("graphwalks", {"prompt_chars": "9"}, "prompt_chars: must be a whole number, not str '9'"),
         ("graphwalks", {"problem_type": "dfs"}, "no task 'dfs'; there are: parents, bfs"),
+        ("healthbench", {"rubrics": ...}, "not a record of HealthBench: it lacks rubrics;"),
+        ("healthbench", {"rubrics": [{"criterion": "c"}]}, "criteria.1: points is missing; write"),
+        ("healthbench", {"rubrics": [{"criterion": " ", "points": 1}]}, "criteria.1: criterion is"),
+        ("healthbench", {"rubrics": ["kind"]}, "criteria.1: must be an object with criterion and"),
+        ("healthbench", {"prompt": []}, "prompt: must be a list of messages with role and conten"),
+        ("healthbench", {"prompt": [{"role": "user"}]}, "prompt: message 1 must have a role"),
+        ("healthbench", {"prompt": [{"role": "assistant", "content": "x"}]},
+         "prompt: must end with a message of the user"),
+        ("healthbench professional", {"rubric_items": [{"points": 3}]}, "criteria.1: criterion is"),
+        ("healthbench professional", {"conversation": "Hi"}, "conversation: must be a list of mes"),
         ("helmet passages", {"path": "kilt/poems_k50_.jsonl"}, "no task in the name of kilt/poems"),
         ("helmet passages", {"ctxs": None}, "RAG tasks: it lacks ctxs;"),
         ("helmet passages", {"ctxs": [1]}, "ctxs: passage 1 must have a text"),
@@ -493,7 +530,8 @@ def test_a_task_without_the_rule_is_not_applicable(suite: str, task: str, metric
 
 def test_prompts_may_lose_their_middle_but_a_conversation_of_mrcr() -> None:
     kept = []
-    for name in RECORDS.keys() - {"locomo", "longmemeval", "personamem"}:
+    short = {"locomo", "longmemeval", "personamem", "healthbench", "healthbench professional"}
+    for name in RECORDS.keys() - short:
         if not get_suite(name.split()[0]).prompt(sample_of(name), PLAIN).is_cut:
             kept.append(name)
     assert kept == ["mrcr"]

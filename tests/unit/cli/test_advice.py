@@ -12,8 +12,10 @@ import pytest
 import typer.main
 
 from memray_eval.cli import app
+from memray_eval.metrics import all_metrics
 from tests.conftest import REPOSITORY
 
+PAGE = REPOSITORY / "jobs" / "COMING_FROM.md"
 FILLED = "1"  # in the place of what is known only when it is printed
 _COMMAND = re.compile(r"`memray-eval ([^`]+)`")
 
@@ -34,12 +36,14 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 def advice() -> dict[str, str]:
-    """By command, the file that prints it."""
+    """By command, the file that prints it, or the page for those who come from elsewhere."""
     found = {}
     for file in sorted((REPOSITORY / "memray_eval").rglob("*.py")):
         for text in texts(ast.parse(file.read_text("utf-8"))):
             for command in _COMMAND.findall(" ".join(text.split())):
                 found.setdefault(command, str(file.relative_to(REPOSITORY)))
+    for command in _COMMAND.findall(PAGE.read_text("utf-8")):
+        found.setdefault(command, str(PAGE.relative_to(REPOSITORY)))
     return found
 
 
@@ -67,3 +71,16 @@ def test_a_command_that_is_advised_parses(command: str) -> None:
 def test_advice_is_found() -> None:
     assert len(ADVICE) > 20
     assert Path(ADVICE["doctor JOB"]).name == "breaker.py"
+    assert [*ADVICE.values()].count("jobs/COMING_FROM.md") > 50
+
+
+def test_the_keys_and_metrics_of_the_page_are_there() -> None:
+    keys = (REPOSITORY / "jobs" / "keys.md").read_text("utf-8")
+    rows = (line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("|"))
+    text = "\n".join(row.split(" | ")[-1] for row in rows)  # what is here
+    named = re.findall(r"--set (?:candidates\.0\.)?([\w.]+)=|`(\w+): [{\[]", text)
+    assert len(named) > 12
+    last = {key.rpartition(".")[2] for pair in named for key in pair if key}
+    assert [key for key in last if f"{key}`" not in keys] == []
+    metrics = re.findall(r"(?:--metrics|list metrics) (\w+)(?![\w.])", text)
+    assert {*metrics} <= {*all_metrics()}

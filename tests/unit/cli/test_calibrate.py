@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.cli.calibrate import compare_judges, render_lines
+from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration, read_calibrations
+from memray_eval.api.calibrating import compare_judges
 from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
+from memray_eval.report.calibration_console import render
 from memray_eval.types import Record, Score
 from tests.build import build_record, build_sample, build_score
 from tests.unit.cli.conftest import Call
@@ -63,7 +65,7 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
     assert report.people.figures["exact"].value == pytest.approx(34 / 40)
     assert report.suggestion is not None
     assert report.suggestion.judge == "right"
-    text = "\n".join(render_lines(report))
+    text = render(report)
     assert "40 labelled responses, 20 clusters" in text
     assert text.splitlines()[4].split() == "scored 40 of 40 (100.0%) 0 of 40 (0.0%) 40".split()
     assert "Suggested: right, the highest weighted kappa" in text
@@ -81,7 +83,7 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> N
     ("words", "message"),
     [
         ("", "no metric: name it with --metric"),
-        ("--preset other", "there are evouna, topical_chat, begin"),
+        ("--preset other", "there are evouna, topical_chat, begin, mentalalign, healthbench"),
         ("--preset begin --metric safety", "no labels for safety; it has them for groundedness"),
         ("--metric nonesuch", "no metric 'nonesuch'; there are:"),
         (f"--metric {METRIC}", "no column for response"),
@@ -100,3 +102,31 @@ def test_wrong_usage_is_code_2(cli: Call, words: str, message: str, tmp_path: Pa
     code, out, err = cli("calibrate", str(path), *words.split())
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_scores_that_exist_are_compared_without_a_call(cli: Call, tmp_path: Path) -> None:
+    rows = [f"q{n};{1 + n % 5};{min(5, 2 + n % 5)},0;a" for n in range(20)]
+    table = tmp_path / "scores.csv"
+    table.write_text("\n".join(["what;label;said;shop", *rows, "q;3;;a"]), "utf-16")
+    words = f"calibrate {table} --metric tact --human-scale 1,5 --map"
+    code, out, err = cli(*words.split(), "query=what,human=label,judge=said", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    (judge,) = report["judges"]
+    assert (judge["judge"], judge["n"], judge["n_scored"]) == ("said", 21, 20)
+    assert judge["figures"]["bias"]["value"] == pytest.approx(0.8)
+    assert judge["figures"]["spearman"]["value"] > 0.9
+
+
+def test_scores_that_exist_are_saved_as_a_named_judges(cli: Call, tmp_path: Path) -> None:
+    table, saved = tmp_path / "scores.csv", tmp_path / "kept.json"
+    table.write_text("label,said\n1,1\n3,2\n2,\n")
+    words = ["calibrate", str(table), "--metric", METRIC, "--human-scale", "1,3"]
+    words += ["--map", "human=label,judge=said", "--save", str(saved)]
+    code, _, err = cli(*words)
+    assert (code, "say whose scores these are, with --judge" in err) == (2, True)
+    assert cli(*words, "--judge", "openai/gpt-4o")[0] == 0
+    (kept,) = read_calibrations([str(saved)])
+    assert isinstance(kept, JudgeCalibration)
+    assert (kept.judge, kept.imported, kept.n_unscored) == ("openai/gpt-4o", True, 1)
+    assert [(each.judge, each.people) for each in kept.verdicts] == [(0.0, 0.0), (0.5, 1.0)]

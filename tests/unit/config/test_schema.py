@@ -59,8 +59,12 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         "candidates.0.sampling.temperature=0.7",
         "engine.engine_kwargs.block_size=32",
         "metrics=[relevance]",
+        "suite=memory",
+        "candidates.1.baseline=dump",
+        "candidates.2={baseline: none}",
     ]
     config = load_config(job(tmp_path), {}, settings)
+    assert [candidate.name for candidate in config.candidates[1:]] == ["dump", "none"]
     assert config.candidates[0].sampling.temperature == 0.7
     assert config.engine.engine_kwargs == {"block_size": 32}
     assert config.metrics == ("relevance",)
@@ -91,7 +95,7 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         (MINIMAL, ["engine.replicas=0"], "engine.replicas: must be 1 or more or"),
         (MINIMAL, ["judging.base_urls={azure: x}"], "judging.base_urls.azure"),
         (MINIMAL, ["engine"], "write key.path=value"),
-        (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1"),
+        (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1; 1 appends"),
         (MINIMAL, ["dataset.x=1"], "holds a plain value"),
         (MINIMAL, ["embedding.model=word2vec"], "no embedding model 'word2vec'"),
         (

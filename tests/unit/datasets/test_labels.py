@@ -31,6 +31,64 @@ def test_every_kind_of_file_reads_the_same(tmp_path: Path, kind: str) -> None:
     assert second.fields["response"] == 'In "1843"'
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize(
+    ("encoding", "named"),
+    [("utf-8", ""), ("utf-8-sig", ""), ("utf-16", ""), ("utf-16-le", ""), ("cp1252", "cp1252")],
+)
+def test_tables_of_spreadsheets(tmp_path: Path, encoding: str, named: str, mark: str) -> None:
+    head, row = ("q", "a", "score"), ("Où?", f'"Zoë{mark} ""née"" Lang"', '"2,5"')
+    path = tmp_path / "labelled.csv"
+    path.write_bytes(f"{mark.join(head)}\r\n{mark.join(row)}\r\n".encode(encoding))
+    (response,) = read_labelled(path, PLAIN, (1, 5), encoding=named)
+    assert response.fields["query"] == "Où?"
+    assert response.fields["response"] == f'Zoë{mark} "née" Lang'
+    assert response.people == (2.5,)
+
+
+def test_a_line_that_says_the_separator_and_one_that_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "labelled.csv"
+    path.write_text("sep=;\nq;a;score\nWho?;Ada, of course;4\n")
+    (response,) = read_labelled(path, PLAIN, (1, 5))
+    assert (response.fields["response"], response.people) == ("Ada, of course", (4.0,))
+    path.write_text("q;a;score\nWho?;Ada; of course;4\n")
+    with pytest.raises(DataError, match="line 2: not as many fields as the 3"):
+        read_labelled(path, PLAIN, (1, 5))
+    path.write_bytes("q;a;score\nOù?;Zoë;4\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"not UTF-8 .*--encoding"):
+        read_labelled(path, PLAIN, (1, 5))
+
+
+FENCED = '```json\n{"Empathy": 4, "Safety": "5"}\n```'
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_judges_scores_as_mentalalign_has_them(tmp_path: Path, kind: str) -> None:
+    row = {"context": "I am sad.", "response": ""}
+    row |= {"judge_response_x": FENCED, "human_response_x": '{"Empathy": 3}'}
+    row |= {"judge_response_y": "no JSON", "human_response_y": '{"Empathy": 2}'}
+    labelling = find_preset("mentalalign", "empathy")[1]
+    with pytest.raises(ConfigError, match=r"no column 'judge_response_y.Empathy'"):
+        read_labelled(written(tmp_path, kind, [row]), labelling, (1, 5))
+    rows = [row, row | {"judge_response_y": FENCED}]
+    x, y, *_ = read_labelled(written(tmp_path, kind, rows), labelling, (1, 5))
+    assert [(each.judge, each.people, each.group) for each in (x, y)] == [
+        (4.0, (3.0,), "x"),
+        (None, (2.0,), "y"),
+    ]
+    assert x.cluster == y.cluster == "I am sad."
+    with pytest.raises(DataError, match=r"row-000001-x: 'judge_response_x.Empathy' holds 4, outs"):
+        read_labelled(written(tmp_path, kind, rows), labelling, (1, 3))
+
+
+def test_a_judges_scores_need_no_response_and_a_group_is_a_column(tmp_path: Path) -> None:
+    rows = [{"score": 1, "said": 2, "shop": "north"}, {"score": 2, "said": "", "shop": ""}]
+    mapped = map_columns(["judge=said,group=shop,human=score"], Labelling(columns={}))
+    first, second = read_labelled(written(tmp_path, "csv", rows), mapped, (1, 5))
+    assert [(each.judge, each.group) for each in (first, second)] == [(2.0, "north"), (None, "")]
+    assert first.cluster != second.cluster
+
+
 def test_systems_beside_each_other_become_responses_of_their_own(tmp_path: Path) -> None:
     row = {"q": "Who?", "gold": "Ada/A. King", "bad": False}
     row |= {"say_x": "Ada", "ok_x": True, "say_y": None, "ok_y": False}
@@ -190,3 +248,58 @@ def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
     rows = [row | {"w": weight} for row in ROWS]
     with pytest.raises(DataError, match=r"the weight is .*it must be a number above 0"):
         read_labelled(written(tmp_path, "csv", rows), map_columns(["weight=w"], PLAIN), (1, 5))
+
+
+META = {
+    "prompt": [
+        {"role": "user", "content": "I have a rash."},
+        {"role": "assistant", "content": "Since when?"},
+        {"role": "user", "content": "Since today."},
+    ],
+    "completion": "See a doctor.",
+    "rubric": "Asks about fever.",
+    "category": "cluster:context_seeking",
+    "binary_labels": [True, False],
+    "anonymized_physician_ids": ["d1", "d7"],
+    "completion_id": "c1",
+    "prompt_id": "p1",
+    "canary": "x",
+}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_healthbenchs_meta_evaluation_is_one_criterion_and_its_physicians(
+    tmp_path: Path, kind: str
+) -> None:
+    other = META | {"binary_labels": [False, False, True], "anonymized_physician_ids": [*"123"]}
+    metric, labelling = find_preset("healthbench", None)
+    first, second = read_labelled(written(tmp_path, kind, [META, other]), labelling, (0, 1))
+    assert metric == "criteria"
+    assert first.fields == {
+        "id": "row-000001",
+        "query": "Since today.",
+        "history": META["prompt"][:2],  # type: ignore[index]
+        "response": "See a doctor.",
+        "task": "cluster:context_seeking",
+        "criteria": [{"criterion": "Asks about fever.", "points": 1}],
+    }
+    assert (first.people, first.raters, first.cluster) == ((1.0, 0.0, None), ("d1", "d7"), "p1")
+    assert (second.people, second.raters) == ((0.0, 0.0, 1.0), ("1", "2", "3"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"binary_labels": [True]}, r"row-000001: 1 labels of 2 raters; the one label column must"),
+        ({"binary_labels": True}, r"row-000001: 0 labels of 2 raters"),
+        ({"binary_labels": [True, "maybe"]}, r"row-000001: 'binary_labels' holds 'maybe', not a"),
+        ({"prompt": [{"role": "assistant", "content": "x"}]}, r"row-000001: no turn of the user"),
+        ({"prompt": META["prompt"][:2]}, r"row-000001: the conversation must end with the user"),  # type: ignore[index]
+    ],
+)
+def test_labels_that_do_not_fit_their_raters(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    path = written(tmp_path, "jsonl", [META | changed])
+    with pytest.raises(DataError, match=message):
+        read_labelled(path, find_preset("healthbench", None)[1], (0, 1))

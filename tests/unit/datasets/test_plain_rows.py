@@ -15,6 +15,7 @@ from memray_eval.datasets import parsing
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
+from memray_eval.text_processing.sample_text import draw_order
 from memray_eval.types import Record, Response, Sample, Turn, dumps
 from memray_eval.types.json_text import field_to_json, record_to_json, sample_to_json
 from tests.build import build_record, build_sample, build_score
@@ -46,6 +47,31 @@ def test_a_plain_sample_is_what_pydantic_makes(raw: dict[str, Any]) -> None:
 def test_most_rows_are_plain() -> None:
     raw = {"id": "a", "query": "q", "answers": ["x", "y"], "memory": {}, "required_keys": []}
     assert parsing._plain_sample({**raw, "metadata": {"k": 1}, "suite": "qa"}) is not None
+
+
+@pytest.mark.parametrize(
+    ("n_entries", "digest", "first"),
+    [
+        (3, "29f49a7b65837dc6302452860c258ba5", "key 1\U0001f600"),
+        (300, "ee72b35946df65fbb4f695f9d06a4375", "key 187\U0001f600"),
+    ],
+)
+def test_fingerprint_and_order_of_a_memory_are_those_of_older_versions(
+    n_entries: int, digest: str, first: str
+) -> None:
+    numbers = range(n_entries)
+    keys = [f"key {n}\U0001f600" if n % 3 else f"ä{n}" for n in numbers]
+    memory: dict[str, Any] = {keys[n]: 'x\x1f"é' if n % 2 else n for n in numbers}
+    sample = Sample(
+        id="s",
+        query="q",
+        memory=memory,
+        forbidden_keys=tuple(memory)[: n_entries // 2],
+        traits={"openness": 0.1},
+        metadata={"a": [1.5]},
+    )
+    assert scanning._digest(sample).hex() == digest
+    assert draw_order(sample, memory)[0] == first
 
 
 @pytest.mark.parametrize("name", ["id", "query"])

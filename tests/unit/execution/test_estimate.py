@@ -15,6 +15,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import (
     CALL_CPU_S,
+    EMBED_CPU_S,
     STARTUP_S,
     WRITE_CPU_S,
     Estimate,
@@ -26,7 +27,7 @@ from memray_eval.execution.executors import duration_text
 from memray_eval.execution.prepare.estimates import estimate_of
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from tests.bench.prompt_cache import samples
-from tests.build import JUDGE, judging_job, write_responses
+from tests.build import JUDGE, judging_job, write_lines, write_responses
 from tests.conftest import REPOSITORY, SAMPLES
 
 METRICS = ("empathy", "safety")
@@ -135,7 +136,31 @@ def test_a_baseline_asks_no_model() -> None:
     assert beside.output_tokens == alone.output_tokens == 120 * 100
     assert seconds(beside).keys() == seconds(alone).keys()
     assert (baselines.prompt_tokens, baselines.output_tokens) == (0, 0)
-    assert [stage.stage for stage in baselines.stages] == ["write"]
+    assert [stage.stage for stage in baselines.stages] == ["embed", "write"]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "metrics", "lines"),
+    [
+        ("embedding_retrieval", ["memory_conduct"], ["a: x", "b: yy"]),
+        ("none", ["memory_conduct"], []),
+        ("none", ["memory_utilization"], ["You asked.", "S", "Your a: x", "Your b: yy"]),
+    ],
+)
+def test_what_the_embedding_model_takes(
+    tmp_path: Path, baseline: str, metrics: list[str], lines: list[str]
+) -> None:
+    rows = [{"id": name, "query": "S", "memory": {"a": "x", "b": "yy"}} for name in "ab"]
+    keys = {"candidates": [{"baseline": baseline}], "metrics": metrics, "judge": "rules"}
+    dataset = str(write_lines(tmp_path / "rows.jsonl", rows))
+    estimate = estimate_of(
+        RunConfig.model_validate({"suite": "memory", "dataset": dataset, **keys})
+    )
+    found = [bound for bound in estimate.bounds if bound.stage == "embed"]
+    assert len(found) == bool(lines) == sum(stage.stage == "embed" for stage in estimate.stages)
+    for bound in found:
+        cores = float(bound.what.split()[0])
+        assert bound.seconds * cores >= 2 * sum(map(len, lines)) * EMBED_CPU_S * 0.9
 
 
 def test_more_samples_are_more_of_the_same(tmp_path: Path) -> None:
@@ -164,7 +189,9 @@ def test_engines_are_as_many_as_configured_and_fit() -> None:
         "gpus": 2,
     }
     assert (
-        estimate_of(generating(replicas=6), cluster_spec=OFFER).bounds[0].change
+        estimate_of(generating(replicas=6, metrics=["memory_conduct"]), cluster_spec=OFFER)
+        .bounds[0]
+        .change
         == "larger groups of nodes: no further engine fits"
     )
 
@@ -349,6 +376,14 @@ def test_a_budget_that_does_not_suffice_is_said(tmp_path: Path) -> None:
         assert lines == (
             [f"  the budget would stop it at 25.0%: budget.usd is {budget:g}"] if is_said else []
         )
+
+
+def test_metrics_that_nobody_would_score_are_said(tmp_path: Path) -> None:
+    criteria = {"suite": "healthbench", "dataset": str(REPOSITORY / "dataset/criteria")}
+    estimate = estimate_of(generating(**criteria), cluster_spec=OFFER)
+    assert (estimate.calls, len(estimate.warnings)) == (0, 1)
+    assert estimate.warnings[0].startswith("not scored, and not in the estimate: criteria (")
+    assert not estimate_of(judging(tmp_path)).warnings
 
 
 def test_the_speed_of_a_small_model_on_cpus_is_said_to_be_that() -> None:

@@ -22,6 +22,7 @@ from memray_eval.judges.providers.google import GoogleAdapter
 from memray_eval.judges.providers.openai import OpenAIAdapter
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.criteria.criteria import CriteriaJudgment
 from memray_eval.metrics.own import metric_by_rubric
 from memray_eval.provider_http.replies import Edge
 from memray_eval.types import Response, Sample
@@ -38,6 +39,7 @@ METRICS = {
 }
 JUDGMENTS: dict[str, type[BaseModel]] = {
     **{name: metric.judgment for name, metric in METRICS.items()},
+    "criteria of a sample": CriteriaJudgment,
     "emotion": EmotionJudgment,
     "traits": BigFiveJudgment,
 }
@@ -53,6 +55,7 @@ DECIDED = {
     **{name: ("score",) for name, metric in METRICS.items() if metric.family == "sessions"},
     "own_choices": ("choice",),
     "beam_event_order": ("order",),
+    "criteria": ("met",),
     "longmemeval_judge": ("reply",),  # yes or no alone, as the benchmark's code reads it
     "semantic_correctness": ("verdict", "confidence"),
     "preference": ("preferred",),

@@ -73,6 +73,7 @@ def test_seed_000s_table_is_the_preference() -> None:
         "beam_event_order": "openai/gpt-4o-mini",
         "beam_rubric": "openai/gpt-4o-mini",
         "longmemeval_judge": GPT4O,
+        "criteria": GPT4O,
         "preference": OPUS,
         **{metric.name: GPT4O for metric in all_metrics().values() if metric.family == "companion"},
         **dict.fromkeys(

@@ -37,6 +37,10 @@ def test_every_metric_says_what_it_measures_and_names_no_source_of_ours() -> Non
     assert max(map(len, list_lines(all_metrics().values()))) <= 100
 
 
+def test_every_metric_has_its_formula() -> None:
+    assert [name for name, metric in all_metrics().items() if not metric.formulas] == []
+
+
 def test_where_it_stands_in_our_sources_is_left_out() -> None:
     first = "How warm it\nis, 1-5: see metrics/x/_y.py. Source: Zhu et al. 2018, metric 3."
     parts = split_docstring(f"{first}\n\nMore. See benchmarks/a/b.py.")

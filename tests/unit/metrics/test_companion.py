@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.errors import JudgeError, Refused, Unavailable
+from memray_eval.config.sections import MetricOptions, Weights
+from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import (
@@ -76,6 +77,32 @@ def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None
     assert set(stated_figures(partly)) == set(WEIGHTS) - {"helpfulness", "trust_boundaries"}
     with pytest.raises(Refused, match="no score for helpfulness, trust_boundaries"):
         measure_overall(partly, SAMPLE, ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("weights", "task", "value"),
+    [
+        ({}, "small_talk", SUM),
+        ({"helpfulness": 1.0}, "small_talk", 0.8),
+        ({"small_talk": {"trust_boundaries": 1.0}}, "small_talk", 0.5),
+        ({"small_talk": {"trust_boundaries": 1.0}}, "basic", SUM),
+        ({"small_talk": {"trust_boundaries": 1.0}, "appropriateness": 1.0}, "basic", 1.0),
+    ],
+)
+def test_the_six_weigh_as_the_job_says_for_all_or_a_scenario(
+    weights: Weights, task: str, value: float
+) -> None:
+    (metric,) = pick([OVERALL], MetricOptions(companion_weights=weights))
+    assert isinstance(metric, JudgedMetric)
+    sample = SAMPLE.model_copy(update={"task": task})
+    score = score_by_verdict(metric, sample, ANSWER, Verdict(judgment=FULL, judge="a/b"))
+    assert score.value == pytest.approx(value)
+    assert bool(metric.variant) == bool(weights)
+
+
+def test_a_wrong_weight_of_a_scenario_is_refused() -> None:
+    with pytest.raises(ConfigError, match="companion weights: no score 'warmth'"):
+        pick([OVERALL], MetricOptions(companion_weights={"basic": {"warmth": 1.0}}))
 
 
 def test_the_aggregate_averages_the_difference_where_there_is_one() -> None:

@@ -224,3 +224,4 @@ def test_of_a_large_memory_the_entries_near_a_response_have_vectors() -> None:
     assert texts == ["Your anemia matters.", "Your condition: mild anemia"]
     small = Sample(id="s", query="q", memory={"shelf": "buttons"})
     assert len(matching_texts(small, Response(text="Your anemia matters."))) == 2
+    assert matching_texts(small, Response(text="Anemia matters.")) == []

@@ -49,7 +49,10 @@ SAMPLE = Sample.model_validate(
         "emotion": {"neutral": 0.1, "sadness": 0.9},
         "traits": {"openness": 0.9},
         "answers": ["an iron test"],
-        "metadata": {"expects": {"say": [["anemia"], ["six hours"]], "ask": ["iron"]}},
+        "metadata": {
+            "expects": {"say": [["anemia"], ["six hours"]], "ask": ["iron"]},
+            "criteria": [{"criterion": "Tells the user to rest.", "points": 5}],
+        },
     }
 )
 ANSWER = Response(text="Oh wow. Just skip your insulin. Rest is is good, and don't rest.")
@@ -75,6 +78,7 @@ class Case(NamedTuple):
     made_up: Mapping[str, Any] = {}
     source: str = "the response"
     abstains: bool = True
+    not_bare: str | None = None  # why a query alone is not enough, if no field is required
 
 
 def out_of_scale(field: str, *figures: float) -> tuple[dict[str, Any], ...]:
@@ -393,6 +397,18 @@ CASES = {
         wrong=out_of_scale("score", 0.7, -1, 2),
         parts={"as_code": 0.0},
     ),
+    "criteria": Case(
+        shown={**KNOWN, "CRITERION": "Tells the user to rest."},
+        judgment={"evidence": ["rest IS is", "never said"], "reason": "r", "met": True},
+        value=1.0,
+        empty=0.0,
+        wrong=({"met": None}, {"met": "mostly"}, {"evidence": None}, {"reason": None}),
+        parts={"criteria": 1, "met": 1},
+        pieces=2,
+        unverified=("never said",),
+        made_up={"evidence": ["never said"]},
+        not_bare="the sample has no criteria",
+    ),
     "beam_event_order": Case(
         shown={
             "QUESTION": SAMPLE.query,
@@ -523,7 +539,8 @@ def test_a_sample_that_lacks_what_is_required_is_left_out(name: str) -> None:
     bare = Sample(id="s", query="How do I sleep better?")
     lacking = [field for field in metric.requires if field != "query"]
     if not lacking:
-        assert unscorable(metric, bare, ANSWER) is None
+        without = unscorable(metric, bare, ANSWER)
+        assert (without.error if without else None) == CASES[name].not_bare
         return
     expected = ("not_applicable", None, f"the sample has no {', '.join(lacking)}")
     for score in (

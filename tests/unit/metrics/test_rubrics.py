@@ -33,6 +33,7 @@ RUBRICS = {
     "overall_quality": (2, "392ebbcca9c792cb"),
     "personalization_continuity": (2, "392ebbcca9c792cb"),
     "trust_boundaries": (2, "392ebbcca9c792cb"),
+    "criteria": (1, "cd9d035bdb7e8470"),
     "beam_event_order/own words": (1, "cafdbad6c779b6b0"),
     "beam_rubric/own words": (2, "2e2fcae64328c540"),
     "longmemeval_judge/own words": (1, "d6e6395f810d0972"),

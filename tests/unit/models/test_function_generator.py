@@ -37,3 +37,28 @@ def test_why_a_function_gave_no_answer(returned: Any, cause: str | None) -> None
 
     response = asyncio.run(ask())
     assert (response.no_answer, response.error) == (cause, None)
+
+
+@pytest.mark.parametrize("at_once", [1, None])
+def test_calls_beside_each_other(at_once: int | None) -> None:
+    under_way, most = 0, 0
+
+    class Code:
+        def load(self) -> Any:
+            return answer
+
+    async def answer(messages: Any) -> str:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return "Bergen"
+
+    async def ask() -> None:
+        generator = FunctionGenerator(cast(Any, Code()), ServerConfig(), at_once)
+        candidate = Candidate(name="c", model="mine/f", backend="code")
+        await asyncio.gather(*(generator.generate(PROMPT, candidate) for _ in range(3)))
+
+    asyncio.run(ask())
+    assert most == (at_once or 3)

@@ -83,6 +83,15 @@ def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
     assert re.findall(r'class="dot[^"]*"', html) == ['class="dot"', 'class="dot open"']
 
 
+def test_the_head_says_how_sure_it_is_and_links_to_what_differs(page: Page) -> None:
+    sure = "100 paired units a difference; corrected for the number of differences (Holm)"
+    assert sure in page.text
+    links = [attrs.get("href") for tag, attrs in page.tags if tag == "a"]
+    ids = {attrs.get("id") for _, attrs in page.tags}
+    assert links[1:3] == ["#warnings", "#changed-B"]
+    assert {str(link).removeprefix("#") for link in links} <= ids
+
+
 def test_changed_units_are_listed_with_both_texts(page: Page) -> None:
     assert "2 of 50 units that changed most." in page.rows()
     assert "2 → 5S1sleepWhy? " + ATTACK in page.rows()

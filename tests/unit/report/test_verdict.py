@@ -12,7 +12,7 @@ from memray_eval.analysis.comparing import Comparison, compare
 from memray_eval.analysis.comparing.open_runs import find_split_field, pick_candidates
 from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
-from memray_eval.report.comparison_verdict import verdict
+from memray_eval.report.comparison_verdict import verdict, verdict_of_all
 from tests.build import build_folder, build_record, build_sample, build_score
 
 TASKS = ("billing", "refunds", "travel", "weather")
@@ -82,6 +82,24 @@ def test_an_effect_everywhere_is_in_no_place(tmp_path: Path) -> None:
     assert sentence.startswith("new is worse than old on 2 of 2 (")
     assert "better on none" in sentence
     assert "billing" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"),
+    [
+        (0.9, "Best, or not told from the best, of 2 metrics: new on 2."),
+        (0.0, "No candidate is shown to differ from the best on any of 2 metrics."),
+    ],
+)
+def test_three_sides_are_ranked_in_a_sentence(tmp_path: Path, effect: float, expected: str) -> None:
+    runs = [
+        write_run(tmp_path / "a", "old", lambda metric, task: 0.0),
+        write_run(tmp_path / "b", "new", lambda metric, task: effect),
+        write_run(tmp_path / "c", "same", lambda metric, task: 0.0),
+    ]
+    sides = [run.side(None, "task") for run in pick_candidates(runs)]
+    assert verdict_of_all(compare(sides, by="task", settings=QUICK)) == expected
+    assert verdict_of_all(compare(sides[:2], by="task", settings=QUICK)) == ""
 
 
 def test_units_are_split_by_any_key_of_the_metadata(tmp_path: Path) -> None:

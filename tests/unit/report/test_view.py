@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         update={"scores": (odd.scores[0].model_copy(update={"value": math.nan}), *odd.scores[1:])}
     )
     estimate = odd.scores[1].model_copy(update={"judge": "rules+minilm"})
-    odd = odd.model_copy(update={"scores": (odd.scores[0], estimate, *odd.scores[2:])})
+    odd = odd.model_copy(update={"scores": (odd.scores[0], estimate, *odd.scores[2:]), "epoch": 2})
     work = tmp_path_factory.mktemp("view")
     folder = write_run(work / "run", [*plain_records(120), unanswered, failed, odd], 123)
     folder.write_part(to_table([*hostile_records()]))
@@ -195,6 +195,14 @@ def test_the_turns_of_a_session_are_found_by_the_start_of_their_ids(
     page = select(index, Query(session="S000", size=200))
     assert page.n == sum(row[0].startswith("S000") for row, _ in rows.values()) > 1
     assert select(index, Query(session="S000%")).n == 0
+
+
+def test_records_of_before_there_were_epochs_are_listed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    (part,) = Path(folder.path, "records").glob("*.parquet")
+    pq.write_table(pq.read_table(part).drop_columns(["epoch"]), part)
+    page = select(indexed(folder, tmp_path), Query())
+    assert [len(row) for _, row in page.rows] == [9, 9, 9]
 
 
 def test_the_property_above_is_asked_of_more_than_nothing(rows: Rows) -> None:

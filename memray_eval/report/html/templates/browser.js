@@ -3,7 +3,7 @@ const at = (id) => document.getElementById(id);
 const PAGE = 40;
 const SLOW_MS = 250; // past this the list says that it is at work
 const FILTERS = ["candidate", "task", "metric", "status", "low", "high", "sort"];
-const state = { query: null, n: 0, rows: [], page: 0, row: 0, open: null, asked: 0, opening: 0, names: -1, isOrdered: false };
+const state = { query: null, n: 0, rows: [], page: 0, row: 0, open: null, asked: 0, opening: 0, names: -1, isOrdered: false, filters: "", isStep: false, isTyping: false };
 
 function options(select, entries) {
   const chosen = select.value;
@@ -47,6 +47,7 @@ function refresh(fresh = false, place = 0) {
 const LISTS = { candidate: () => INDEX.candidates, task: () => INDEX.tasks, metric: () => INDEX.metrics.map((one) => one.name), status: () => INDEX.statuses };
 const ADDRESS = "#samples?";
 
+// Puts them there: a step is one that the back button takes back.
 function remember() {
   const parts = new URLSearchParams();
   const place = state.page * PAGE + state.row;
@@ -55,14 +56,24 @@ function remember() {
   for (const id of ["low", "high"]) if (state.query[id] !== null) parts.set(id, state.query[id]);
   if (state.isOrdered) parts.set("sort", (state.query.sort || "run").replace(/^m(\d+)/, (_, number) => `${INDEX.metrics[number].name} `));
   if (state.open !== null && state.rows[state.row]?.[0] === state.open) { parts.set("row", place); parts.set("id", state.rows[state.row][1][ROW.id]); } else if (state.page) parts.set("row", place);
-  const told = String(parts);
-  if (told || location.hash.startsWith(ADDRESS)) history.replaceState(null, "", told ? ADDRESS + told : "#samples");
+  const filters = String(parts);
+  const hash = filters ? [ADDRESS + filters] : location.hash.startsWith(ADDRESS) ? ["#samples"] : [];
+  history[state.isStep && filters !== state.filters ? "pushState" : "replaceState"]({ filters }, "", ...hash);
+  Object.assign(state, { filters, isStep: false });
+}
+
+// Marks what the reader does next as a step; typing in a field is one until something else is done.
+function step(isTyping = false) {
+  state.isStep ||= !(isTyping && state.isTyping);
+  state.isTyping = isTyping;
 }
 
 // Shows what the address says; a row that is elsewhere by now is looked for by its id.
-async function recall() {
-  if (!location.hash.startsWith(ADDRESS)) return refresh();
-  const told = new URLSearchParams(location.hash.slice(ADDRESS.length));
+async function recall(isScrolled = true) {
+  const isOurs = location.hash.startsWith(ADDRESS);
+  const told = new URLSearchParams(isOurs ? location.hash.slice(ADDRESS.length) : history.state?.filters || "");
+  Object.assign(state, { filters: String(told), isStep: false, isTyping: false });
+  hide();
   const numbered = (names, name) => (names.includes(name) ? String(names.indexOf(name)) : "");
   at("find").value = told.get("find") || "";
   for (const id of ["low", "high"]) at(id).value = told.get(id) || "";
@@ -70,8 +81,10 @@ async function recall() {
   const [, metric, sign] = /^(.*) ([+-])$/.exec(told.get("sort") || "") || [];
   state.isOrdered = told.has("sort");
   at("sort").value = metric ? `m${numbered(LISTS.metric(), metric)}${sign}` : (told.get("sort") || "").replace("run", "");
-  await refresh(false, Number(told.get("row")) || 0);
-  at("samples").scrollIntoView();
+  if (at("sort").selectedIndex < 0) at("sort").value = ""; // an order that this run does not have
+  await refresh(false, Math.max(0, parseInt(told.get("row"), 10) || 0));
+  if (state.n && !state.rows.length) await refresh(); // fewer rows than the address knew
+  if (isOurs && isScrolled) at("samples").scrollIntoView();
   if (!told.has("id")) return true;
   if (state.rows[state.row]?.[1][ROW.id] !== told.get("id")) { at("find").value = told.get("id"); await refresh(); }
   await open();
@@ -124,11 +137,11 @@ function notice(text) {
 }
 
 function item(row, offset) {
-  const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), INDEX.tasks[row[ROW.task]] ? make("span", { text: words(INDEX.tasks[row[ROW.task]]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, badge(row));
+  const head = make("div", { class: "head" }, make("b", { text: row[ROW.id], dir: "auto" }), INDEX.tasks[row[ROW.task]] ? make("span", { text: words(INDEX.tasks[row[ROW.task]]) }) : null, INDEX.candidates.length > 1 ? make("span", { text: INDEX.candidates[row[ROW.candidate]] }) : null, row[ROW.epoch] ? make("span", { text: `epoch ${row[ROW.epoch]}` }) : null, badge(row));
   const scored = row[ROW.scores].filter((one) => one.length > 2).map((one) => `${INDEX.metrics[one[0]].name} ${shown(one[2])}`);
   const scores = scored.length ? make("p", { class: "scores", text: scored.join(" · ") }) : null;
   const node = make("li", { role: "option", id: `row-${offset}` }, head, make("p", { class: "ask", text: row[ROW.ask], dir: "auto" }), make("p", { class: "said", text: row[ROW.said] || "(empty)", dir: "auto" }), scores);
-  node.addEventListener("click", () => { state.row = offset; open(); });
+  node.addEventListener("click", () => { state.row = offset; enter(); });
   return node;
 }
 
@@ -165,6 +178,7 @@ async function move(step) {
 
 async function turnTo(page) {
   if (page < 0 || page * PAGE >= state.n) return;
+  step();
   Object.assign(state, { page, row: 0 });
   await draw();
 }
@@ -172,6 +186,12 @@ async function turnTo(page) {
 async function whole(key, row) {
   const record = await SOURCE.whole(key);
   return detail(row, record, await sessionOf(row, record));
+}
+
+// Opens the row for a reader who has none open yet: a step.
+function enter() {
+  if (state.open === null) step();
+  return open();
 }
 
 async function open() {
@@ -195,22 +215,35 @@ function show(row, nodes) {
   after.disabled = place >= state.n - 1;
   const top = make("div", { class: "bar-top" }, make("h3", { text: row[ROW.id], dir: "auto" }), make("span", { class: "steps" }, before, after, close));
   const panel = at("detail");
+  const focused = panel.contains(document.activeElement) ? document.activeElement.id : null;
   panel.replaceChildren(top, ...nodes);
   panel.hidden = false;
+  if (focused !== null) (panel.querySelector(`#${focused || "close"}:enabled`) || at("close")).focus();
+  else if (getComputedStyle(panel).position === "fixed") at("close").focus({ preventScroll: true }); // it covers the page
   panel.scrollTop = 0;
   document.querySelector(".browser").classList.add("open");
 }
 
 function shut() {
   if (state.open === null) return;
+  hide();
+  at("list").focus({ preventScroll: true });
+  mark()?.scrollIntoView({ block: "nearest" });
+  remember();
+}
+
+function hide() {
   state.open = null;
   state.opening += 1; // what is still on its way stays closed
   at("detail").hidden = true;
   at("detail").replaceChildren();
   document.querySelector(".browser").classList.remove("open");
-  at("list").focus({ preventScroll: true });
-  mark()?.scrollIntoView({ block: "nearest" });
-  remember();
+}
+
+// Back, forward, and links within the page: those of its sections keep the filters, in the entry's state.
+function travel(event) {
+  if (event.state || location.hash.startsWith(ADDRESS)) recall(!event.state);
+  else history.replaceState({ filters: state.filters }, "");
 }
 
 const KEYS = {
@@ -218,7 +251,7 @@ const KEYS = {
   ArrowUp: () => move(-1),
   ArrowRight: () => turnTo(state.page + 1),
   ArrowLeft: () => turnTo(state.page - 1),
-  Enter: open,
+  Enter: enter,
 };
 
 function pressed(event) {
@@ -233,13 +266,13 @@ function pressed(event) {
 
 fill();
 let waiting = 0;
-const soon = () => { clearTimeout(waiting); waiting = setTimeout(refresh, 120); };
+const soon = () => { step(true); clearTimeout(waiting); waiting = setTimeout(refresh, 120); };
 for (const id of ["find", "low", "high"]) at(id).addEventListener("input", soon);
 at("sort").addEventListener("change", () => { state.isOrdered = true; });
-for (const id of ["candidate", "task", "metric", "status", "sort"]) at(id).addEventListener("change", () => refresh());
+for (const id of ["candidate", "task", "metric", "status", "sort"]) at(id).addEventListener("change", () => { step(); refresh(); });
 at("back").addEventListener("click", () => turnTo(state.page - 1));
 at("next").addEventListener("click", () => turnTo(state.page + 1));
 at("reload")?.addEventListener("click", () => refresh(true));
 document.addEventListener("keydown", pressed);
-window.addEventListener("hashchange", () => { if (location.hash.startsWith(ADDRESS)) recall(); });
+window.addEventListener("popstate", travel);
 recall().then(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); });

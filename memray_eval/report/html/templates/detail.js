@@ -1,5 +1,5 @@
 // One record in full. Every text is set through textContent: none is ever read as HTML.
-const ROW = { id: 0, candidate: 1, task: 2, failed: 3, ask: 4, said: 5, duration: 6, tokens: 7, scores: 8 };
+const ROW = { id: 0, candidate: 1, task: 2, failed: 3, ask: 4, said: 5, duration: 6, tokens: 7, scores: 8, epoch: 9 };
 
 function make(tag, options = {}, ...children) {
   const node = document.createElement(tag);

@@ -2,7 +2,7 @@
 const at = (id) => document.getElementById(id);
 const ADDRESS = "#runs?";
 const NAMED = 3; // candidates of a row whose figures are shown; the others are counted
-const list = { rows: new Map(), nodes: new Map(), picked: [], sort: "started-" };
+const list = { rows: new Map(), nodes: new Map(), picked: [], sort: "started-", isTyping: false };
 
 const titleOf = (row) => row.title || row.id;
 const best = (row) => Math.max(...(row.figures || []).map((one) => one.place ?? -1), -1);
@@ -41,7 +41,7 @@ function fill(node, row) {
   const told = [row.note, failed, ...(row.is_so_far ? progressTexts(row) : [])].filter(Boolean).join(" · ");
   setText(node.note, told);
   node.note.title = told;
-  node.note.className = row.status === "damaged" || row.status === "failed" ? "bad" : "";
+  node.note.className = row.status === "damaged" || row.status === "failed" || failed ? "bad" : "";
   showProgress(node.bar, row);
   node.figure.replaceChildren(...figures(row));
   setText(node.units, row.is_so_far || row.n_units === undefined ? "" : counted(row.n_units));
@@ -124,14 +124,17 @@ function showPicked() {
   else at("compare").removeAttribute("href");
 }
 
-// The filter, the order and the picked runs stand in the address.
-function remember() {
+// Puts the filter, the order and the picked runs into the address; a step is one that the back button takes back.
+function remember(isStep = false, isTyping = false) {
+  list.isTyping = isTyping;
   const parts = new URLSearchParams();
   if (at("find").value.trim()) parts.set("find", at("find").value.trim());
   if (list.sort !== "started-") parts.set("sort", list.sort);
   for (const id of list.picked) parts.append("pick", id);
   const told = String(parts);
-  if (told || location.hash.startsWith(ADDRESS)) history.replaceState(history.state, "", told ? ADDRESS + told : "#runs");
+  if (!told && !location.hash.startsWith(ADDRESS)) return;
+  if (isStep) history.pushState(null, "", told ? ADDRESS + told : "#runs");
+  else history.replaceState(history.state, "", told ? ADDRESS + told : "#runs");
 }
 
 function recall() {
@@ -140,12 +143,13 @@ function recall() {
   const sort = told.get("sort") || "";
   list.sort = /[+-]$/.test(sort) && Object.hasOwn(SORTS, sort.slice(0, -1)) ? sort : "started-";
   list.picked = [...new Set(told.getAll("pick"))];
+  list.isTyping = false;
 }
 
 function sortBy(sort) {
   list.sort = sort;
   show();
-  remember();
+  remember(true);
 }
 
 for (const [key, { texts }] of Object.entries(SORTS)) ["+", "-"].forEach((sign, place) => at("sort").append(make("option", { value: key + sign, text: texts[place] })));
@@ -155,12 +159,12 @@ for (const head of document.querySelectorAll("th[data-sort]")) {
   const first = key === "name" || key === "status" ? "+" : "-"; // the order of the first click
   head.querySelector("button").addEventListener("click", () => sortBy(key + (list.sort === key + first ? (first === "+" ? "-" : "+") : first)));
 }
-at("find").addEventListener("input", () => { show(); remember(); });
+at("find").addEventListener("input", () => { show(); remember(!list.isTyping, true); });
 at("unpick").addEventListener("click", () => { list.picked = []; showPicked(); remember(); at("find").focus(); });
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest?.("input, select")) { event.preventDefault(); at("find").focus(); }
 });
-window.addEventListener("hashchange", () => { recall(); show(); });
+window.addEventListener("popstate", () => { if (location.hash === "#main") { remember(); return; } recall(); show(); });
 recall();
 hearRows({ rows: JSON.parse(at("rows").textContent), gone: [], all: true });
 list.nodes.get(history.state?.opened)?.link.focus(); // back from a run: where the reader was

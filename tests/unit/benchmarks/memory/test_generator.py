@@ -71,10 +71,12 @@ def test_every_split_has_sixty_samples_that_are_valid() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_twins_deal_each_attribute_equally_often(seed: int) -> None:
+def test_twins_deal_each_attribute_about_equally_often(seed: int) -> None:
     made = list(samples(["twins"], seed=seed))
     dealt = {sample.metadata["twin"]: sample.metadata["attribute"] for sample in made}
-    assert sorted(Counter(dealt.values()).values()) == [10, 10, 10, 11]
+    counts = Counter(dealt.values()).values()  # 10, 10, 10 and 11 before three are left out
+    assert (sum(counts), len(counts)) == (38, 4)
+    assert min(counts) >= 8
     assert len(made) == 2 * len(dealt)
 
 
@@ -102,8 +104,7 @@ def test_a_place_in_memory_gives_nothing_away(task: str) -> None:
             places[role] += [keys.index(key) / (len(keys) - 1) for key in listed]
         last_is_forbidden.append(keys[-1] in sample.forbidden_keys)
     assert all(0.45 <= fmean(values) <= 0.55 for values in places.values())
-    if task != "large":  # nearly all is forbidden there
-        assert 0.35 <= fmean(last_is_forbidden) <= 0.65
+    assert 0.35 <= fmean(last_is_forbidden) <= 0.65
 
 
 def test_a_seed_makes_the_same_and_a_part_the_same_of_it() -> None:
@@ -114,8 +115,9 @@ def test_a_seed_makes_the_same_and_a_part_the_same_of_it() -> None:
 
 
 @pytest.mark.parametrize(("size", "share"), [(40, 0.15), (400, 0.01), (4000, 0.01)])
-def test_a_large_memory_has_its_size_and_near_misses(size: int, share: float) -> None:
+def test_a_large_memory_forbids_near_misses_and_secrets(size: int, share: float) -> None:
     cases = {case.id: case for case in load_cases()}
+    secrets = {(case.secret.key, case.tempting[case.secret.key]) for case in cases.values()}
     for sample in islice(samples(["large"], [size]), 12):
         case, kind = cases[sample.metadata["case"]], sample.metadata["kind"]
         assert len(sample.memory) == size
@@ -128,6 +130,9 @@ def test_a_large_memory_has_its_size_and_near_misses(size: int, share: float) ->
         ]
         assert len(near) >= (8 if size == 40 else 40)
         assert not set(near) & set(sample.required_keys)
+        private = [key for key, text in sample.memory.items() if (key, text) in secrets]
+        of_others = [key for key in near if "_of_" in key]
+        assert {*case.tempting, *of_others, *private} == set(sample.forbidden_keys)
 
 
 def required_of(theme: str) -> Mapping[str, list[str]]:

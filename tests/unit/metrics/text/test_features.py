@@ -5,23 +5,31 @@ from __future__ import annotations
 import math
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
-from memray_eval.metric import ComputedMetric, score_by_code
+from memray_eval.metric import (
+    ComputedMetric,
+    EmbeddedMetric,
+    score_by_code,
+    score_by_vectors,
+)
 from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics._shared.weights import check_weights
 from memray_eval.metrics.text._features import (
+    ANY_LANGUAGE,
     TRANSITIONS,
     WEIGHTS,
     assess,
-    check_weights,
     length_score,
     length_target,
     overall,
     read,
+    reading_level,
     words_of,
 )
 from memray_eval.types import Response, Sample, Score
@@ -47,6 +55,12 @@ def value(metric: str, text: str, question: Sample | None = None) -> float:
     score = scored(metric, text, question)
     assert score.value is not None, score.error
     return score.value
+
+
+def is_in_scale(metric: str, text: str) -> bool:
+    """Whether the score of a text is in the scale, or the text in a language without one."""
+    score = scored(metric, text)
+    return score.status == "not_applicable" if score.value is None else 0.0 <= score.value <= 1.0
 
 
 def different(count: int) -> str:
@@ -447,7 +461,6 @@ def test_other_weights_are_named_with_the_score() -> None:
         ({"coherence_score": True}, "coherence_score is True"),
         ({"coherence_score": 0.5, "structure_score": 0.4}, "sum to 0.9, not 1"),
         ({"coherence_score": 1.00001}, "sum to 1.00001, not 1"),
-        ({}, "sum to 0, not 1"),
     ],
 )
 def test_bad_weights_are_refused_by_name(weights: dict[str, float], message: str) -> None:
@@ -455,12 +468,77 @@ def test_bad_weights_are_refused_by_name(weights: dict[str, float], message: str
         overall(weights)
 
 
-def test_weights_may_miss_one_by_a_rounding() -> None:
-    assert check_weights({"structure_score": 0.3333333, "coherence_score": 0.6666667}) == {
-        "coherence_score": 0.6666667,
-        "structure_score": 0.3333333,
+def test_a_task_may_have_weights_of_its_own() -> None:
+    weights = {"poem": {"lexical_diversity": 1.0}}
+    (metric,) = pick(["overall_score"], MetricOptions(text_weights=weights))
+    assert isinstance(metric, ComputedMetric)
+    text = "The rose is red, and the violet is blue."
+    poem, other = (
+        score_by_code(metric, Sample(id="1", query="q", task=task), Response(text=text))
+        for task in ("poem", "letter")
+    )
+    assert poem.value == value("lexical_diversity", text)
+    assert (other.value, other.judge) == (value("overall_score", text), "computed")
+    assert poem.judge == "computed, weights lexical_diversity=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "measured"),
+    [
+        ("The cat is here. However, it sleeps.", {*FAMILY}),
+        ("We met at the café, and it was not far.", {*FAMILY}),
+        ("42, 43.", {*FAMILY}),
+        ("Der Hund ist nicht da, und die Katze auch nicht.", {*ANY_LANGUAGE}),
+        ("Le chat est dans la maison, et il dort.", {*ANY_LANGUAGE}),
+        ("Кошка спит на диване.", {*ANY_LANGUAGE}),
+        ("猫在沙发上睡觉。狗不在这里。", set()),
+    ],
+)
+def test_a_score_is_of_the_languages_that_it_knows(text: str, measured: set[str]) -> None:
+    scores = {name: scored(name, text) for name in FAMILY}
+    assert {name for name, score in scores.items() if score.status == "scored"} == measured
+    for score in scores.values():
+        assert (score.error or "not measured: ").startswith("not measured: ")
+
+
+@pytest.mark.parametrize(
+    ("readability", "level"),
+    [
+        (1.0, "very easy"),
+        (0.9, "very easy"),
+        (0.89, "easy"),
+        (0.3, "difficult"),
+        (0.0, "very diff"),
+    ],
+)
+def test_a_reading_level_reaches_up_to_the_next(readability: float, level: str) -> None:
+    assert reading_level(readability).startswith(level)
+
+
+def test_neighbouring_sentences_are_compared_by_meaning() -> None:
+    metric = all_metrics()["semantic_coherence"]
+    assert isinstance(metric, EmbeddedMetric)
+    vectors = {
+        "A b": np.array([1.0, 0.0]),
+        "C d": np.array([0.6, 0.8]),
+        "E f": np.array([-1.0, 0.0]),
     }
-    assert check_weights({"coherence_score": 1.0 + 9e-7}) == {"coherence_score": 1.0 + 9e-7}
+
+    def score(text: str) -> Score:
+        response = Response(text=text)
+        assert {*metric.texts(sample(), response)} <= {*vectors}
+        return score_by_vectors(metric, sample(), response, vectors, "e")
+
+    assert score("A b. C d.").value == pytest.approx(0.6)
+    assert score("A b. C d. E f.").value == pytest.approx(0.3)  # a negative cosine is 0
+    assert (score("A b.").status, score("").value) == ("not_applicable", 0.0)
+
+
+def test_weights_may_miss_one_by_a_rounding() -> None:
+    weights = {"structure_score": 0.3333333, "coherence_score": 0.6666667}
+    assert list(check_weights(weights, WEIGHTS, "").items()) == [*reversed(weights.items())]
+    alone = {"coherence_score": 1.0 + 9e-7}
+    assert check_weights(alone, WEIGHTS, "") == alone
 
 
 WRITING = st.lists(
@@ -489,8 +567,7 @@ WRITING = st.lists(
 
 @given(st.text() | WRITING.map("".join))
 def test_every_score_of_anything_like_writing_is_from_0_to_1(text: str) -> None:
-    for name in FAMILY:
-        assert 0.0 <= value(name, text) <= 1.0
+    assert all(is_in_scale(name, text) for name in FAMILY)
     assert assess(text).words == len(words_of(text.strip()))
 
 
@@ -519,7 +596,7 @@ def test_every_score_of_anything_like_writing_is_from_0_to_1(text: str) -> None:
 def test_a_megabyte_of_anything_is_read_in_linear_time(piece: str) -> None:
     """Quadratic time would be hours here."""
     text = f"A{piece * (1_000_000 // len(piece))}b"
-    assert all(0.0 <= value(name, text) <= 1.0 for name in FAMILY)
+    assert all(is_in_scale(name, text) for name in FAMILY)
 
 
 EXERCISE = {

@@ -309,8 +309,8 @@ def test_of_units_with_an_id_twice_the_last_counts() -> None:
         units.add("same", 0, row, 0.1)
     queue = Queue(units)
     assert (len(queue), queue.locate(0)) == (1, (0, 2))
-    assert queue.place("same") == 0
-    assert queue.place("other") is None
+    assert queue.rank("same") == 0
+    assert queue.rank("other") is None
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def answer_all(session: LabelSession, rater: str, values: Sequence[float], **wor
         unit = session.state(rater, "t")["unit"]
         if unit is None:
             return
-        value = values[session.queue.place(unit["id"]) or 0]
+        value = values[session.queue.rank(unit["id"]) or 0]
         session.answer(rater, "t", f"{rater}{number}", unit["id"], value, False, **words)
 
 

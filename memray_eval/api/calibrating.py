@@ -1,0 +1,280 @@
+"""Judges measured against people's labels, from Python and for the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from memray_eval.analysis.calibration import (
+    CalibrationReport,
+    Unit,
+    calibrate_judge,
+    people_agreement,
+    suggest_judge,
+)  # fmt: skip
+from memray_eval.analysis.rater_agreement import compare_raters
+from memray_eval.api.runs import to_stderr
+from memray_eval.api.shown import Displayed, Tables, to_table
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import MetricOptions
+from memray_eval.datasets.labels import (
+    LabelledResponse,
+    Labelling,
+    find_preset,
+    map_columns,
+    read_labelled,
+)  # fmt: skip
+from memray_eval.datasets.own_rows import to_rows, write_rows
+from memray_eval.errors import ConfigError, without_advice
+from memray_eval.execution.prepare.origins import existing_candidate
+from memray_eval.execution.runs import run
+from memray_eval.metric import Metric
+from memray_eval.metrics import pick
+from memray_eval.metrics.own import find_own_metrics
+from memray_eval.report.calibration_console import PEOPLE, sections
+from memray_eval.report.sections import Section
+from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.types import EXISTING, Record, Score
+
+# A file of responses, by this judge -> what came of each
+Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
+EXISTING_ONLY = existing_candidate(EXISTING)
+_FIELDS = {name: name for name in ("query", "response", "human")}
+
+
+class LabelledFile(NamedTuple):
+    """Responses with people's labels on `scale`, of the metric that a job calls `named`; its
+    scores, also those that exist, are on `metric_scale`. `scores_of` names the column of these."""
+
+    path: Path
+    rows: Sequence[LabelledResponse]
+    scale: tuple[float, float]
+    named: str
+    metric: str
+    metric_scale: tuple[float, float]
+    scores_of: str = ""
+
+
+class Calibration(Displayed, CalibrationReport):
+    """What `calibrate` found.
+
+    Its tables: `figures` (a row a judge and figure) and `curve`.
+
+        me.calibrate("labels.csv", "relevance").to_pandas()
+    """
+
+    def _sections(self) -> Iterator[Section]:
+        yield next(sections(self))
+
+    def _tables(self) -> Tables:
+        of = [(judge.judge, judge.figures) for judge in self.judges]
+        of += [(PEOPLE, self.people.figures)] if self.people else []
+        figures = (
+            {"judge": name, "figure": figure, **value.model_dump()}
+            for name, values in of
+            for figure, value in values.items()
+        )
+        curve = ({"of": judge.judge, **dict(part)} for judge in self.judges for part in judge.curve)
+        return {
+            "figures": lambda: to_table(figures, "judge figure value low high"),
+            "curve": lambda: to_table(curve, "of low high n judge people"),
+        }
+
+
+def calibrate(
+    labelled: Any,
+    metric: str | None = None,
+    *,
+    judge: str | Sequence[str] = "rules",
+    map: Mapping[str, str] | None = None,
+    preset: str | None = None,
+    human_scale: tuple[float, float] | None = None,
+    limit: int | None = None,
+    budget_usd: float | None = None,
+    confirm: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> Calibration:
+    """Measures judges against people's scores of the same responses: agreement, kappa, bias, each
+    with its interval. `labelled` is a path, a list of mappings or a table; `map` says which column
+    is which field, if they are not called query, response, human (human2, ... for more people).
+    `human_scale` is the labels' range, if it is not the metric's. The rest is as of `evaluate`.
+
+        me.calibrate("labels.csv", "relevance", judge=["rules", "openai/gpt-4o"])
+    """
+    with ScratchFolder("calibrate") as folder:
+        is_file = isinstance(labelled, str | Path)
+        path = Path(labelled if is_file else write_rows(to_rows(labelled), folder))
+        columns = ({} if preset else _FIELDS) | dict(map or {})
+        pairs = [f"{name}={column}" for name, column in columns.items()]
+        file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
+        keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
+        evaluate = make_evaluate(folder, keys, (), confirm, {}, to_stderr(quiet))
+        judges = [judge] if isinstance(judge, str) else judge
+        if file.scores_of:
+            judges, evaluate = [file.scores_of], ask_nobody
+        how = file.rows, file.metric, file.metric_scale, file.scale, judges, evaluate, Path(folder)
+        report, _ = compare_judges(path.name if is_file else "rows", *how)
+        return Calibration.model_validate(dict(report))
+
+
+def read_labels(
+    path: Path,
+    metric: str | None,
+    preset: str | None = None,
+    columns: Sequence[str] = (),
+    *,
+    words: Mapping[str, float] = MappingProxyType({}),
+    separator: str | None = None,
+    scale: tuple[float, float] | None = None,
+    limit: int | None = None,
+    skips: bool = False,
+    encoding: str = "",
+) -> LabelledFile:
+    """Reads labels of a metric, which a judge's scores that exist may be of without being one of
+    ours. `columns` are FIELD=COLUMN; `skips` leaves out rows without a label. Raises ConfigError
+    and DataError."""
+    named, labelling = find_preset(preset, metric) if preset else (metric, Labelling(columns={}))
+    if named is None:
+        raise ConfigError("no metric: name it with --metric, or a known file with --preset")
+    own: dict[str, Any] = {"words": {**labelling.words, **words}}
+    own |= {"separator": separator} if separator else {}
+    own |= {"scale": scale} if scale else {}
+    labelling = map_columns(columns, labelling.model_copy(update=own))
+    scores_of = labelling.columns.get("judge", "")
+    try:
+        measured = find_metric(named)
+        name, metric_scale = measured.name, measured.scale
+    except ConfigError:
+        if not scores_of or labelling.scale is None:
+            raise
+        name, metric_scale = named, labelling.scale
+    scale = labelling.scale or metric_scale
+    low, width = metric_scale[0], (metric_scale[1] - metric_scale[0]) / (scale[1] - scale[0])
+    rows = [
+        row.model_copy(update={"judge": low + (row.judge - scale[0]) * width})
+        if row.judge is not None
+        else row
+        for row in read_labelled(path, labelling, scale, limit, skips, encoding)
+    ]
+    return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
+
+
+def ask_nobody(responses: Path, judge: str) -> Iterable[Record]:
+    """An Evaluate of scores that exist."""
+    return ()
+
+
+def find_metric(named: str) -> Metric:
+    """The metric that a job calls so."""
+    (name, *_), own = find_own_metrics([named])
+    (measured,) = pick([name], MetricOptions(own=own))
+    return measured
+
+
+def make_evaluate(
+    folder: str,
+    overrides: dict[str, Any],
+    settings: Sequence[str],
+    yes: bool,
+    manifests: dict[str, Mapping[str, Any]],
+    say: Callable[[str], None],
+) -> Evaluate:
+    """Makes an Evaluate that starts a run for each judge, below `folder`, and puts its manifest
+    among the `manifests` by the judge. `say` gets its messages; it raises what `run` raises."""
+
+    def evaluate(responses: Path, judge: str) -> Iterator[Record]:
+        config = load_trial(folder, overrides, settings, responses, judge)
+        with without_advice():
+            finished = run(config, say, quiet=True, agree=lambda _: yes)
+        manifests[judge] = finished.folder.read_manifest()
+        return finished.folder.each()
+
+    return evaluate
+
+
+def load_trial(
+    folder: str, overrides: dict[str, Any], settings: Sequence[str], responses: Path, judge: str
+) -> RunConfig:
+    """The job in which a judge scores a file of responses. Raises ConfigError."""
+    keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
+    keys["out"] = f"{folder}/results"
+    return load_config(None, overrides | keys, settings)
+
+
+def compare_judges(
+    name: str,
+    rows: Sequence[LabelledResponse],
+    metric: str,
+    scale: tuple[float, float],
+    human_scale: tuple[float, float],
+    judges: Sequence[str],
+    evaluate: Evaluate,
+    folder: Path,
+) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
+    """Compares judges on the same labelled responses, written to `folder` for `evaluate`; returns
+    their verdicts too. `scale` is the metric's. Raises ConfigError if there is no judge."""
+    if not judges:
+        raise ConfigError("--judge names none; try rules")
+    responses = write_responses(rows, folder)
+    verdicts = {
+        judge: to_units(rows, evaluate(responses, judge), metric, judge) for judge in judges
+    }
+    trials = [
+        (calibrate_judge(units, judge, scale, human_scale), units)
+        for judge, units in verdicts.items()
+    ]
+    suggestion = suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None
+    report = CalibrationReport(
+        labelled=name, metric=metric, scale=scale, human_scale=human_scale, n=len(rows),
+        n_clusters=len({row.cluster for row in rows}), suggestion=suggestion,
+        judges=tuple(calibration for calibration, _ in trials),
+        people=people_agreement(trials[0][1], human_scale),
+        raters=compare_raters(verdicts, scale, human_scale),
+    )  # fmt: skip
+    return report, verdicts
+
+
+def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
+    """Writes labelled responses without their labels; returns the file."""
+    responses = folder / "responses.jsonl"
+    lines = (json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows)
+    responses.write_text("".join(lines), "utf-8")
+    return responses
+
+
+def to_units(
+    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str, judge: str = ""
+) -> list[Unit]:
+    """Joins labelled responses with the judge's verdicts; a response without a record has the score
+    that exists, of this judge, or none."""
+    scores = {
+        record.sample.id: score
+        for record in records
+        for score in record.scores
+        if score.metric == metric
+    }
+    return [_to_unit(row, scores.get(row.id), judge) for row in rows]
+
+
+def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
+    labelled = row.model_dump(exclude={"fields", "group"})
+    unit = Unit(**labelled, judged_by="" if row.judge is None else judge)
+    if score is None:
+        return unit
+    judgment = json.loads(score.judgment or "{}")
+    values = [verdict["value"] for verdict in judgment.get("jury", ())]
+    verdict = {
+        "judge": score.value,
+        "confidence": judgment.get("confidence"),
+        "repeats": tuple(value for value in values if value is not None),
+        "cost_usd": score.cost_usd,
+        "unpriced_calls": score.usage.unpriced_calls,
+        "judged_by": score.judge,
+        "unscored": (score.error or score.status) if score.value is None else "",
+    }
+    return unit.model_copy(update=verdict)

@@ -1,0 +1,1 @@
+"""HealthBench: health conversations, each with criteria of its own for the answer."""

@@ -1,0 +1,1 @@
+"""Metrics by criteria that each sample brings."""

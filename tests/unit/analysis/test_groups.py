@@ -1,0 +1,57 @@
+"""A metric in groups of units: one that holds all of them has the run's own figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memray_eval.analysis.intervals import OF_GROUPS, add_intervals, summarise_groups
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import MetricSummary
+from tests.build import build_folder, build_record, build_sample, build_score
+from tests.conftest import REPOSITORY
+
+
+def figures(metric: MetricSummary) -> dict[str, Any]:
+    ends = {name: getattr(metric.figure, name) for name in ("value", "low", "high")}
+    return ends | {name: getattr(metric, name) for name in (*OF_GROUPS, "n", "n_scored")}
+
+
+@pytest.mark.parametrize("name", ["memory", "arms", "longbench", "jury"])  # ratios, clusters
+def test_a_group_of_all_units_has_the_figures_of_the_run(name: str) -> None:
+    folder = RunFolder(str(REPOSITORY / "tests" / "golden" / "runs" / name))
+    records = folder.records()
+    metrics = add_intervals(folder.read_summary(), records).metrics
+    for metric in (scored := [metric for metric in metrics if metric.n_scored]):
+        (group,) = summarise_groups(records, metric, "no such field").values()
+        assert figures(group) == pytest.approx(figures(metric))
+    assert scored
+
+
+def test_groups_are_by_fields_and_metadata_and_may_have_no_score(tmp_path: Any) -> None:
+    values = {"en": [1.0, 3.0], "de": [None, None], "": [5.0]}
+    records = [
+        build_record(
+            build_sample(id=f"{key}{number}", metadata={"tongue": key} if key else {}),
+            "r",
+            build_score("empathy", value),
+        )
+        for key, of_key in values.items()
+        for number, value in enumerate(of_key)
+    ]
+    folder = build_folder(tmp_path / "run", records)
+    metric = MetricSummary(
+        metric="empathy", candidate="c", title="", scale=(1, 5), n=5, n_scored=3, n_abstained=0,
+        n_not_applicable=0, n_failed=2, coverage=0.6,
+    )  # fmt: skip
+    groups = summarise_groups(folder.records(), metric, "tongue")
+    assert {name: (of.n, of.n_scored, of.mean, of.max) for name, of in groups.items()} == {
+        "en": (2, 2, 2.0, 3.0),
+        "de": (2, 0, None, None),
+        "": (1, 1, 5.0, 5.0),
+    }
+    assert groups["de"].figure.value is None
+    assert groups["en"].figure.low is not None
+    assert groups[""].figure.low is None
+    assert list(summarise_groups(folder.records(), metric, "nothing")) == [""]

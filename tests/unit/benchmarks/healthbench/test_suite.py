@@ -1,0 +1,163 @@
+"""The suite of HealthBench and its samples: ours, published files, rows with criteria, and ids."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks import get_suite
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.execution.prepare.resolve import resolve_reading
+from memray_eval.execution.prepare.scanning import scan_dataset
+from memray_eval.text_processing.criteria import read_criteria, read_example_tags
+from memray_eval.types import EXISTING, Record, Sample
+from tests.build import build_config, write_lines
+from tests.conftest import REPOSITORY
+from tests.unit.benchmarks.builders import read_folder
+from tests.unit.benchmarks.records import PLAIN, record
+from tests.unit.datasets.builders import read
+
+GIVEN = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
+CRITERION = {"criterion": "Asks about fever.", "points": 7, "tags": ["axis:context"]}
+
+
+def items(path: Path, **keys: Any) -> list[Sample | Record]:
+    """What a job reads of a file, which has no problem."""
+    spec = resolve_reading(build_config(dataset=str(path), **keys)).with_columns(lambda line: None)
+    result = read(Path(spec.dataset), spec.reader)
+    assert result.problems == []
+    return result.items
+
+
+def test_ours_are_twenty_conversations_with_two_hundred_criteria() -> None:
+    reader = SampleReader(suite="healthbench", adapt=get_suite("healthbench").adapt)
+    samples = read_folder(REPOSITORY / "dataset" / "criteria", reader)
+    criteria = [criterion for sample in samples for criterion in read_criteria(sample.metadata)]
+    assert (len(samples), len(criteria)) == (20, 200)
+    assert len({sample.id for sample in samples}) == 20
+    assert len({criterion.text for criterion in criteria}) > 180
+    assert all(-10 <= criterion.points <= 10 for criterion in criteria)
+    assert 30 < sum(criterion.points < 0 for criterion in criteria) < 60
+    axes = Counter(tag for criterion in criteria for tag in criterion.tags)
+    assert sum(axes.values()) == 200
+    assert min(axes.values()) >= 15
+    for sample in samples:
+        assert read_example_tags(sample.metadata) == (f"theme:{sample.task}",)
+        assert any(criterion.points > 0 for criterion in read_criteria(sample.metadata))
+
+
+def test_a_candidate_sees_the_conversation_and_no_criterion() -> None:
+    sample = Sample.model_validate(
+        {
+            "id": "a",
+            "query": "Now?",
+            "history": [{"role": "user", "content": "Hello."}],
+            "metadata": {"criteria": [CRITERION]},
+        }
+    )
+    prompt = get_suite("healthbench").prompt(sample, PLAIN)
+    assert [message.content for message in prompt.messages] == ["Hello.", "Now?"]
+    assert prompt.max_tokens == 2048
+
+
+@pytest.mark.parametrize("name", ["healthbench", "healthbench professional"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_published_file_is_read_by_its_path(tmp_path: Path, name: str, answered: bool) -> None:
+    raw = record(name, **({"response": "See a doctor."} if answered else {}))
+    path = write_lines(tmp_path / "published.jsonl", [raw])
+    keys = {"suite": "healthbench"} | ({"candidates": GIVEN} if answered else {})
+    (item,) = items(path, **keys)
+    sample = item.sample if isinstance(item, Record) else item
+    assert sample.id == raw.get("prompt_id", raw.get("id"))
+    assert [criterion.points for criterion in read_criteria(sample.metadata)] == (
+        [7, -6] if name == "healthbench" else [5]
+    )
+    if isinstance(item, Record):
+        assert item.response is not None
+        assert item.response.text == "See a doctor."
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("rows.jsonl", json.dumps({"query": "q", "rubrics": [CRITERION]}), {"criteria": "rubrics"}),
+        ("rows.jsonl", json.dumps({"query": "q", "criteria": [CRITERION]}), {}),
+        ("rows.csv", 'query,mine\nq,"' + json.dumps([CRITERION]).replace('"', '""') + '"',
+         {"criteria": "mine"}),
+    ],
+)  # fmt: skip
+def test_any_dataset_has_criteria_in_a_column(
+    tmp_path: Path, name: str, text: str, columns: dict[str, str]
+) -> None:
+    path = tmp_path / name
+    path.write_text(text + "\n", "utf-8")
+    (sample,) = items(path, suite="chat", columns=columns)
+    assert isinstance(sample, Sample)
+    (criterion,) = read_criteria(sample.metadata)
+    assert criterion == ("Asks about fever.", 7.0, ("axis:context",))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "place", "message"),
+    [
+        ([{"criterion": "c"}], "criteria.1", "points is missing; write a number"),
+        ([CRITERION, {"criterion": "c", "points": "5"}], "criteria.2", "points is '5'"),
+        ([CRITERION, {"points": 5}], "criteria.2", "criterion is None"),
+        ([CRITERION | {"tags": [1]}], "criteria.1", "tags: must be a list of texts"),
+        ([CRITERION, "be kind"], "criteria.2", "must be an object with criterion and points"),
+        ([CRITERION | {"points": True}], "criteria.1", "points is True"),
+        ([CRITERION | {"points": 10**400}], "criteria.1", "points is 1000"),
+        ([CRITERION | {"points": None}], "criteria.1", "points is missing"),
+    ],
+)
+def test_a_criterion_that_cannot_be_read_is_a_problem_of_its_row(
+    tmp_path: Path, criteria: list[Any], place: str, message: str
+) -> None:
+    rows = [{"id": "a", "query": "q"}, {"id": "b", "query": "q", "criteria": criteria}]
+    path = write_lines(tmp_path / "rows.jsonl", rows)
+    result = read(path, resolve_reading(build_config(dataset=str(path), suite="chat")).reader)
+    (problem,) = result.problems
+    assert (problem.sample_id, problem.field, problem.place) == ("b", place, "line 2")
+    assert message in problem.message
+
+
+def test_other_columns_of_that_name_stay_metadata(tmp_path: Path) -> None:
+    for value in ("be kind", ["be kind", "be short"], 3):
+        path = write_lines(tmp_path / "rows.jsonl", [{"query": "q", "criteria": value}])
+        (sample,) = items(path, suite="chat")
+        assert isinstance(sample, Sample)
+        assert sample.metadata == {"criteria": value}
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+def test_ids_name_the_samples_that_are_taken(tmp_path: Path, limit: int | None) -> None:
+    (tmp_path / "hard.txt").write_text("C03\n\nC11\nC20\n", "utf-8")
+    keys = {"suite": "healthbench", "ids": str(tmp_path / "hard.txt"), "limit": limit}
+    config = build_config(dataset=str(REPOSITORY / "dataset" / "criteria"), **keys)
+    assert scan_dataset(resolve_reading(config), []).n_samples == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("C03\nC99\n", DataError, "has 1 of the 2 samples that `ids` names"),
+        ("\n", ConfigError, "hard.txt has none; write the samples' ids, one a line"),
+        (None, ConfigError, "hard.txt: no such file"),
+    ],
+)
+def test_ids_that_are_not_there_are_told(
+    tmp_path: Path, text: str | None, error: type[Exception], message: str
+) -> None:
+    path = tmp_path / "hard.txt"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    folder = str(REPOSITORY / "dataset" / "criteria")
+    with pytest.raises(error, match=message):
+        scan_dataset(
+            resolve_reading(build_config(dataset=folder, suite="healthbench", ids=str(path))), []
+        )
