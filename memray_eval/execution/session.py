@@ -38,7 +38,8 @@ logger = logging.getLogger(__name__)
 class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why it ended
     early, `is_decided` that its `stop_at` was decided, `has_failed` that more units failed than are
-    tolerated. `n_missing` units were planned and are in no record of a run that went to its end."""
+    tolerated. `n_missing` units were planned and are in no record of a run that went to its end;
+    `resume_cost` is what going on with a stopped one will pay, in words."""
 
     folder: RunFolder
     summary: Summary
@@ -49,6 +50,7 @@ class RunResult:
     warnings: tuple[str, ...] = ()
     n_missing: int = 0
     resume_command: str = ""
+    resume_cost: str = ""
 
 
 class RunSession:
@@ -58,6 +60,7 @@ class RunSession:
         self.plan, self.spec, self.folder = plan, plan.spec, folder
         self._executor = new_executor(plan, folder)
         self._phase: Phase | None = None
+        self._counter: RunCounter | None = None
 
     def run(self, quiet: bool) -> RunResult:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
@@ -90,7 +93,7 @@ class RunSession:
             return self._send(result, quiet, ending)
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
-        counter = self._executor.start_counter(self._stages())
+        counter = self._counter = self._executor.start_counter(self._stages())
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs)
         if (watch := self.plan.stop_watch) is not None:
@@ -150,6 +153,7 @@ class RunSession:
             warnings,
             n_missing,
             resume_command(self.folder, self.spec.budget, stopped),
+            self._cost_of_rest() if stopped else "",
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
@@ -180,7 +184,21 @@ class RunSession:
         return replace(result, summary=self.folder.read_summary())
 
     def _go_on(self, stopped: str | None = None) -> str:
-        return f"Go on with `{resume_command(self.folder, self.spec.budget, stopped)}`."
+        command = resume_command(self.folder, self.spec.budget, stopped)
+        return f"Go on with `{command}`.{self._cost_of_rest()}"
+
+    def _cost_of_rest(self) -> str:
+        """What a resumed run will pay, by what this session's calls took; "" if that is unknown."""
+        with suppress(Exception):  # no call was made yet, or the folder is out of reach
+            assert self._counter is not None
+            calls, done = self._counter.telemetry().calls, self.folder.records().count_rows()
+            a_unit = calls_a_record(self.spec.judges, self.spec.judging.repeats)
+            most, verdicts = (self.plan.n_units - done) * a_unit, max(1, calls["verdicts"])
+            usd = most * calls["cost_usd"] / verdicts
+            money = "" if calls["unpriced_calls"] else f" (about ${usd:.2f})"
+            again = f", up to {n:,} of them paid before" if (n := calls["unkept"]) else ""
+            return f" That pays for at most {most:,} judge calls{money}{again}."
+        return ""
 
     def _finished_units(self) -> str:
         """The progress of the run, for the last line of one that was interrupted."""

@@ -242,6 +242,9 @@ class Provider(Tally):
     retired: frozenset[str] = frozenset()
     # What to answer instead of embeddings
     embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None
+    # Whether an equal request with the same Idempotency-Key gets its answer again, unpaid
+    takes_keys: bool = False
+    by_idempotency_key: dict[str, tuple[str, asyncio.Future[Answer]]] = field(default_factory=dict)
     # Scripted for a request that the limits then refused
     held: dict[str, str | Outcome] = field(default_factory=dict)
 
@@ -307,6 +310,15 @@ class Provider(Tally):
         if body.get("model") in self.retired:
             return web.json_response(_unknown_model(body["model"], write), status=404)
         now_s, digest, window = self.clock(), body_digest(body), self.window
+        idempotency_key = request.headers.get("idempotency-key", "") if self.takes_keys else ""
+        if idempotency_key in self.by_idempotency_key:
+            of_body, answer = self.by_idempotency_key[idempotency_key]
+            if of_body != digest:
+                return await failed(request, Fault(400, code="idempotency_key_reused"))
+            await asyncio.wait([answer])
+            if answer.cancelled():
+                return await failed(request, Fault(500))
+            return await write(request, body, answer.result(), Spent(), {})
         if self.by_key:
             key = request.headers.get("authorization", "")
             window = self.windows.setdefault(key, SlidingWindow(self.window.limits))
@@ -317,6 +329,9 @@ class Provider(Tally):
             return await failed(
                 request, Fault(429, retry_after=f"{math.ceil(wait_s * 1000) / 1000:.3f}"), headers
             )
+        if idempotency_key and isinstance(outcome, Answer):
+            answer = asyncio.get_running_loop().create_future()
+            self.by_idempotency_key[idempotency_key] = digest, answer
         self.in_flight += 1
         self.max_in_flight_seen = max(self.max_in_flight_seen, self.in_flight)
         try:
@@ -326,6 +341,8 @@ class Provider(Tally):
             else:
                 await asyncio.sleep(self.latency_s)
             if isinstance(outcome, Answer):
+                if idempotency_key:
+                    self.by_idempotency_key[idempotency_key][1].set_result(outcome)
                 self.answered[digest] += 1
                 self.input_tokens += spent.input
                 self.output_tokens += spent.output
@@ -340,6 +357,9 @@ class Provider(Tally):
             return await write(request, body, outcome, spent, headers)
         finally:
             self.in_flight -= 1
+            if idempotency_key in self.by_idempotency_key:  # cancelled with its connection
+                if self.by_idempotency_key[idempotency_key][1].cancel():
+                    del self.by_idempotency_key[idempotency_key]
 
     def _let_in(
         self, body: dict[str, Any], digest: str, now_s: float, window: SlidingWindow
