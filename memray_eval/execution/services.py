@@ -61,7 +61,7 @@ class JudgeServices:
         is_stopping: Callable[[], bool],
         embedded_url: str | None,
         watch: Callable[[str], CallObserver],
-        stop: Callable[[str], None],
+        stop: Callable[[str], None] = lambda reason: None,
     ) -> Services:
         """The services as one set of judges sees them; `stop` ends the run, where no call can be
         remembered any more. Call it on the loop that will use them."""

@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from array import array
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -244,7 +244,10 @@ class Provider(Tally):
     embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None
     # Whether an equal request with the same Idempotency-Key gets its answer again, unpaid
     takes_keys: bool = False
-    by_idempotency_key: dict[str, tuple[str, asyncio.Future[Answer]]] = field(default_factory=dict)
+    by_idempotency_key: dict[str, tuple[str, Answer]] = field(default_factory=dict)
+    at_key: defaultdict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
     # Scripted for a request that the limits then refused
     held: dict[str, str | Outcome] = field(default_factory=dict)
 
@@ -301,6 +304,25 @@ class Provider(Tally):
         announced: Callable[[SlidingWindow, float], dict[str, str]],
         write: Write,
     ) -> web.StreamResponse:
+        key = request.headers.get("idempotency-key", "") if self.takes_keys else ""
+        if not key:
+            return await self._answered(request, body, announced, write)
+        async with self.at_key[key]:
+            if key not in self.by_idempotency_key:
+                return await self._answered(request, body, announced, write, key)
+            of_body, answer = self.by_idempotency_key[key]
+            if of_body != body_digest(body):
+                return await failed(request, Fault(400, code="idempotency_key_reused"))
+            return await write(request, body, answer, Spent(), {})
+
+    async def _answered(
+        self,
+        request: web.Request,
+        body: dict[str, Any],
+        announced: Callable[[SlidingWindow, float], dict[str, str]],
+        write: Write,
+        key: str = "",
+    ) -> web.StreamResponse:
         self.n_requests += 1
         if self.keep_requests:
             self.requests.append(body)
@@ -310,18 +332,9 @@ class Provider(Tally):
         if body.get("model") in self.retired:
             return web.json_response(_unknown_model(body["model"], write), status=404)
         now_s, digest, window = self.clock(), body_digest(body), self.window
-        idempotency_key = request.headers.get("idempotency-key", "") if self.takes_keys else ""
-        if idempotency_key in self.by_idempotency_key:
-            of_body, answer = self.by_idempotency_key[idempotency_key]
-            if of_body != digest:
-                return await failed(request, Fault(400, code="idempotency_key_reused"))
-            await asyncio.wait([answer])
-            if answer.cancelled():
-                return await failed(request, Fault(500))
-            return await write(request, body, answer.result(), Spent(), {})
         if self.by_key:
-            key = request.headers.get("authorization", "")
-            window = self.windows.setdefault(key, SlidingWindow(self.window.limits))
+            account = request.headers.get("authorization", "")
+            window = self.windows.setdefault(account, SlidingWindow(self.window.limits))
         outcome, spent, wait_s = self._let_in(body, digest, now_s, window)
         headers = (announced(window, now_s) if window.limits.announce else {}) | self.more_headers
         if wait_s:
@@ -329,9 +342,6 @@ class Provider(Tally):
             return await failed(
                 request, Fault(429, retry_after=f"{math.ceil(wait_s * 1000) / 1000:.3f}"), headers
             )
-        if idempotency_key and isinstance(outcome, Answer):
-            answer = asyncio.get_running_loop().create_future()
-            self.by_idempotency_key[idempotency_key] = digest, answer
         self.in_flight += 1
         self.max_in_flight_seen = max(self.max_in_flight_seen, self.in_flight)
         try:
@@ -341,8 +351,8 @@ class Provider(Tally):
             else:
                 await asyncio.sleep(self.latency_s)
             if isinstance(outcome, Answer):
-                if idempotency_key:
-                    self.by_idempotency_key[idempotency_key][1].set_result(outcome)
+                if key:
+                    self.by_idempotency_key[key] = digest, outcome
                 self.answered[digest] += 1
                 self.input_tokens += spent.input
                 self.output_tokens += spent.output
@@ -357,9 +367,6 @@ class Provider(Tally):
             return await write(request, body, outcome, spent, headers)
         finally:
             self.in_flight -= 1
-            if idempotency_key in self.by_idempotency_key:  # cancelled with its connection
-                if self.by_idempotency_key[idempotency_key][1].cancel():
-                    del self.by_idempotency_key[idempotency_key]
 
     def _let_in(
         self, body: dict[str, Any], digest: str, now_s: float, window: SlidingWindow
