@@ -198,7 +198,7 @@ class StoredCalls:
                 self._spare.merge([], [segment.path])
         if calls.n_open:
             say(
-                f"Judge calls that were under way when this run was killed: {calls.n_open}. They "
+                f"Judge calls that were under way when this run ended: {calls.n_open}. They "
                 "are asked again, and may be paid twice unless the provider takes an "
                 "Idempotency-Key."
             )

@@ -236,7 +236,7 @@ class JudgeCall:
                     try:
                         async with self._admitted() as permit:
                             # A run that remembers nothing wants another answer each time
-                            IDEMPOTENCY_KEY.set(self.key if self._access.calls else "")
+                            IDEMPOTENCY_KEY.set("" if self._access.calls is None else self.key)
                             reply = await self._send(permit)
                             judgment = self._parse(reply)
                             await self._store(judgment)
@@ -277,11 +277,8 @@ class JudgeCall:
             return None
         call = await calls.get(self.key)
         observer.on_lookup(call is not None)
-        return None if call is None else self._read(call)
-
-    def _read(self, call: CachedCall) -> Verdict | None:
         try:
-            return self.judge.recall(call, self.judgment)
+            return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since
             self._is_outdated = True
             kind, name = self.judgment.__name__, self.judge.name
