@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import EvalError, ServiceLost, Stopped
-from memray_eval.execution.run_counter import CallReporter
+from memray_eval.execution.run_counter import CallReporter, RunCounter
 from memray_eval.execution.spending import SpendingBook, spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_file
 from memray_eval.judges.call_metrics import CallObserver
@@ -106,9 +106,15 @@ class AskingStage:
         self._watch = asyncio.create_task(self._watch_for_the_end())
         say, watch = self._context.counter.add_line, self._reporter.watch
         services = self._services.connect(
-            say, lambda: self._is_stopping, self._embedded_url, watch, self._stop
+            say, self._has_stopped, self._embedded_url, watch, self._stop
         )
         return replace(services, parameters=self._context.counter)
+
+    def _has_stopped(self) -> bool:
+        """A counter of this process tells at once; another's is asked every LISTEN_S."""
+        counter = self._context.counter
+        is_near = isinstance(counter, RunCounter)
+        return self._is_stopping or (is_near and counter.stopping() is not None)
 
     def _stop(self, reason: str) -> None:
         self._is_stopping = True

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from memray_eval.config.secrets import held_keys, variables_of
-from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
+from memray_eval.errors import (
+    EvalError,
+    Interrupted,
+    ResourceError,
+    ServiceLost,
+    Stopped,
+    describe_error,
+)
 from memray_eval.execution.batch_judging import offer_to_cancel
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
@@ -81,7 +88,7 @@ class RunSession:
                 )
                 raise Interrupted(text, ending.exit_code) from None
             except BaseException as error:
-                ours = self._executor.translate(error)
+                ours = self._named(self._executor.translate(error))
                 status = "stopped" if isinstance(ours, Stopped) else "failed"
                 self._record_end(
                     status, str(ours) if isinstance(ours, EvalError) else describe_error(ours)
@@ -91,6 +98,13 @@ class RunSession:
                     raise
                 raise ours from error
             return self._send(result, quiet, ending)
+
+    def _named(self, error: BaseException) -> BaseException:
+        """An error of the folder in the words of the stage that met it first."""
+        with suppress(Exception):  # Ray has ended
+            if isinstance(error, OSError) and self._counter and (why := self._counter.stopping()):
+                return ResourceError(why)
+        return error
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
         counter = self._counter = self._executor.start_counter(self._stages())
