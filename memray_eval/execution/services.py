@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from memray_eval.config.environment import calls_file
@@ -37,6 +38,7 @@ AUTO, OFF = "auto", "off"
 CALLS = "the memory of paid calls"
 LISTEN_S = 1.0  # between two looks whether the run ends early
 SPARE = "spare_calls"  # in the run's folder: those that could not be written where they belong
+RESERVE_BYTES = 256 << 10  # room for them, kept free by a file there, where the disk is full
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
@@ -198,6 +200,11 @@ class StoredCalls:
         calls = PaidCalls(cache, log, folder if "://" in folder else os.path.abspath(folder))
         n_unreadable = calls.load()
         self._spare = SegmentLog(f"{folder}/{SPARE}")
+        self._reserve = None if "://" in folder else Path(folder, SPARE, "reserve")
+        with suppress(OSError):
+            if self._reserve is not None:
+                self._reserve.parent.mkdir(parents=True, exist_ok=True)
+                self._reserve.write_bytes(secrets.token_bytes(RESERVE_BYTES))
         for segment in self._spare.load():
             cache.put(segment.calls)
             if log is None:
@@ -231,13 +238,21 @@ class StoredCalls:
         try:
             await self._calls.put(calls)
         except EvalError as error:
+            self._free_reserve()
             await asyncio.to_thread(self._spare.append, calls)
             return str(error)
         return ""
 
+    def _free_reserve(self) -> None:
+        with suppress(OSError):  # others are there
+            if self._reserve is not None:
+                self._reserve.unlink(missing_ok=True)
+                self._reserve.parent.rmdir()
+
     async def finish(self) -> None:
         """After the last call of the run: merges what is in small segments."""
         await self._calls.compact()
+        self._free_reserve()
         if self._scratch is not None:
             self._scratch.close()
 

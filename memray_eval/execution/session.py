@@ -205,7 +205,8 @@ class RunSession:
         """What a resumed run will pay, by what this session's calls took; "" if that is unknown."""
         with suppress(Exception):  # no call was made yet, or the folder is out of reach
             assert self._counter is not None
-            calls, done = self._counter.telemetry().calls, self.folder.records().count_rows()
+            calls = self._counter.telemetry().calls
+            done = self.folder.records().count_rows() if self.folder.parts() else 0
             a_unit = calls_a_record(self.spec.judges, self.spec.judging.repeats)
             most, verdicts = (self.plan.n_units - done) * a_unit, max(1, calls["verdicts"])
             usd = most * calls["cost_usd"] / verdicts

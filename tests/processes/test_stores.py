@@ -114,6 +114,7 @@ def tell(fault: object, lost: int, twice: int, code: int, before: object) -> Non
             Full("folder", 64),
             Full("folder", 80, (0, 3)),
             Full("all", 200),
+            Full("all", 600),
             Full("journal", 64, (0, 3)),
             Full("temp", 4, ends=False),
             Full("any file", 16),
