@@ -37,7 +37,7 @@ CALL = CachedCall(
 
 def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     lines = list[str]()
-    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, str(tmp_path))
+    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, f"{tmp_path}-run")
     asyncio.run(calls().put([CALL]))
     (whole,) = tmp_path.iterdir()
     (tmp_path / f"cut-{whole.name}").write_bytes(whole.read_bytes()[:10])
@@ -49,7 +49,7 @@ def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
 def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: Path) -> None:
     lines = list[str]()
-    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, str(tmp_path))
+    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, f"{tmp_path}-run")
 
     def segments() -> int:
         return len(list(tmp_path.iterdir()))
