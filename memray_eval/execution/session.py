@@ -17,6 +17,7 @@ from memray_eval.errors import (
     ServiceLost,
     Stopped,
     describe_error,
+    reason_of,
 )
 from memray_eval.execution.batch_judging import offer_to_cancel
 from memray_eval.execution.executors import Phase, new_executor
@@ -67,7 +68,7 @@ class RunSession:
         self.plan, self.spec, self.folder = plan, plan.spec, folder
         self._executor = new_executor(plan, folder)
         self._phase: Phase | None = None
-        self._counter: RunCounter | None = None
+        self._telemetry: RunTelemetry | None = None  # once the stages have ended
 
     def run(self, quiet: bool) -> RunResult:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
@@ -101,13 +102,14 @@ class RunSession:
 
     def _named(self, error: BaseException) -> BaseException:
         """An error of the folder in the words of the stage that met it first."""
-        with suppress(Exception):  # Ray has ended
-            if isinstance(error, OSError) and self._counter and (why := self._counter.stopping()):
-                return ResourceError(why)
-        return error
+        stopped = self._telemetry.stopped if self._telemetry is not None else None
+        if not isinstance(error, OSError) or not stopped:
+            return error
+        why = reason_of(error)
+        return ResourceError(stopped if why in stopped else f"{stopped}; {why}")
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
-        counter = self._counter = self._executor.start_counter(self._stages())
+        counter = self._executor.start_counter(self._stages())
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs)
         if (watch := self.plan.stop_watch) is not None:
@@ -125,7 +127,7 @@ class RunSession:
 
         with ending.draining(stop):
             self._run_stages(counter, quiet)
-        telemetry = counter.telemetry()
+        telemetry = self._telemetry = counter.telemetry()
         stopped = telemetry.stopped
         if stopped and not self.folder.parts():
             raise Stopped(f"stopped before any unit was finished: {stopped}")
@@ -204,8 +206,8 @@ class RunSession:
     def _cost_of_rest(self) -> str:
         """What a resumed run will pay, by what this session's calls took; "" if that is unknown."""
         with suppress(Exception):  # no call was made yet, or the folder is out of reach
-            assert self._counter is not None
-            calls = self._counter.telemetry().calls
+            assert self._telemetry is not None
+            calls = self._telemetry.calls
             done = self.folder.records().count_rows() if self.folder.parts() else 0
             a_unit = calls_a_record(self.spec.judges, self.spec.judging.repeats)
             most, verdicts = (self.plan.n_units - done) * a_unit, max(1, calls["verdicts"])

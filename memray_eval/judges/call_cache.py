@@ -220,12 +220,12 @@ class CallCache:
         with self._transaction() as connection:
             for start in range(0, len(keys), KEYS_A_QUERY):
                 chunk = keys[start : start + KEYS_A_QUERY]
-                among = f"WHERE key IN ({', '.join('?' * len(chunk))})"
+                among = f"WHERE key IN ({', '.join(f'?{n + 1}' for n in range(len(chunk)))})"
                 query = (
                     "SELECT key, owner, coalesce(expires, 0) FROM leases LEFT JOIN owners "
                     f"USING (owner) {among} UNION ALL SELECT key, '', 9e99 FROM calls {among}"
                 )
-                for key, holder, expires in connection.execute(query, [*chunk, *chunk]).fetchall():
+                for key, holder, expires in connection.execute(query, chunk).fetchall():
                     if holder != owner:
                         leases[key] = "held" if expires > time.time() else "again"
             ours = [(key, owner) for key, lease in leases.items() if lease != "held"]
