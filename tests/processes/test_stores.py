@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def small_disk(folder: Path, kb: int) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def job(folder: Path, server: ServerProcess, units: int, name: str = "", **judging: object) -> Path:
+def job(folder: Path, server: ServerProcess, units: int, name: str = "", **judging: Any) -> Path:
     """The file of a job in this process alone, whose calls are remembered in the folder."""
     settings = {"cache": str(folder / "calls.sqlite"), "max_in_flight": 8, "actors": 1} | judging
     data, out = write_responses(folder, units), folder / f"out{name}"
@@ -129,7 +130,7 @@ def test_a_full_store(tmp_path: Path, full: Full) -> None:
     units, disk = 90, tmp_path / "disk"
     if full.store in ("folder", "journal", "all"):
         disk = tmp_path / "out"
-    judging: dict[str, object] = {}
+    judging: dict[str, Any] = {}
     if full.store in ("cache", "segments", "all"):
         judging = {"cache": f"{disk}/calls.sqlite"}
     if full.store == "segments":

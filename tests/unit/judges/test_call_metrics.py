@@ -4,7 +4,7 @@ twice."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_a_verdict_that_was_remembered_is_no_call() -> None:
     ],
 )
 def test_what_another_run_is_asking_for_is_waited_for(
-    leases: list[Lease], sent: int, repeated: int, cached: bool
+    leases: list[Lease | Literal["paid"]], sent: int, repeated: int, cached: bool
 ) -> None:
     class Shared(MemoryStore):
         async def claim(self, key: str) -> CachedCall | Lease:
