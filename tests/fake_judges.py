@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import JudgeSpec, Reply
-from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.prompt_cache import SharedStart
@@ -90,8 +90,15 @@ class MemoryStore:
     async def get(self, key: str) -> CachedCall | None:
         return self.calls.get(key)
 
-    async def put(self, call: CachedCall) -> None:
+    async def claim(self, key: str) -> CachedCall | Lease:
+        return self.calls.get(key) or "new"
+
+    async def release(self, key: str) -> None:
+        return None
+
+    async def put(self, call: CachedCall) -> bool:
         self.calls[call.key] = call
+        return True
 
 
 def scripted_judge(adapter: ScriptedAdapter, access: Any = None, **spec: Any) -> StructuredJudge:

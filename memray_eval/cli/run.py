@@ -311,7 +311,8 @@ def exit_if_failed(finished: RunResult) -> None:
         for warning in finished.warnings:
             say(f"warning: {warning}")
         if finished.stopped and not finished.is_decided:
-            say(f"Stopped early: {finished.stopped}. Go on with {go_on}.")
+            cost = finished.resume_cost
+            say(f"Stopped early: {finished.stopped}. Go on with {go_on}.{cost}")
         elif finished.has_failed:
             missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""
             may_pass = any(may_pass_again(cause.cause) for cause in finished.summary.causes)

@@ -71,7 +71,11 @@ async def pay_in_batches(
     its dataset. Raises BatchesUnderWay where the session ends with that."""
     spec = plan.spec
     connected = services.connect(
-        counter.add_line, lambda: counter.stopping() is not None, None, lambda judge: NO_OBSERVER
+        counter.add_line,
+        lambda: counter.stopping() is not None,
+        None,
+        lambda judge: NO_OBSERVER,
+        counter.stop,
     )
     connected = replace(connected, parameters=counter)
     queues = build_batch_queues(spec.judges, spec.judging, connected)

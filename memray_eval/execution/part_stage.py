@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pyarrow as pa
 
+from memray_eval.errors import EvalError, reason_of
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stopping import scored_units
 from memray_eval.results.part_writer import PartWriter
@@ -28,8 +29,20 @@ class WriteParts:
         self._writer = PartWriter(RunFolder(folder), kind, BLOCKS_AT_ONCE)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        took = await self._writer.write(table) if table.num_rows else 0.0
+        """Where they cannot be written the run is stopped: calls in flight end, and are kept."""
+        took = 0.0
+        try:
+            if table.num_rows:
+                took = await self._writer.write(table)
+        except (OSError, EvalError) as error:
+            table = table.slice(0, 0)
+            self._counter.stop(unwritten(error))
         yield _report_written(table, self._kind, self._counter, took, self._watched)
+
+
+def unwritten(error: Exception) -> str:
+    """Why a run stops that cannot write its folder."""
+    return f"the run's folder cannot be written: {reason_of(error)}"
 
 
 def write_block(
@@ -38,8 +51,12 @@ def write_block(
     """Does what WriteParts does, a file a block: for runs of so few units that an actor would take
     longer to start than to save files."""
     started = time.time()
-    if table.num_rows:
-        RunFolder(folder).write_part(table, kind)
+    try:
+        if table.num_rows:
+            RunFolder(folder).write_part(table, kind)
+    except (OSError, EvalError) as error:
+        table = table.slice(0, 0)
+        counter.stop(unwritten(error))
     return _report_written(table, kind, counter, time.time() - started, watched)
 
 

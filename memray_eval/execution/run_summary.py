@@ -162,6 +162,7 @@ def _list_notes(
     yield from map(_session_note, summary.sessions)
     yield from _reading_notes(plan, folder, n_done, stopped, telemetry)
     yield from _uncounted_note(telemetry.calls)
+    yield from _repeated_note(telemetry.calls)
     yield from juror_notes(spec.judges, summary.metrics)
     yield from _unplaced_note(records)
     yield from inapplicable_metrics(spec, folder, summary.metrics)
@@ -382,6 +383,17 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
         return []
     which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
     return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
+
+
+def _repeated_note(calls: Mapping[str, Any]) -> Iterator[str]:
+    """Notes on judge calls that were, or will be, paid twice."""
+    if n := calls.get("repeated", 0):
+        yield (
+            f"{n:,} judge calls were under way when an earlier session ended, and were asked "
+            "again: up to so many were paid twice, unless the provider takes an Idempotency-Key."
+        )
+    if n := calls.get("unkept", 0):
+        yield f"{n:,} verdicts could not be remembered: asked for again, they are paid again."
 
 
 def _unplaced_note(records: pads.Dataset) -> list[str]:

@@ -4,19 +4,22 @@ objects of this process, or actors of a cluster (ray/services.py)."""
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
-from memray_eval.errors import JudgeError, ServiceLost
-from memray_eval.execution.run_counter import CallReporter
+from memray_eval.errors import EvalError, ServiceLost, Stopped
+from memray_eval.execution.run_counter import CallReporter, RunCounter
 from memray_eval.execution.spending import SpendingBook, spending_before
-from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
+from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Claim, Spending
@@ -34,6 +37,8 @@ if TYPE_CHECKING:  # it imports what no worker needs
 AUTO, OFF = "auto", "off"
 CALLS = "the memory of paid calls"
 LISTEN_S = 1.0  # between two looks whether the run ends early
+SPARE = "spare_calls"  # in the run's folder: those that could not be written where they belong
+RESERVE_BYTES = 256 << 10  # room for them, kept free by a file there, where the disk is full
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
@@ -58,8 +63,10 @@ class JudgeServices:
         is_stopping: Callable[[], bool],
         embedded_url: str | None,
         watch: Callable[[str], CallObserver],
+        stop: Callable[[str], None] = lambda reason: None,
     ) -> Services:
-        """The services as one set of judges sees them. Call it on the loop that will use them."""
+        """The services as one set of judges sees them; `stop` ends the run, where no call can be
+        remembered any more. Call it on the loop that will use them."""
         return Services(
             limiter=self.limiter,
             member=uuid.uuid4().hex,
@@ -69,7 +76,7 @@ class JudgeServices:
             run_id=self.run_id,
             members=self.members,
             max_in_flight=self.max_in_flight,
-            calls=None if self.calls is None else _BatchedCalls(self.calls),
+            calls=None if self.calls is None else _BatchedCalls(self.calls, is_stopping, stop),
             budget=None if self.ledger is None else _BatchedBudget(self.ledger),
             embedded_url=embedded_url,
             watch=watch,
@@ -100,8 +107,20 @@ class AskingStage:
         assert self._services is not None
         self._watch = asyncio.create_task(self._watch_for_the_end())
         say, watch = self._context.counter.add_line, self._reporter.watch
-        services = self._services.connect(say, lambda: self._is_stopping, self._embedded_url, watch)
+        services = self._services.connect(
+            say, self._has_stopped, self._embedded_url, watch, self._stop
+        )
         return replace(services, parameters=self._context.counter)
+
+    def _has_stopped(self) -> bool:
+        """A counter of this process tells at once; another's is asked every LISTEN_S."""
+        counter = self._context.counter
+        is_near = isinstance(counter, RunCounter)
+        return self._is_stopping or (is_near and counter.stopping() is not None)
+
+    def _stop(self, reason: str) -> None:
+        self._is_stopping = True
+        self._context.counter.stop(reason)
 
     async def _check_for_the_end(self) -> bool:
         self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
@@ -131,7 +150,9 @@ def start_services(
     person should know. Without a cluster the limiter is the process's own."""
     return JudgeServices(
         limiter=Limiter() if limiter is None else limiter,
-        calls=None if cache == OFF else start(StoredCalls, *calls_location(cache, folder), say),
+        calls=None
+        if cache == OFF
+        else start(StoredCalls, *calls_location(cache, folder), say, folder),
         ledger=start(RunLedger, budget, spent, folder, session) if budget.is_set else None,
         max_in_flight=max_in_flight,
         members=members,
@@ -163,9 +184,12 @@ class RunLedger(BudgetLedger):
 
 class StoredCalls:
     """The memory of paid calls: a file on this machine, and a folder of segments where the file
-    does not outlive the run (`file` is None). `say` hears what a person should know of it."""
+    does not outlive the run (`file` is None). `say` hears what a person should know of it. What
+    cannot be written there is kept in the run's folder, for its next session."""
 
-    def __init__(self, file: str | None, segments: str | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, file: str | None, segments: str | None, say: Callable[[str], None], folder: str
+    ) -> None:
         log = SegmentLog(segments) if segments is not None else None
         self._scratch = None
         if file is not None:
@@ -173,8 +197,24 @@ class StoredCalls:
         else:
             self._scratch = ScratchFolder("calls")
             cache = CallCache(str(self._scratch.path / calls_file().name), is_scratch=True)
-        calls = PaidCalls(cache, log)
+        calls = PaidCalls(cache, log, folder if "://" in folder else os.path.abspath(folder))
         n_unreadable = calls.load()
+        self._spare = SegmentLog(f"{folder}/{SPARE}")
+        self._reserve = None if "://" in folder else Path(folder, SPARE, "reserve")
+        with suppress(OSError):
+            if self._reserve is not None:
+                self._reserve.parent.mkdir(parents=True, exist_ok=True)
+                self._reserve.write_bytes(secrets.token_bytes(RESERVE_BYTES))
+        for segment in self._spare.load():
+            cache.put(segment.calls)
+            if log is None:
+                self._spare.merge([], [segment.path])
+        if calls.n_open:
+            say(
+                f"Judge calls that were under way when this run ended: {calls.n_open}. They "
+                "are asked again, and may be paid twice unless the provider takes an "
+                "Idempotency-Key."
+            )
         if log is not None and n_unreadable:
             say(
                 f"Segments of paid calls in {log.folder} that cannot be read (cut off, or of "
@@ -186,42 +226,88 @@ class StoredCalls:
     async def get(self, keys: list[str]) -> list[CachedCall | None]:
         return await self._calls.get(keys)
 
-    async def put(self, calls: list[CachedCall]) -> None:
-        await self._calls.put(calls)
+    async def claim(self, keys: list[str]) -> list[CachedCall | Lease]:
+        return await self._calls.claim(keys)
+
+    async def release(self, keys: list[str]) -> None:
+        await self._calls.release(keys)
+
+    async def put(self, calls: list[CachedCall]) -> str:
+        """Keeps the calls. Returns why they are only in the run's folder, "" if they are not.
+        Raises ResourceError or ConfigError if they are nowhere."""
+        try:
+            await self._calls.put(calls)
+        except EvalError as error:
+            self._free_reserve()
+            await asyncio.to_thread(self._spare.append, calls)
+            return str(error)
+        return ""
+
+    def _free_reserve(self) -> None:
+        with suppress(OSError):  # others are there
+            if self._reserve is not None:
+                self._reserve.unlink(missing_ok=True)
+                self._reserve.parent.rmdir()
 
     async def finish(self) -> None:
         """After the last call of the run: merges what is in small segments."""
         await self._calls.compact()
+        self._free_reserve()
         if self._scratch is not None:
             self._scratch.close()
 
 
 class _BatchedCalls:
-    """A CallStore that looks up and keeps calls in batches. `put` returns when the call outlives a
-    kill. Calls that cannot be read or written are a JudgeError each."""
+    """A CallStore that looks up, claims and keeps calls in batches. `put` returns when the call
+    outlives a kill. Where calls cannot be read or written the run is stopped, before another one
+    is paid."""
 
-    def __init__(self, calls: Any) -> None:
-        self._calls = calls
+    def __init__(
+        self, calls: Any, is_stopping: Callable[[], bool], stop: Callable[[str], None]
+    ) -> None:
+        self._calls, self._is_stopping, self._stop = calls, is_stopping, stop
         self.get = Batcher[str, CachedCall | None](self._get_all)
+        self._claims = Batcher[str, CachedCall | Lease](self._claim_all)
+        self.release = Batcher[str, None](self._release_all)
         # A put takes as long as a write: those that come meanwhile need not wait for two
-        self.put = Batcher[CachedCall, None](self._put_all, at_once=PUTS)
+        self.put = Batcher[CachedCall, bool](self._put_all, at_once=PUTS)
+
+    async def claim(self, key: str) -> CachedCall | Lease:
+        if self._is_stopping():
+            raise Stopped("the run is stopping")
+        return await self._claims(key)
 
     async def _get_all(self, keys: list[str]) -> Sequence[CachedCall | None]:
-        try:
+        with self._stopping("read"):
             return list(await self._calls.get(keys))
-        except ServiceLost:
-            raise
-        except Exception as error:
-            raise JudgeError(f"{CALLS} cannot be read: {error}") from None
 
-    async def _put_all(self, calls: list[CachedCall]) -> Sequence[None]:
+    async def _claim_all(self, keys: list[str]) -> Sequence[CachedCall | Lease]:
+        with self._stopping("written"):
+            return list(await self._calls.claim(keys))
+
+    async def _release_all(self, keys: list[str]) -> Sequence[None]:
+        with suppress(Exception):  # they end with their owner
+            await self._calls.release(keys)
+        return [None] * len(keys)
+
+    async def _put_all(self, calls: list[CachedCall]) -> Sequence[bool]:
+        is_kept = False
+        with suppress(Stopped), self._stopping("written"):
+            if why := await self._calls.put(calls):
+                self._stop(f"{CALLS} cannot be written: {why}")
+            is_kept = True
+        return [is_kept] * len(calls)
+
+    @contextmanager
+    def _stopping(self, how: str) -> Iterator[None]:
         try:
-            await self._calls.put(calls)
+            yield
         except ServiceLost:
             raise
         except Exception as error:
-            raise JudgeError(f"{CALLS} cannot be written: {error}") from None
-        return [None] * len(calls)
+            reason = f"{CALLS} cannot be {how}: {error}"
+            self._stop(reason)
+            raise Stopped(reason) from None
 
 
 class _BatchedBudget:

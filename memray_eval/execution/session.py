@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from memray_eval.config.secrets import held_keys, variables_of
-from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
+from memray_eval.errors import (
+    EvalError,
+    Interrupted,
+    ResourceError,
+    ServiceLost,
+    Stopped,
+    describe_error,
+    reason_of,
+)
 from memray_eval.execution.batch_judging import offer_to_cancel
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
@@ -38,7 +46,8 @@ logger = logging.getLogger(__name__)
 class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why it ended
     early, `is_decided` that its `stop_at` was decided, `has_failed` that more units failed than are
-    tolerated. `n_missing` units were planned and are in no record of a run that went to its end."""
+    tolerated. `n_missing` units were planned and are in no record of a run that went to its end;
+    `resume_cost` is what going on with a stopped one will pay, in words."""
 
     folder: RunFolder
     summary: Summary
@@ -49,6 +58,7 @@ class RunResult:
     warnings: tuple[str, ...] = ()
     n_missing: int = 0
     resume_command: str = ""
+    resume_cost: str = ""
 
 
 class RunSession:
@@ -58,6 +68,7 @@ class RunSession:
         self.plan, self.spec, self.folder = plan, plan.spec, folder
         self._executor = new_executor(plan, folder)
         self._phase: Phase | None = None
+        self._telemetry: RunTelemetry | None = None  # once the stages have ended
 
     def run(self, quiet: bool) -> RunResult:
         """Runs what is left to its summary. Raises EvalError when a stage could not be started or a
@@ -78,7 +89,7 @@ class RunSession:
                 )
                 raise Interrupted(text, ending.exit_code) from None
             except BaseException as error:
-                ours = self._executor.translate(error)
+                ours = self._named(self._executor.translate(error))
                 status = "stopped" if isinstance(ours, Stopped) else "failed"
                 self._record_end(
                     status, str(ours) if isinstance(ours, EvalError) else describe_error(ours)
@@ -88,6 +99,14 @@ class RunSession:
                     raise
                 raise ours from error
             return self._send(result, quiet, ending)
+
+    def _named(self, error: BaseException) -> BaseException:
+        """An error of the folder in the words of the stage that met it first."""
+        stopped = self._telemetry.stopped if self._telemetry is not None else None
+        if not isinstance(error, OSError) or not stopped:
+            return error
+        why = reason_of(error)
+        return ResourceError(stopped if why in stopped else f"{stopped}; {why}")
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
         counter = self._executor.start_counter(self._stages())
@@ -108,7 +127,7 @@ class RunSession:
 
         with ending.draining(stop):
             self._run_stages(counter, quiet)
-        telemetry = counter.telemetry()
+        telemetry = self._telemetry = counter.telemetry()
         stopped = telemetry.stopped
         if stopped and not self.folder.parts():
             raise Stopped(f"stopped before any unit was finished: {stopped}")
@@ -150,6 +169,7 @@ class RunSession:
             warnings,
             n_missing,
             resume_command(self.folder, self.spec.budget, stopped),
+            self._cost_of_rest() if stopped else "",
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
@@ -180,7 +200,22 @@ class RunSession:
         return replace(result, summary=self.folder.read_summary())
 
     def _go_on(self, stopped: str | None = None) -> str:
-        return f"Go on with `{resume_command(self.folder, self.spec.budget, stopped)}`."
+        command = resume_command(self.folder, self.spec.budget, stopped)
+        return f"Go on with `{command}`.{self._cost_of_rest()}"
+
+    def _cost_of_rest(self) -> str:
+        """What a resumed run will pay, by what this session's calls took; "" if that is unknown."""
+        with suppress(Exception):  # no call was made yet, or the folder is out of reach
+            assert self._telemetry is not None
+            calls = self._telemetry.calls
+            done = self.folder.records().count_rows() if self.folder.parts() else 0
+            a_unit = calls_a_record(self.spec.judges, self.spec.judging.repeats)
+            most, verdicts = (self.plan.n_units - done) * a_unit, max(1, calls["verdicts"])
+            usd = most * calls["cost_usd"] / verdicts
+            money = "" if calls["unpriced_calls"] else f" (about ${usd:.2f})"
+            again = f", up to {n:,} of them paid before" if (n := calls["unkept"]) else ""
+            return f" That pays for at most {most:,} judge calls{money}{again}."
+        return ""
 
     def _finished_units(self) -> str:
         """The progress of the run, for the last line of one that was interrupted."""

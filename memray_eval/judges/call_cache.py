@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
@@ -25,6 +25,10 @@ BUSY_S = 30.0  # how long to wait for another process's write
 CHECK_BUSY_S, CHECK_S = 10.0, 5.0
 SCRATCH_CACHE_KB = 64 << 10  # of pages: the index of two million keys is written at random
 KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
+# A lease is renewed every BEAT_S; one that nobody has renewed for LEASE_S has lost its owner
+BEAT_S, LEASE_S = 5.0, 30.0
+# Ours to ask for; ours, and asked for before by an owner that is gone; another process's
+Lease: TypeAlias = Literal["new", "again", "held"]
 _ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
 _APPLICATION = 0x4D45_4A43  # "MEJC" in the file's header
 _VERSION = 1  # of the table below
@@ -62,6 +66,12 @@ CREATE TABLE calls (
   created REAL NOT NULL,
   judgment TEXT
 )"""  # the long column last: what reads the others need not go past it
+# Calls that are being asked for, and by whom; older versions neither read nor write them
+_LEASES = (
+    "CREATE TABLE IF NOT EXISTS owners "
+    "(owner TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, expires REAL NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS leases (key TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL)",
+)
 
 
 # Half of a surrogate pair, which has no UTF-8, becomes the JSON escape that means the same: one
@@ -109,7 +119,7 @@ class CacheStats(Frozen):
 
 def schema_digest(schema: Mapping[str, Any]) -> str:
     """A judgment's JSON schema as 32 hex digits, whatever the order of its keys."""
-    return _digest(dict(schema))
+    return digest_of(dict(schema))
 
 
 def call_key(
@@ -132,11 +142,11 @@ def call_key(
         repeat,
     ]
     if version > 1:
-        return _digest([*content, layout, version])
-    return _digest([*content, layout] if layout else content)
+        return digest_of([*content, layout, version])
+    return digest_of([*content, layout] if layout else content)
 
 
-def _digest(value: dict[str, Any] | list[Any]) -> str:
+def digest_of(value: dict[str, Any] | list[Any]) -> str:
     # A tokenizer may cut an emoji in two: half of one is a str that UTF-8 proper has no bytes for.
     return hashlib.blake2b(
         dumps(value).encode("utf-8", "surrogatepass"), digest_size=16
@@ -189,6 +199,58 @@ class CallCache:
             return
         with self._transaction() as connection:
             connection.executemany(_INSERT, map(_row, calls))
+            connection.executemany("DELETE FROM leases WHERE key = ?", [(c.key,) for c in calls])
+
+    def join(self, owner: str, run: str) -> int:
+        """Begins an owner of leases. No other process is in its `run`: whoever had leases for it is
+        gone. Returns how many calls those were asking for."""
+        with self._transaction() as connection:
+            query = "SELECT count(*) FROM leases JOIN owners USING (owner) WHERE run = ?"
+            (n_open,) = connection.execute(query, (run,)).fetchone()
+            connection.execute("DELETE FROM owners WHERE run = ?", (run,))
+            connection.execute(
+                "INSERT INTO owners VALUES (?, ?, ?)", (owner, run, time.time() + LEASE_S)
+            )
+        return int(n_open)
+
+    def claim(self, keys: Sequence[str], owner: str) -> dict[str, Lease]:
+        """Leases calls to the owner, as far as nobody else is asking for them, or has meanwhile
+        paid them (`held` too: look again)."""
+        leases: dict[str, Lease] = dict.fromkeys(keys, "new")
+        with self._transaction() as connection:
+            for start in range(0, len(keys), KEYS_A_QUERY):
+                chunk = keys[start : start + KEYS_A_QUERY]
+                among = f"WHERE key IN ({', '.join(f'?{n + 1}' for n in range(len(chunk)))})"
+                query = (
+                    "SELECT key, owner, coalesce(expires, 0) FROM leases LEFT JOIN owners "
+                    f"USING (owner) {among} UNION ALL SELECT key, '', 9e99 FROM calls {among}"
+                )
+                for key, holder, expires in connection.execute(query, chunk).fetchall():
+                    if holder != owner:
+                        leases[key] = "held" if expires > time.time() else "again"
+            ours = [(key, owner) for key, lease in leases.items() if lease != "held"]
+            connection.executemany("INSERT OR REPLACE INTO leases VALUES (?, ?)", ours)
+        return leases
+
+    def renew(self, owner: str) -> None:
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE owners SET expires = ? WHERE owner = ?", (time.time() + LEASE_S, owner)
+            )
+
+    def release(self, keys: Sequence[str], owner: str) -> None:
+        """Gives up leases on calls that came to nothing."""
+        with self._transaction() as connection:
+            query = "DELETE FROM leases WHERE key = ? AND owner = ?"
+            connection.executemany(query, [(key, owner) for key in keys])
+
+    def leave(self, owner: str) -> None:
+        """Ends an owner. Calls that were cancelled in flight keep their leases, of a gone owner."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE owners SET expires = 0 WHERE owner = ?", (owner,))
+            connection.execute(
+                "DELETE FROM owners WHERE expires = 0 AND owner NOT IN (SELECT owner FROM leases)"
+            )
 
     def check(self) -> None:
         """Raises if calls could not be kept now, or CHECK_S of looking find damage."""
@@ -230,6 +292,9 @@ class CallCache:
         """Deletes the calls made more than `older_than_s` before `now` (epoch seconds), or all;
         gives the disk its space back. Returns how many."""
         with self._transaction() as connection:
+            alive = "SELECT owner FROM owners WHERE expires > ?"
+            gone = f"DELETE FROM leases WHERE owner NOT IN ({alive})"
+            connection.execute(gone, (time.time(),))
             if older_than_s is None:
                 deleted = connection.execute("DELETE FROM calls").rowcount
             else:
@@ -302,9 +367,12 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
                     connection.execute(_TABLE)
                     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                     connection.execute(f"PRAGMA user_version = {_VERSION}")
-        if _missing_columns(connection):
+        has_leases = "SELECT count(*) FROM sqlite_master WHERE name IN ('owners', 'leases')"
+        if _missing_columns(connection) or connection.execute(has_leases).fetchone() != (2,):
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
+                for table in _LEASES:
+                    connection.execute(table)
                 for name in _missing_columns(connection):  # another process may have been faster
                     # An older memray-eval goes on reading and writing such a file
                     column = f"{name} {_ADDED[name]}"

@@ -68,6 +68,12 @@ class CallObserver:
     def on_lookup(self, is_hit: bool) -> None:
         """A verdict was looked for among the calls that were paid."""
 
+    def on_repeated(self) -> None:
+        """A call is to be sent that another session was asking for when it was killed."""
+
+    def on_unkept(self) -> None:
+        """A verdict came that could not be remembered."""
+
     def on_verdict(self, calls: int, is_failed: bool) -> None:
         """A verdict came, or an abstention, or (`is_failed`) neither, after this many calls."""
 
@@ -77,12 +83,16 @@ NO_OBSERVER = CallObserver()
 
 class Calls(Frozen):
     """What became of some of a judge's calls: `sent`, `retried` of them not the first for their
-    verdict; those that ended, by `outcomes`; verdicts `cached` and `missed` among paid calls, by
-    how many calls each `took`, and `failed`. The tokens of `uncounted` calls and dollars of
+    verdict, `repeated` of them under way when another session was killed; those that ended, by
+    `outcomes`; verdicts `cached` and `missed` among paid calls, by
+    how many calls each `took`, and `failed`; `unkept` ones could
+    not be remembered. The tokens of `uncounted` calls and dollars of
     `unpriced_calls` are unknown."""
 
     sent: int = 0
     retried: int = 0
+    repeated: int = 0
+    unkept: int = 0
     outcomes: Mapping[str, int] = Field(default_factory=dict)
     cached: int = 0
     missed: int = 0
@@ -190,6 +200,12 @@ class _JudgeCounters(CallObserver):
 
     def on_lookup(self, is_hit: bool) -> None:
         self._counts["cached" if is_hit else "missed"] += 1
+
+    def on_repeated(self) -> None:
+        self._counts["repeated"] += 1
+
+    def on_unkept(self) -> None:
+        self._counts["unkept"] += 1
 
     def on_verdict(self, calls: int, is_failed: bool) -> None:
         self._took[calls] += 1

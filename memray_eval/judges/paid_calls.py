@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from memray_eval.errors import EvalError, ResourceError
-from memray_eval.judges.call_cache import CachedCall, CallCache
+from memray_eval.judges.call_cache import BEAT_S, CachedCall, CallCache, Lease
 from memray_eval.judges.segment_log import Segment, SegmentLog
 from memray_eval.log_once import log_once
 
@@ -106,10 +108,13 @@ class GroupCommit:
 class PaidCalls:
     """Judge calls by key, for one event loop. With a log, `cache` is a scratch copy of it. Once
     `put` returns, its calls outlive a kill; `get` finds a call from the moment that it was put.
-    Calls whose write failed are written with the next ones."""
+    Calls whose write failed are written with the next ones. Without a log, what one process has
+    claimed no other one does; `n_open` calls were claimed by earlier processes of the `run`."""
 
-    def __init__(self, cache: CallCache, log: SegmentLog | None) -> None:
-        self._cache, self._log = cache, log
+    def __init__(self, cache: CallCache, log: SegmentLog | None, run: str = "") -> None:
+        self._cache, self._log, self._run = cache, log, run
+        self._owner, self.n_open = uuid.uuid4().hex, 0
+        self._leases, self._is_over = ThreadPoolExecutor(1, "lease-calls"), threading.Event()
         self._reader = CallCache(cache.path)  # a connection of its own: it waits for no writer
         self._lookups = ThreadPoolExecutor(1, "look-up-calls")
         self._pending = dict[str, CachedCall]()
@@ -125,6 +130,8 @@ class PaidCalls:
         """Copies the log's calls into the cache, and begins to merge its small segments. Returns
         how many segments could not be read. Raises ConfigError if the log cannot be listed."""
         if self._log is None or self._merger is None:
+            self.n_open = self._cache.join(self._owner, self._run or self._owner)
+            threading.Thread(target=self._renew, daemon=True, name="renew-leases").start()
             return 0
         small = list[Small]()
         for segment in self._log.load():
@@ -143,6 +150,23 @@ class PaidCalls:
             calls |= await loop.run_in_executor(self._lookups, self._reader.get, others)
         return [calls.get(key) for key in keys]
 
+    async def claim(self, keys: Sequence[str]) -> list[CachedCall | Lease]:
+        """The call of each key, or the lease on it: the intent to ask for it outlives a kill."""
+        calls = dict(zip(keys, await self.get(keys), strict=True))
+        wanted = [key for key, call in calls.items() if call is None]
+        leases: dict[str, Lease] = dict.fromkeys(wanted, "new")
+        if wanted and self._log is None:
+            loop = asyncio.get_running_loop()
+            claim = self._cache.claim
+            leases = await loop.run_in_executor(self._leases, claim, wanted, self._owner)
+        return [calls[key] or leases[key] for key in keys]
+
+    async def release(self, keys: Sequence[str]) -> None:
+        """Gives up the leases on calls that came to nothing."""
+        if self._log is None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._leases, self._cache.release, keys, self._owner)
+
     async def put(self, calls: Sequence[CachedCall]) -> None:
         """Keeps the calls. Raises ResourceError or ConfigError if they cannot be."""
         self._pending |= {call.key: call for call in calls}
@@ -153,21 +177,33 @@ class PaidCalls:
                 self._pending.pop(call.key, None)
 
     async def compact(self) -> None:
-        """Waits for what is being written, then merges the small segments of this session and of
-        those before. Never raises: what is not merged now is merged by the next session."""
+        """Waits for what is being written, ends the leases, and merges the small segments of this
+        session and of those before. Never raises: what is not merged now is merged by the next
+        session."""
         await self._commit.flush()
+        self._is_over.set()
+        if self._log is None:
+            with suppress(EvalError):
+                await asyncio.to_thread(self._cache.leave, self._owner)
         if self._merger is not None:
             with suppress(EvalError):  # of calls whose write failed: those who put them know
                 await asyncio.to_thread(self._write, [])
             await asyncio.to_thread(self._merger.finish)
 
     def close(self) -> None:
+        self._is_over.set()
         self._commit.close()
         if self._merger is not None:
             self._merger.close()
         self._lookups.shutdown()
+        self._leases.shutdown()
         self._reader.close()
         self._cache.close()
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(BEAT_S):
+            with suppress(EvalError, sqlite3.ProgrammingError):  # a full disk; it is closed
+                self._cache.renew(self._owner)
 
     def _write(self, calls: list[CachedCall]) -> None:
         if self._log is None or self._merger is None:

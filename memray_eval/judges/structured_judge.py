@@ -8,7 +8,12 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
@@ -17,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unavailable
 from memray_eval.judges.adapter import BatchableAdapter, JudgeSpec, ProviderAdapter, Reply
-from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
+from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
 from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.admission import CallPermit
@@ -28,6 +33,7 @@ from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
+from memray_eval.provider_http import IDEMPOTENCY_KEY
 from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, signature_of
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import Retries, RetryPolicy
@@ -37,6 +43,7 @@ from memray_eval.types import Message, Usage
 logger = logging.getLogger(__name__)
 
 REASKS = 2  # a malformed verdict is asked for again, at most twice
+POLL_S = 0.5  # between two looks for a verdict that another run is asking for
 SHARED_FIRST = f"shared_first {VERSIONS['shared_first']}"
 Close: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -66,11 +73,20 @@ class NoAdmission:
 
 
 class CallStore(Protocol):
-    """The calls that were paid, near or far. A call is kept once `put` has returned."""
+    """The calls that were paid, near or far. Whoever will ask for one claims it first, and puts or
+    releases it. `put` returns whether it is kept; if not, the run is stopping."""
 
     async def get(self, key: str) -> CachedCall | None: ...
 
-    async def put(self, call: CachedCall) -> None: ...
+    async def claim(self, key: str) -> CachedCall | Lease: ...
+
+    async def release(self, key: str) -> None: ...
+
+    async def put(self, call: CachedCall) -> bool: ...
+
+
+class _AskedElsewhere(Exception):
+    """Another run is asking for the verdict, or has just done so."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +187,7 @@ class JudgeCall:
         self.route = next(iter(self.judge.routes.values()))
         self._retries, self._n_invalid = Retries(self._access.policy), 0
         self._attempt: Attempt | None = None
+        self._is_ours = self._is_outdated = False
         if (negotiator := self._access.parameters) is not None:
             self._attempt = Attempt(negotiator, self.judge.adapter.negotiable, self.judge.signature)
 
@@ -204,12 +221,22 @@ class JudgeCall:
         """The verdict, which costs nothing if it was paid before. It is stored before its turn
         ends. Raises JudgeError, which carries what was spent all the same."""
         async with self.judge.one_at_a_time(self):
-            if (verdict := await self.recall(self._access.observer)) is not None:
-                return verdict
+            verdict = await self.recall(self._access.observer)
+            while verdict is None:
+                try:
+                    return await self._ask()
+                except _AskedElsewhere:
+                    verdict = await self._wait_for_other()
+            return verdict
+
+    async def _ask(self) -> Verdict:
+        try:
             async with self._accounted():
                 while True:
                     try:
                         async with self._admitted() as permit:
+                            # A run that remembers nothing wants another answer each time
+                            IDEMPOTENCY_KEY.set("" if self._access.calls is None else self.key)
                             reply = await self._send(permit)
                             judgment = self._parse(reply)
                             await self._store(judgment)
@@ -218,6 +245,31 @@ class JudgeCall:
                         await self._ask_again(invalid)
                     except JudgeError as error:
                         await self._try_again(error)
+        except Exception:  # not where it is cancelled: it may have been paid
+            if self._access.calls is not None and self._is_ours:
+                await self._access.calls.release(self.key)
+            raise
+
+    async def _claim(self) -> None:
+        """Before the first request. Raises _AskedElsewhere where it is not to be sent."""
+        if (calls := self._access.calls) is None or self._is_ours:
+            return
+        claimed = await calls.claim(self.key)
+        if claimed == "held" or (isinstance(claimed, CachedCall) and not self._is_outdated):
+            raise _AskedElsewhere
+        self._is_ours = True
+        if claimed == "again":
+            self.route.access.observer.on_repeated()
+
+    async def _wait_for_other(self) -> Verdict | None:
+        """The verdict that another run asks for; None if that came to nothing: it is ours then."""
+        while True:
+            if (verdict := await self.recall()) is not None:
+                return verdict
+            with suppress(_AskedElsewhere):
+                await self._claim()
+                return None
+            await self._access.policy.sleep(POLL_S)
 
     async def recall(self, observer: CallObserver = NO_OBSERVER) -> Verdict | None:
         """The verdict if it was paid before. Raises Refused if that call brought none."""
@@ -228,6 +280,7 @@ class JudgeCall:
         try:
             return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since
+            self._is_outdated = True
             kind, name = self.judgment.__name__, self.judge.name
             message = "a remembered verdict of %s is no %s any more: it is asked for again"
             log_once(logger, logging.INFO, f"cache {name}/{kind}", message, name, kind)
@@ -262,6 +315,7 @@ class JudgeCall:
             else self.judge.pool.permit_at_member(self._permit_at, start_key, self.failed_at)
         )
         async with permission as permit, self._retries.timed():
+            await self._claim()
             with self._observed():
                 yield permit
 
@@ -346,7 +400,9 @@ class JudgeCall:
 
     async def _store(self, judgment: BaseModel | None) -> None:
         if (calls := self._access.calls) is not None:
-            await calls.put(self.judge.as_paid(self.key, judgment, self.spent))
+            if not await calls.put(self.judge.as_paid(self.key, judgment, self.spent)):
+                self.route.access.observer.on_unkept()
+            self._is_ours = False
 
     def _verdict(self, judgment: BaseModel | None) -> Verdict:
         if judgment is None:

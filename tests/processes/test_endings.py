@@ -199,7 +199,7 @@ def test_no_room_in_the_run_folder(tmp_path: Path, small_disk: Path) -> None:
         config = config_file(tmp_path, server, 1)
         (small_disk / "full").write_bytes(b"x" * ((2 << 20) - 40_000))
         code, text = ended_at(config, tmp_path / "log", small_disk)
-    assert code == 3, text[-3000:]
+    assert code in (1, 3), text[-3000:]
     assert "No space left on device" in text
     assert "memray-eval resume" in text
 

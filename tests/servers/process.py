@@ -45,6 +45,7 @@ class Settings:
     announce: bool = True
     count_tokens: bool = False
     down: bool = False
+    takes_keys: bool = False
     storm: Sequence[float] = ()
     hang_s: float = 30.0
     retry_after_s: float | None = None
@@ -124,6 +125,7 @@ class Served:
         self.provider.window.limits = settings.limits
         self.provider.latency_s, self.provider.down = settings.latency_s, settings.down
         self.provider.count_tokens = settings.count_tokens
+        self.provider.takes_keys = settings.takes_keys
 
 
 def stats(provider: Provider, full: bool = False) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from array import array
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -242,6 +242,12 @@ class Provider(Tally):
     retired: frozenset[str] = frozenset()
     # What to answer instead of embeddings
     embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None
+    # Whether an equal request with the same Idempotency-Key gets its answer again, unpaid
+    takes_keys: bool = False
+    by_idempotency_key: dict[str, tuple[str, Answer]] = field(default_factory=dict)
+    at_key: defaultdict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
     # Scripted for a request that the limits then refused
     held: dict[str, str | Outcome] = field(default_factory=dict)
 
@@ -298,6 +304,25 @@ class Provider(Tally):
         announced: Callable[[SlidingWindow, float], dict[str, str]],
         write: Write,
     ) -> web.StreamResponse:
+        key = request.headers.get("idempotency-key", "") if self.takes_keys else ""
+        if not key:
+            return await self._answered(request, body, announced, write)
+        async with self.at_key[key]:
+            if key not in self.by_idempotency_key:
+                return await self._answered(request, body, announced, write, key)
+            of_body, answer = self.by_idempotency_key[key]
+            if of_body != body_digest(body):
+                return await failed(request, Fault(400, code="idempotency_key_reused"))
+            return await write(request, body, answer, Spent(), {})
+
+    async def _answered(
+        self,
+        request: web.Request,
+        body: dict[str, Any],
+        announced: Callable[[SlidingWindow, float], dict[str, str]],
+        write: Write,
+        key: str = "",
+    ) -> web.StreamResponse:
         self.n_requests += 1
         if self.keep_requests:
             self.requests.append(body)
@@ -308,8 +333,8 @@ class Provider(Tally):
             return web.json_response(_unknown_model(body["model"], write), status=404)
         now_s, digest, window = self.clock(), body_digest(body), self.window
         if self.by_key:
-            key = request.headers.get("authorization", "")
-            window = self.windows.setdefault(key, SlidingWindow(self.window.limits))
+            account = request.headers.get("authorization", "")
+            window = self.windows.setdefault(account, SlidingWindow(self.window.limits))
         outcome, spent, wait_s = self._let_in(body, digest, now_s, window)
         headers = (announced(window, now_s) if window.limits.announce else {}) | self.more_headers
         if wait_s:
@@ -326,6 +351,8 @@ class Provider(Tally):
             else:
                 await asyncio.sleep(self.latency_s)
             if isinstance(outcome, Answer):
+                if key:
+                    self.by_idempotency_key[key] = digest, outcome
                 self.answered[digest] += 1
                 self.input_tokens += spent.input
                 self.output_tokens += spent.output

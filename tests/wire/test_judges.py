@@ -34,7 +34,7 @@ from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from memray_eval.types import Message
-from tests.fake_judges import Slept
+from tests.fake_judges import MemoryStore, Slept
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 SECRET = "sk-test-secret"
@@ -55,8 +55,14 @@ GOOD = json.dumps({"score": 4, "explanation": "fine words", "quotes": ["a"]})
 BAD = json.dumps({"score": 9, "explanation": "too high"})
 
 
-def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> StructuredJudge:
-    access = CallPolicy(policy)
+def build(
+    wire: str,
+    server: Provider,
+    policy: RetryPolicy,
+    calls: MemoryStore | None = None,
+    **spec: Any,
+) -> StructuredJudge:
+    access = CallPolicy(policy, calls=calls)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
         judge = openai_judge(
             JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access
@@ -205,6 +211,30 @@ def test_a_judge_that_only_thinks_is_asked_again(wire: str) -> None:
 def test_a_verdict_names_the_model_that_answered(wire: str) -> None:
     with serving(scripted(Answer(GOOD, model="m-2026-11-20"))) as server:
         assert asyncio.run(_ask(wire, server)).served_model == "m-2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("remembers", "outcomes", "billed"),
+    [
+        (True, [GOOD], 1),
+        (True, [BAD, GOOD], 2),  # the question that mends it is another one
+        (True, [Fault(500), GOOD], 1),
+        (False, [GOOD], 2),  # a run without a memory wants another answer
+    ],
+)
+def test_a_call_that_is_sent_again_is_billed_once_by_its_idempotency_key(
+    remembers: bool, outcomes: list[str | Fault], billed: int
+) -> None:
+    async def ask(server: Provider) -> None:
+        calls = MemoryStore() if remembers else None  # a new one: the run before was killed
+        judge = build("openai", server, RetryPolicy(sleep=Slept().sleep), calls)
+        await judge.judge(MESSAGES, Rating)
+        await judge.aclose()
+
+    with serving(scripted(*outcomes), takes_keys=True) as server:
+        for _ in range(2):
+            asyncio.run(ask(server))
+        assert server.answered.total() == billed
 
 
 @pytest.mark.parametrize("wire", FORMATS)

@@ -11,11 +11,12 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
+from memray_eval.judges.call_cache import digest_of
 from memray_eval.judges.first_token import TOP_LOGPROBS, FirstTokenJudgment
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
-from memray_eval.provider_http import openai_sdk
+from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.parameters import LIMITS, Changes
 from memray_eval.provider_http.replies import (
@@ -112,7 +113,11 @@ class OpenAIAdapter(BodyAdapter):
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call. Raw: the SDK does not check what it reads.
         create = self._client.chat.completions.with_raw_response.create
-        return to_http_reply(await create(model=self._model, messages=[], extra_body=body))
+        headers = None
+        if key := IDEMPOTENCY_KEY.get():  # another body under an equal key would be refused
+            headers = {"Idempotency-Key": f"{key}-{digest_of(body)[:16]}"}
+        reply = await create(model=self._model, messages=[], extra_body=body, extra_headers=headers)
+        return to_http_reply(reply)
 
     def read(self, completion: HttpReply) -> Reply:
         return read_completion(self.edge, completion)

@@ -11,6 +11,7 @@ import pytest
 from memray_eval.execution.block_stages import PART, read_waiting
 from memray_eval.execution.part_stage import WriteParts
 from memray_eval.execution.resume_state import load_resume_state
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.types import Record, Response, Score
@@ -46,6 +47,17 @@ def test_blocks_are_handed_on_when_they_are_in_a_file(
         assert 0 < ended - started < 60
     else:
         assert counter.reports == []
+
+
+def test_a_folder_that_cannot_be_written_stops_the_run(tmp_path: Path, record: Record) -> None:
+    counter = RunCounter()
+
+    async def run() -> list[int]:
+        stage = WriteParts(str(tmp_path / "gone"), RECORDS, counter)
+        return [out.num_rows async for out in stage(to_table([record]))]
+
+    assert asyncio.run(run()) == [0]
+    assert "cannot be written" in (counter.stopping() or "")
 
 
 def test_a_response_that_waits_in_two_parts_is_handed_on_once(

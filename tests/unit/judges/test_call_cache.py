@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.judges.call_cache import (
+    LEASE_S,
     CachedCall,
     CacheStats,
     CallCache,
@@ -194,6 +196,45 @@ def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
         with closing(CallCache(str(cache.path))) as other:
             assert other.get(["c", "a", "none", "b", "a"]) == {call.key: call for call in calls}
         assert cache.get([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "lease"),
+    [
+        (lambda cache, now: None, "held"),
+        (lambda cache, now: cache.put([build_call("k")]), "held"),  # paid: it is there to be got
+        (lambda cache, now: cache.release(["k"], "a"), "new"),
+        (lambda cache, now: cache.leave("a"), "again"),
+        (lambda cache, now: cache.join("c", "run of a"), "again"),
+        (lambda cache, now: now.shift(LEASE_S + 1), "again"),
+        (lambda cache, now: (now.shift(LEASE_S - 1), cache.renew("a"), now.shift(9)), "held"),
+        (lambda cache, now: cache.clear(), "held"),
+    ],
+)
+def test_a_lease_ends_with_its_owner(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    meanwhile: Callable[[CallCache, Any], object],
+    lease: str,
+) -> None:
+    now = SimpleNamespace(s=time.time())
+    now.shift = lambda s: setattr(now, "s", now.s + s)
+    monkeypatch.setattr("memray_eval.judges.call_cache.time.time", lambda: now.s)
+    with closing(CallCache(tmp_path / "calls")) as cache, closing(CallCache(cache.path)) as other:
+        assert [cache.join("a", "run of a"), other.join("b", "run of b")] == [0, 0]
+        assert cache.claim(["k", "k"], "a") == cache.claim(["k"], "a") == {"k": "new"}
+        meanwhile(cache, now)
+        assert other.claim(["k", "free"], "b") == {"k": lease, "free": "new"}
+        assert other.claim([], "b") == {}
+
+
+def test_a_run_is_told_how_many_calls_it_was_killed_over(tmp_path: Path) -> None:
+    with closing(CallCache(tmp_path / "calls")) as cache:
+        cache.join("a", "run")
+        cache.claim(list("xyz"), "a")
+        cache.put([build_call("x")])
+        assert [cache.join("b", "run"), cache.join("c", "run")] == [2, 0]
+        assert cache.claim(list("xyz"), "c") == {"x": "held", "y": "again", "z": "again"}
 
 
 def test_many_keys_at_once(tmp_path: Path) -> None:

@@ -4,18 +4,20 @@ twice."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
+from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.call_metrics import CallMetrics, Calls
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.types import Usage
+from tests.build import build_call
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
 from tests.unit.judges.limits.test_admission import gate_to
 
@@ -83,6 +85,31 @@ def test_a_verdict_that_was_remembered_is_no_call() -> None:
     asyncio.run(ask(judge_of(book, GOOD, calls=kept), times=3))
     calls = book.drain()["a/b"].calls
     assert (calls.cached, calls.missed, calls.sent, calls.took) == (2, 1, 1, {1: 1})
+
+
+@pytest.mark.parametrize(
+    ("leases", "sent", "repeated", "cached"),
+    [
+        (["new"], 1, 0, False),
+        (["again"], 1, 1, False),
+        (["held", "held", "new"], 1, 0, False),  # the other run's came to nothing
+        (["held", "paid"], 0, 0, True),
+    ],
+)
+def test_what_another_run_is_asking_for_is_waited_for(
+    leases: list[Lease | Literal["paid"]], sent: int, repeated: int, cached: bool
+) -> None:
+    class Shared(MemoryStore):
+        async def claim(self, key: str) -> CachedCall | Lease:
+            if (lease := leases.pop(0)) == "paid":
+                self.calls[key] = build_call(key, judgment=GOOD)
+            return self.calls.get(key) or lease
+
+    book = CallMetrics()
+    judge = judge_of(book, GOOD, calls=Shared())
+    verdict = asyncio.run(judge.judge(MESSAGES, Rating))
+    calls = book.drain()["a/b"].calls if sent else Calls()
+    assert (verdict.cached, calls.sent, calls.repeated) == (cached, sent, repeated)
 
 
 def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:

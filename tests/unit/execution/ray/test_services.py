@@ -10,17 +10,19 @@ from collections import Counter as Counts
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
 
 from memray_eval.config.sections import Budget
-from memray_eval.errors import ServiceLost
+from memray_eval.errors import ResourceError, ServiceLost, Stopped
 from memray_eval.execution.ray.services import ActorService, failure_reason, services_needed
 from memray_eval.execution.services import JudgeServices, RunLedger, StoredCalls
-from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.call_cache import CachedCall, CallCache
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.limits.budget import BudgetPort, Spending
+from tests.build import build_call
 
 CALL = CachedCall(
     key="k",
@@ -35,7 +37,7 @@ CALL = CachedCall(
 
 def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     lines = list[str]()
-    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append)
+    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, f"{tmp_path}-run")
     asyncio.run(calls().put([CALL]))
     (whole,) = tmp_path.iterdir()
     (tmp_path / f"cut-{whole.name}").write_bytes(whole.read_bytes()[:10])
@@ -47,7 +49,7 @@ def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
 def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: Path) -> None:
     lines = list[str]()
-    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append)
+    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, f"{tmp_path}-run")
 
     def segments() -> int:
         return len(list(tmp_path.iterdir()))
@@ -68,6 +70,66 @@ def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: P
     kept = asyncio.run(calls().get(list("abcdex")))
     assert [call.key if call else None for call in kept] == [*"abcde", None]
     assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept", "stops"),
+    [
+        ("", True, 0),
+        ("the cache is full", True, 1),  # they are in the run's folder
+        (ResourceError("no disk has room"), False, 1),
+        (RuntimeError("RayTaskError"), False, 1),
+    ],
+)
+def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdict(
+    fault: str | Exception, kept: bool, stops: int
+) -> None:
+    class Full:
+        async def put(self, calls: list[CachedCall]) -> str:
+            if isinstance(fault, Exception):
+                raise fault
+            return fault
+
+        async def claim(self, keys: list[str]) -> list[str]:
+            if isinstance(fault, Exception):
+                raise fault
+            return ["new"] * len(keys)
+
+    reasons = list[str]()
+
+    async def keep() -> bool:
+        services = JudgeServices(None, Full(), None, 64)
+        calls = services.connect(
+            lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER, reasons.append
+        ).calls
+        assert calls is not None
+        is_kept = await calls.put(build_call("a"))
+        if isinstance(fault, Exception):
+            with pytest.raises(Stopped):
+                await calls.claim("b")
+        return is_kept
+
+    assert asyncio.run(keep()) == kept
+    assert len(set(reasons)) == stops
+
+
+def test_verdicts_without_room_in_the_cache_are_in_the_run_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stored() -> StoredCalls:
+        return StoredCalls(str(tmp_path / "calls.sqlite"), None, print, str(tmp_path / "run"))
+
+    async def keep() -> str:
+        with monkeypatch.context() as patch:
+            full = Mock(side_effect=ResourceError("database or disk is full"))
+            patch.setattr(CallCache, "put", full)
+            return await stored().put([build_call("a")])
+
+    assert "disk is full" in asyncio.run(keep())
+    for _ in range(2):  # the spare folder is read once
+        [call] = asyncio.run(stored().get(["a"]))
+        assert call == build_call("a")
+    assert not list((tmp_path / "run" / "spare_calls").glob("*.zst"))
 
 
 class Near:

@@ -1,0 +1,205 @@
+"""What goes wrong around paid calls: a store that cannot be written (a full disk, a file-size
+limit) by bytes written, kill -9, two runs at once over one cache. A run ends with a code that is
+not 0 and without a traceback, and `resume` finishes it; -s shows the table, whose last column is
+what version 84dba848 did. Most rows are tried at night."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.judges.call_cache import CallCache
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
+from tests.build import judging_job, write_responses
+from tests.processes.killing import evaluating, wait_for
+from tests.processes.test_endings import PROGRAM
+from tests.servers.process import ServerProcess, serving_process
+
+METRICS = ("helpfulness", "empathy")
+NO_ENVIRONMENT: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Full:
+    """A store without room after so many KB; how many of 270 calls 84dba848 paid twice (here they
+    are 180), and its exit code (None: not tried). `ends`: it is too small for the run."""
+
+    store: str
+    kb: int
+    before: tuple[int, int] | None = None
+    ends: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.store} {self.kb} KB"
+
+
+def night(*cases: Full) -> list[object]:
+    return [pytest.param(case, id=str(case), marks=pytest.mark.night) for case in cases]
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, kb: int) -> Iterator[None]:
+    """A file system of so many KB at the folder; skips where none may be mounted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kb}k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("may mount no file system here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def job(folder: Path, server: ServerProcess, units: int, name: str = "", **judging: Any) -> Path:
+    """The file of a job in this process alone, whose calls are remembered in the folder."""
+    settings = {"cache": str(folder / "calls.sqlite"), "max_in_flight": 8, "actors": 1} | judging
+    data, out = write_responses(folder, units), folder / f"out{name}"
+    config = judging_job(data, out, server.base_url, METRICS, "local", **settings)
+    path = folder / f"job{name}.yaml"
+    path.write_text(config.model_copy(update={"rows_per_block": 10}).model_dump_json())
+    return path
+
+
+def ended(
+    words: list[str], log: Path, shell: str = "", environment: Mapping[str, str] = NO_ENVIRONMENT
+) -> tuple[int, str]:
+    """The command's exit code and output; `shell` goes before it."""
+    command = ["bash", "-c", f'{shell} exec "$@"', "bash", *PROGRAM, *words]
+    with log.open("wb") as out:
+        done = subprocess.run(
+            command, stdout=out, stderr=out, env=os.environ | environment, timeout=200, check=False
+        )
+    return done.returncode, log.read_text()
+
+
+def run_of(folder: Path, name: str = "") -> RunFolder | None:
+    begun = list((folder / f"out{name}").glob("*/run.yaml"))
+    return RunFolder(str(begun[0].parent)) if begun else None
+
+
+def n_lost(run: RunFolder | None, units: int) -> int:
+    """Units without both scores, once."""
+    assert run is not None
+    records = [
+        record.unit_id
+        for record in from_table(run.records().to_table())
+        if [score.status for score in record.scores] == ["scored"] * len(METRICS)
+    ]
+    assert len(records) == len(set(records))
+    return units - len(records)
+
+
+def tell(fault: object, lost: int, twice: int, code: int, before: object) -> None:
+    row = f"{fault!s:24} lost {lost}, paid twice {twice}, exit code {code}; before: {before}"
+    print(f"\n{row}", file=sys.__stdout__)
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        pytest.param(Full("cache", 120, (253, 1)), id="cache 120 KB"),
+        *night(
+            Full("cache", 32, (0, 3)),
+            Full("cache", 200, (243, 1)),
+            Full("segments", 16, (260, 1)),
+            Full("folder", 48, (0, 3)),
+            Full("folder", 64),
+            Full("folder", 80, (0, 3)),
+            Full("all", 200),
+            Full("all", 460),
+            Full("all", 500),
+            Full("all", 600),
+            Full("journal", 64, (0, 3)),
+            Full("temp", 4, (0, 0), ends=False),
+            Full("any file", 16),
+            Full("any file", 64, (259, 1)),
+            Full("any file", 120, (249, 1)),
+        ),
+    ],
+)
+def test_a_full_store(tmp_path: Path, full: Full) -> None:
+    units, disk = 90, tmp_path / "disk"
+    if full.store in ("folder", "journal", "all"):
+        disk = tmp_path / "out"
+    judging: dict[str, Any] = {}
+    if full.store in ("cache", "segments", "all"):
+        judging = {"cache": f"{disk}/calls.sqlite"}
+    if full.store == "segments":
+        judging = {"cache": f"file://{disk}/calls"}
+    if full.store == "journal":
+        judging = {"mode": "batch", "batch": {"min_calls": 1}}
+    shell = f"ulimit -f {full.kb};" if full.store == "any file" else ""
+    environment = {"TMPDIR": str(disk)} if full.store == "temp" else NO_ENVIRONMENT
+    with serving_process(latency_s=0.05) as server, small_disk(disk, full.kb):
+        config, log = job(tmp_path, server, units, **judging), tmp_path / "log"
+        code, text = ended(["run", str(config)], log, shell, environment)
+        answered = server.stats()["n_answered"]
+        assert "Traceback" not in text, text
+        assert bool(code) == full.ends, text[-2000:]
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        run = run_of(tmp_path)
+        if code:
+            assert run is None or f"memray-eval resume {run.path}" in text
+            words = ["resume", run.path] if run is not None else ["run", str(config)]
+            again, resumed = ended(words, log)
+            assert again == 0, resumed[-2000:]
+        lost, twice = n_lost(run_of(tmp_path), units), server.stats()["paid_again"]
+    tell(full, lost, twice, code, full.before)
+    print(
+        f"   answered before the end: {answered}",
+        *text.splitlines()[-2:],
+        sep="\n   ",
+        file=sys.__stdout__,
+    )
+    assert lost == 0
+    assert twice <= (8 if full.store in ("all", "any file") else 0)
+
+
+@pytest.mark.parametrize("takes_keys", [True, pytest.param(False, marks=pytest.mark.night)])
+def test_kill_9(tmp_path: Path, takes_keys: bool) -> None:
+    """What was in flight is asked again; the summary says how many, and with Idempotency-Keys none
+    is paid twice."""
+    units, in_flight = 250, 64
+    with serving_process(latency_s=0.3, takes_keys=takes_keys) as server:
+        config = job(tmp_path, server, units, max_in_flight=in_flight)
+        with evaluating(config, tmp_path / "log") as process:
+            wait_for(server, 150, process)
+            process.kill()
+        with evaluating(config, tmp_path / "log") as process:
+            assert process.wait(200) == 0, (tmp_path / "log").read_text()[-2000:]
+        twice, run = server.stats()["paid_again"], run_of(tmp_path)
+    lost, said = n_lost(run, units), 0
+    assert run is not None
+    said = run.read_manifest()["calls"]["repeated"]
+    keys = "with" if takes_keys else "without"
+    tell(f"kill -9 {keys} keys, said {said}", lost, twice, -9, "119 of 128")
+    assert lost == 0
+    assert twice <= said <= in_flight
+    assert not (takes_keys and twice)
+
+
+def test_two_runs_over_one_cache(tmp_path: Path) -> None:
+    units = 250
+    with serving_process(latency_s=0.1) as server, contextlib.ExitStack() as stack:
+        jobs = [job(tmp_path, server, units, name) for name in ("-a", "-b")]
+        both = [
+            stack.enter_context(evaluating(config, tmp_path / f"{config.name}.log"))
+            for config in jobs
+        ]
+        codes = [process.wait(200) for process in both]
+        answered, twice = server.stats()["n_answered"], server.stats()["paid_again"]
+    lost = sum(n_lost(run_of(tmp_path, name), units) for name in ("-a", "-b"))
+    tell("two runs at once", lost, twice, max(codes), None)
+    assert (codes, answered, twice, lost) == ([0, 0], units * len(METRICS), 0, 0)
+    cache = CallCache(tmp_path / "calls.sqlite")
+    assert len(cache.claim(["another"], "somebody")) == 1
+    cache.close()
