@@ -162,7 +162,7 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
     failed = [record for record in records(done) if record.is_failed]
     assert [record.sample.query for record in failed] == [marked]
     assert failed[0].response is not None
-    error = "JudgeError: the provider answered 400 (code 400, type scripted)"
+    error = "GenerationError: the provider answered 400 (code 400, type scripted)"
     assert str(failed[0].response.error).startswith(error)
     assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, error)]
     assert {score.status for score in failed[0].scores} == {"error"}
