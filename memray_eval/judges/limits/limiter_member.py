@@ -23,6 +23,7 @@ from memray_eval.judges.limits.rate_limiter import (
     Grant,
     LimiterPort,
     Reservation,
+    Slot,
     StallStatus,
     known_lanes,
 )
@@ -122,6 +123,7 @@ class LimiterMember:
     ) -> None:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
         self._correction, self._done, self._answered = NOTHING, 0, 0
+        self._unused: list[Slot] = []
         self._report: asyncio.Task[None] | None = None
         self._reported_at = -math.inf
         self.n_failures = 0  # of messages to the limiter
@@ -187,6 +189,10 @@ class LimiterMember:
         values = (judge, effect, self.n_failures, error)
         log_once(logger, logging.WARNING, key, text, *values, error=error)
 
+    def give_back(self, slot: Slot) -> None:
+        """Notes a slot that came too late, for the reservation that comes in its place."""
+        self._unused.append(slot)
+
     def begin(self, permit: CallPermit) -> None:
         self.in_flight[permit] = None
 
@@ -227,6 +233,7 @@ class LimiterMember:
 
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         correction, done, answered = self._correction, self._done, self._answered
+        unused, self._unused = tuple(self._unused), []
         self._correction, self._done, self._answered = NOTHING, 0, 0
         self._reported_at = self._hooks.clock()
         return Reservation(
@@ -242,6 +249,7 @@ class LimiterMember:
             provider_limits=self.provider_limits,
             answered=answered,
             run=self._options.run,
+            unused=unused,
         )
 
     def _count_outlived(self, refused: CallPermit) -> int:
@@ -305,6 +313,8 @@ class SlotQueue:
             now = clock()
             if now - at <= self._late_s(now) and self._paused_until <= at:
                 return now
+            if self._paused_until <= at:
+                self._member.give_back(Slot(at, cost))
             if self._moves_on and self._paused_until > now:
                 raise MemberRests
 
