@@ -24,8 +24,9 @@ HORIZON_S = 5.0
 SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
-# What was held up for so long (a process had no CPU) is made good, at this many times the pace.
-CATCH_UP_S, CATCH_UP_PACE, LONGEST_GAP_S = HORIZON_S, 2.0, 1.0
+# What was held up, for up to a horizon (a process had no CPU), is made good at this many times the
+# pace; so long a gap between calls is enough for that.
+CATCH_UP_PACE, LONGEST_GAP_S = 2.0, 1.0
 FREE_S = 2.0  # without a limit a member need not ask again for this long
 # Calls of so short a time are planned together, if the limits let several go in it.
 GROUP_S = 0.02
@@ -275,7 +276,7 @@ class RatePacer:
             # those who ask, if the last minute is known to the full.
             since, longest_s = due, 0.0
             if due >= self._remembers_from:
-                since = earliest - CATCH_UP_S * (self._last_slot >= earliest - CATCH_UP_S)
+                since = earliest - HORIZON_S * (self._last_slot >= earliest - HORIZON_S)
             for lane in caps:
                 amount = len(group) if lane == REQUESTS else cost.in_lane(lane)
                 took_s = self._duration_s(lane, amount, due)

@@ -73,6 +73,13 @@ def clock() -> float:
     return EPOCH + asyncio.get_running_loop().time()
 
 
+def pass_time(seconds: float) -> None:
+    """Time in which the virtual loop that runs does nothing."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop._virtual.passed_s += seconds
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
