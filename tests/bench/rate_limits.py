@@ -1,7 +1,7 @@
 """How much of a provider's limit four judge actors use, and how many 429s they draw: requests/min,
 then tokens/min.
 
-    python -m tests.bench.rate_limits [--seconds 90] [--per-min 3000] [--executor local] [--rounds 5]
+    python -m tests.bench.rate_limits [--seconds 90] [--per-min 3000] [--executor local]
 
 The provider enforces its limit by a sliding window of a minute and announces it in its headers; the
 run knows nothing of it beforehand. Use is what was let in over what the limit allows, from 10 s

@@ -1,9 +1,9 @@
-"""A long run in miniature, on the local executor: judge calls of which 35 % fail, three kills, and a
-disk that is full for a while. -s shows the books; the night's has CALLS=2000, and
+"""A long run in miniature, on the local executor: judge calls of which 35 % fail, three kills, and
+a disk that is full for a while. -s shows the books. The night's has 2,000 calls; 50,000 take up to
+half an hour:
 
     MEMRAY_EVAL_SOAK=50000 python -m pytest -s -m night tests/processes/test_soak.py
-
-takes a quarter of an hour."""
+"""
 
 from __future__ import annotations
 

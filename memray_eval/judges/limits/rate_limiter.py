@@ -24,6 +24,7 @@ HORIZON_S = 5.0
 SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
+TOLD_S = 0.05  # of a call that was later than this the limiter is told
 # What was held up, for up to a horizon (a process had no CPU), is made good at this many times the
 # pace; so long a gap between calls is enough for that.
 CATCH_UP_PACE, LONGEST_GAP_S = 2.0, 1.0
@@ -96,18 +97,20 @@ class CallCost(NamedTuple):
         return self.output_tokens
 
 
-class Slot(NamedTuple):
-    """When a call may go, in epoch seconds, and what it was planned to take."""
+class LateSlot(NamedTuple):
+    """A slot, what its call was planned to take, and when that went instead (epoch seconds; None:
+    not at all)."""
 
     at: float
     cost: CallCost
+    sent_at: float | None = None
 
 
 class Reservation(NamedTuple):
     """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
     for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
     tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer;
-    `unused` slots came too late."""
+    `late` are slots that were not kept."""
 
     judge: str
     member: str
@@ -121,7 +124,7 @@ class Reservation(NamedTuple):
     provider_limits: RateLimits | None = None
     answered: int = 0
     run: str = ""
-    unused: tuple[Slot, ...] = ()
+    late: tuple[LateSlot, ...] = ()
 
 
 class HeldBy(NamedTuple):
@@ -166,16 +169,21 @@ class SlidingWindow:
         self._slots.append((at, calls, cost))
         self._calls, self._cost = self._calls + calls, self._cost.plus(cost)
 
-    def take_back(self, unused: Slot) -> None:
-        """Counts a call no longer."""
-        later = list[tuple[float, int, CallCost]]()
-        while self._slots and self._slots[-1][0] >= unused.at:
-            later.append(self._slots.pop())
-        if later:
-            at, calls, cost = later.pop()
-            self.add(at, calls - 1, cost.minus(unused.cost))
-            self._calls, self._cost = self._calls - calls, self._cost.minus(cost)
-        self._slots.extend(reversed(later))
+    def correct(self, late: Iterable[LateSlot]) -> None:
+        """Counts calls when they went, and those that did not go no longer."""
+        later, moved = list[tuple[float, int, CallCost]](), list[tuple[float, int, CallCost]]()
+        for slot in sorted(late, key=lambda slot: -slot.at):
+            while self._slots and self._slots[-1][0] >= slot.at:
+                later.append(self._slots.pop())
+            if not later or later[-1][0] > slot.at + GROUP_S:
+                continue  # it is forgotten
+            at, calls, cost = later[-1]
+            later[-1] = at, calls - 1, cost.minus(slot.cost)
+            if slot.sent_at is None:
+                self._calls, self._cost = self._calls - 1, self._cost.minus(slot.cost)
+            else:
+                moved.append((slot.sent_at, 1, slot.cost))
+        self._slots.extend(sorted(later + moved, key=lambda entry: entry[0]))
 
     def forget(self, now: float) -> None:
         while self._slots and self._slots[0][0] <= now - WINDOW_S:
@@ -376,11 +384,11 @@ class RatePacer:
         self._n_failed += done - answered
         self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
 
-    def give_back(self, unused: Sequence[Slot], now: float) -> None:
-        """Slots were not used: there is room for other calls."""
-        for slot in unused:
-            self._last_minute.take_back(slot)
-            for lane in self._caps(now):
+    def correct(self, late: Sequence[LateSlot], now: float) -> None:
+        """Takes over when calls went; for those that did not there is room for others."""
+        self._last_minute.correct(late)
+        for slot in late:
+            for lane in self._caps(now) if slot.sent_at is None else ():
                 amount = 1.0 if lane == REQUESTS else slot.cost.in_lane(lane)
                 self._free_at[lane] -= self._duration_s(lane, amount, now)
 
@@ -651,7 +659,7 @@ class Limiter:
         judge, now = self._judge_of(wanted), self._clock()
         pace, was_proven = judge.pace, judge.pace.is_proven
         pace.settle(wanted.correction, wanted.done, now, wanted.answered)
-        pace.give_back(wanted.unused, now)
+        pace.correct(wanted.late, now)
         if wanted.found_per_min is not None:
             pace.resume(wanted.found_per_min, now)
         if wanted.done and not was_proven:
