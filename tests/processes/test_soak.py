@@ -136,4 +136,4 @@ def test_nothing_is_lost_and_little_is_paid_twice(tmp_path: Path) -> None:
     assert not scores["error"]
     assert stats["paid_again"] <= len(KILLS) * IN_FLIGHT + after_full + 3 * given_up
     if CALLS >= 20_000:  # before, a session is not warm
-        assert slope(last.memory) < 1.0
+        assert slope(last.memory) < 2.0

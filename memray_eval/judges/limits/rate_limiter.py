@@ -239,6 +239,7 @@ class RatePacer:
         self._last_minute = SlidingWindow()
         self.is_proven, self._n_failed = is_firm, 0
         self.refused_since: float | None = None
+        self._refused_at = -math.inf
 
     @property
     def is_free(self) -> bool:
@@ -284,7 +285,7 @@ class RatePacer:
             # those who ask, if the last minute is known to the full.
             since, longest_s = due, 0.0
             if due >= self._remembers_from:
-                since = earliest - HORIZON_S * (self._last_slot >= earliest - HORIZON_S)
+                since = earliest - HORIZON_S if self._catches_up(earliest) else earliest
             for lane in caps:
                 amount = len(group) if lane == REQUESTS else cost.in_lane(lane)
                 took_s = self._duration_s(lane, amount, due)
@@ -304,6 +305,12 @@ class RatePacer:
                 self._last_minute.add(self._last_slot, len(group), cost)
                 self._last_minute.forget(start)
         return tuple(times)
+
+    def _catches_up(self, now: float) -> bool:
+        """False for a pause in asking, for a pace that recovers, and within LONGEST_PAUSE_S of a
+        429: the provider may count by the second."""
+        is_calm = now - self._refused_at > LONGEST_PAUSE_S
+        return is_calm and self._last_slot >= now - HORIZON_S and self._factor_now(now) >= 1.0
 
     def calls_per_s(self, costs: Sequence[CallCost]) -> float:
         """How many calls of these costs the limits allow in a second; infinite without one."""
@@ -387,8 +394,9 @@ class RatePacer:
     def correct(self, late: Sequence[LateSlot], now: float) -> None:
         """Takes over when calls went; for those that did not there is room for others."""
         self._last_minute.correct(late)
-        for slot in late:
-            for lane in self._caps(now) if slot.sent_at is None else ():
+        unsent = [slot for slot in late if slot.sent_at is None] if self._catches_up(now) else []
+        for slot in unsent:
+            for lane in self._caps(now):
                 amount = 1.0 if lane == REQUESTS else slot.cost.in_lane(lane)
                 self._free_at[lane] -= self._duration_s(lane, amount, now)
 
@@ -397,7 +405,7 @@ class RatePacer:
         share of the last calls got one, all slots move past its Retry-After, and the pace halves
         once for all calls sent before. Fewer are a provider's hiccups: those calls wait, the others
         go on."""
-        self.is_proven = True
+        self.is_proven, self._refused_at = True, now
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
         self._last_second.append((now, 1, 1))
@@ -455,6 +463,7 @@ class RatePacer:
     def _ease(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
         """Slows the pace down; it grows back from when slots are given again."""
         self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
+        self._free_at = {lane: max(at, now) for lane, at in self._free_at.items()}
 
     def _find(self, per_min: float, now: float) -> None:
         self._per_min[REQUESTS] = self._learnt = per_min
@@ -468,8 +477,8 @@ class RatePacer:
             if before and after and (ahead_s := self._free_at[lane] - now) > 0:
                 longest_s = max(ahead_s, WINDOW_S + HORIZON_S)
                 self._free_at[lane] = now + min(ahead_s * before / after, longest_s)
-            elif before and not after:
-                self._free_at[lane] = now
+            elif bool(before) != bool(after):
+                self._free_at[lane] = max(now, self._free_at[lane]) if after else now
 
     def _effective(self) -> dict[str, float | None]:
         """The limit of every lane: firm, else the provider's, else found, else assumed."""
