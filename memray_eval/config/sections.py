@@ -425,7 +425,7 @@ class JudgingConfig(Frozen):
     cache: NameOrOff = "auto"
     """Where verdicts are kept, so that none is paid twice: `auto`, `off`, or a path."""
     timeout_s: Positive = 120.0
-    """The longest wait for one reply."""
+    """The longest wait for one reply, to its last byte."""
     ceiling_s: Positive = 600.0
     """The longest wait for a verdict; a judge that lets no call through for so long stops the run,
     resumably."""

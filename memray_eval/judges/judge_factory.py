@@ -354,7 +354,12 @@ class _JudgeFactory:
         if negotiates:
             target = parameter_target(name, config)
             negotiator = ParameterNegotiator(target, services.parameters)
-        policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
+        policy = RetryPolicy(
+            tries=config.tries,
+            ceiling_s=config.ceiling_s,
+            ceiling_key=" (judging.ceiling_s)",
+            sleep=self._sleep,
+        )
         watch, run = services.watch(name), services.run_id
         return CallPolicy(policy, admission, services.calls, watch, run, negotiator)
 

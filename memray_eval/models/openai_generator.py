@@ -37,6 +37,7 @@ from memray_eval.provider_http.replies import (
     token_count,
     valid_text,
 )
+from memray_eval.provider_http.retry import whole_reply
 from memray_eval.provider_http.transport import MOST_BYTES
 from memray_eval.text_processing.thinking import split_thinking
 from memray_eval.types import Candidate, Prompt, Response
@@ -112,7 +113,7 @@ class OpenAIGenerator:
             is_open = False
             try:
                 async with (
-                    asyncio.timeout(self._longest_s),
+                    whole_reply(self._longest_s, f"{LONGEST_ANSWER} times server.timeout_s"),
                     self._open(prompt, candidate.model, is_chat, sent) as stream,
                 ):
                     is_open = True

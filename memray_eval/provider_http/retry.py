@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import logging
-import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +15,8 @@ from typing import TypeVar
 from memray_eval.errors import Throttled, Unavailable
 
 SHORTEST_WAIT_S = 0.05  # also where a provider says 0, so that nobody is asked without a pause
+SILENCE_S = 5.0  # beside a time-out: for a name to be found, and the SDK to name a silence first
+DAY_S = 86_400.0  # a wait that is longer, or over for longer, is not believed
 logger = logging.getLogger(__name__)
 A = TypeVar("A")
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class RetryPolicy:
     first_delay_s: float = 0.5
     longest_delay_s: float = 60.0
     ceiling_s: float = 600.0
+    ceiling_key: str = ""  # " (judging.ceiling_s)", if a key sets it
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
     chance: random.Random = field(default_factory=random.Random)
@@ -67,7 +69,8 @@ class Retries:
             async with asyncio.timeout(max(0.001, self._left_s)):
                 yield
         except TimeoutError:
-            raise Unavailable(f"no verdict within {self._policy.ceiling_s:g} s") from None
+            text = f"no verdict within {self._policy.ceiling_s:g} s{self._policy.ceiling_key}"
+            raise Unavailable(text) from None
         finally:
             self._left_s -= self._policy.clock() - began
 
@@ -105,17 +108,32 @@ class Retries:
         return policy.chance.uniform(0.1 * longest, longest)
 
 
+@asynccontextmanager
+async def whole_reply(timeout_s: float, key: str) -> AsyncIterator[None]:
+    """Around a call: ends a reply that drips in, which no wait for its next byte ends. `key` is
+    what sets `timeout_s`. Raises Unavailable."""
+    try:
+        async with asyncio.timeout(timeout_s + SILENCE_S) as deadline:
+            yield
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise Unavailable(f"the reply was not whole within {timeout_s:g} s ({key})") from None
+
+
 def parse_retry_after(value: str | None, now_s: float | None = None) -> float | None:
-    """Seconds to wait by a Retry-After header ("1.5", or an HTTP date); None if unreadable."""
+    """Seconds to wait by a Retry-After header ("1.5", or an HTTP date); None if unreadable,
+    negative, or a date of more than DAY_S ago."""
     if value is None:
         return None
     try:
         seconds = float(value)
-        return None if math.isnan(seconds) else max(0.0, seconds)
+        return seconds if seconds >= 0 else None  # NaN neither
     except ValueError:
         pass
     try:
         moment = email.utils.parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, moment - (time.time() if now_s is None else now_s))
+    seconds = moment - (time.time() if now_s is None else now_s)
+    return max(0.0, seconds) if seconds >= -DAY_S else None

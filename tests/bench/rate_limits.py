@@ -1,7 +1,7 @@
 """How much of a provider's limit four judge actors use, and how many 429s they draw: requests/min,
 then tokens/min.
 
-    python -m tests.bench.rate_limits [--seconds 90]
+    python -m tests.bench.rate_limits [--seconds 90] [--per-min 3000] [--executor local]
 
 The provider enforces its limit by a sliding window of a minute and announces it in its headers; the
 run knows nothing of it beforehand. Use is what was let in over what the limit allows, from 10 s
@@ -24,8 +24,8 @@ REQUESTS_PER_MIN, TOKENS_PER_MIN = 6000, 6_000_000
 LATENCY_S, KNOWN_AFTER_S, TAIL_S = 0.2, 10.0, 5.0
 
 
-def judged(units: int, **limits: Any) -> dict[str, Any]:
-    """The provider's counts after a run of four judge actors."""
+def judged(units: int, executor: str = "ray", **limits: Any) -> dict[str, Any]:
+    """The provider's counts after a run of four judge actors, or in one process (`local`)."""
     with (
         serving_process(latency_s=LATENCY_S, **limits) as server,
         tempfile.TemporaryDirectory() as folder,
@@ -35,6 +35,7 @@ def judged(units: int, **limits: Any) -> dict[str, Any]:
             Path(folder),
             server.base_url,
             METRICS,
+            executor,
             actors=4,
             latency_s=LATENCY_S,
         )
@@ -63,11 +64,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--per-min", type=float, default=REQUESTS_PER_MIN)
+    parser.add_argument("--executor", default="ray", choices=["ray", "local"])
+    parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    units = round(REQUESTS_PER_MIN / 60.0 * options.seconds / len(METRICS))
-    stats = judged(units, requests_per_min=REQUESTS_PER_MIN)
-    told("requests", 1.0, REQUESTS_PER_MIN, stats)
-    stats = judged(units, tokens_per_min=TOKENS_PER_MIN, count_tokens=True)
+    units = round(options.per_min / 60.0 * options.seconds / len(METRICS))
+    for _ in range(options.rounds):
+        stats = judged(units, options.executor, requests_per_min=options.per_min)
+        told("requests", 1.0, options.per_min, stats)
+    if options.per_min != REQUESTS_PER_MIN:
+        return
+    stats = judged(units, options.executor, tokens_per_min=TOKENS_PER_MIN, count_tokens=True)
     told(
         "tokens",
         (stats["input_tokens"] + stats["output_tokens"]) / stats["n_answered"],

@@ -308,4 +308,5 @@ def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:
     assert parse_retry_after(formatdate(1000.0, usegmt=True), now_s=990.0) == 10.0
     assert parse_retry_after(formatdate(1000.0, usegmt=True), now_s=2000.0) == 0.0
     assert [parse_retry_after(value) for value in (None, "soon", "", "nan")] == [None] * 4
-    assert (parse_retry_after("-5"), parse_retry_after("inf")) == (0.0, float("inf"))
+    assert (parse_retry_after("-5"), parse_retry_after("inf")) == (None, float("inf"))
+    assert parse_retry_after(formatdate(0.0, usegmt=True), now_s=1e9) is None

@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, Speech
 from memray_eval.config.sections import EmbeddingConfig, ServerConfig
 from memray_eval.errors import (
     EmbeddingError,
+    GenerationError,
     JudgeError,
     Malformed,
     Refused,
@@ -301,7 +303,8 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
             assert (response.error, response.text[:9]) == (None, "In Bergen"), name
         else:
             assert response.error is not None, name
-            assert response.error.startswith(f"{expected.__name__}: "), (name, response.error)
+            kind = GenerationError if expected is JudgeError else expected
+            assert response.error.startswith(f"{kind.__name__}: "), (name, response.error)
             check_text(name, response.error)
     assert responses["a character in two halves"].text == "In Bergen\U0001f600"
     assert responses["half a character"].text == "In Bergen\ufffd"
@@ -509,6 +512,63 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
         assert all(
             "reset the connection" in line or "closed the connection" in line for line in lines
         ), lines
+
+
+@contextmanager
+def dripping(begun: bytes) -> Iterator[int]:
+    """The port of a server that begins its reply so and then sends a byte every 50 ms, for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip(visitor: socket.socket) -> None:
+            with suppress(OSError), visitor:
+                visitor.sendall(begun)
+                while True:
+                    visitor.sendall(b" ")
+                    time.sleep(0.05)
+
+        def serve() -> None:
+            with suppress(OSError):  # closed at the end
+                while True:
+                    Thread(target=drip, args=listening.accept()[:1], daemon=True).start()
+
+        Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("begun", ["headers", "json", "text/event-stream"])
+def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names(begun: str) -> None:
+    sent = "HTTP/1.1 200 OK\r\nX: "
+    if begun != "headers":
+        sent += f"1\r\nContent-Type: {begun}\r\nTransfer-Encoding: chunked\r\n\r\n1000000\r\n"
+
+    async def ask_judge(wire: str, url: str) -> str:
+        base_url = f"{url}/v1" if wire == "openai" else url
+        spec = JudgeSpec(
+            name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=0.5
+        )
+        judge = BUILDERS[wire](spec, CallPolicy(RetryPolicy(tries=1)))
+        with pytest.raises(Unavailable) as raised:
+            await judge.judge((Message(role="user", content="Well?"),), Rating)
+        await judge.aclose()
+        return str(raised.value)
+
+    async def ask_candidate(url: str) -> str:
+        candidate = candidate_at(f"{url}/v1")
+        generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=0.5))
+        prompt = Prompt(messages=(Message(role="user", content="Well?"),))
+        response = await generator.generate(prompt, candidate)
+        await generator._client.close()
+        return str(response.error)
+
+    async def ask_all(url: str) -> list[str]:
+        judges = (ask_judge(wire, url) for wire in BUILDERS)
+        return await asyncio.gather(ask_candidate(url), *judges)
+
+    with dripping(sent.encode()) as port:
+        candidate, *judges = asyncio.run(ask_all(f"http://127.0.0.1:{port}"))
+    assert "not whole within 5 s (10 times server.timeout_s)" in candidate
+    assert all("not whole within 0.5 s (judging.timeout_s)" in text for text in judges), judges
 
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:

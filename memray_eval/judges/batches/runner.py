@@ -28,6 +28,7 @@ from memray_eval.judges.batches.port import (
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
+from memray_eval.judges.limits.rate_limiter import LONGEST_PAUSE_S as LONGEST_REFUSAL_S
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
@@ -368,7 +369,8 @@ class BatchRunner:
                     await self._refuse(queue, entry, str(error))
                     return None
                 if error.status == 429:
-                    wait_s = max(error.retry_after_s or 0.0, self._options.poll_s)
+                    asked_s = min(error.retry_after_s or 0.0, LONGEST_REFUSAL_S)
+                    wait_s = max(asked_s, self._options.poll_s)
                     queue.not_before = self._hooks.now() + wait_s
                     return None
                 problem = error

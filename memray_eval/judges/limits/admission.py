@@ -35,6 +35,7 @@ from memray_eval.judges.limits.limiter_member import (
 from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, HeldBy, LimiterPort
 from memray_eval.judges.prices import Price
+from memray_eval.provider_http.retry import DAY_S
 
 __all__ = [
     "AdmissionController",
@@ -46,8 +47,6 @@ __all__ = [
 
 FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
-# A provider that says to wait for longer than a day is not believed.
-LONGEST_RETRY_AFTER_S = 86_400.0
 
 
 class AdmissionController:
@@ -218,7 +217,7 @@ class AdmissionController:
             if self._options.in_pool and self._breaker.is_open:
                 self._queue.fail_waiting(MemberRests)
             if isinstance(error, Throttled):
-                if (wait_s := error.retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S:
+                if (wait_s := error.retry_after_s or 0.0) > DAY_S:
                     self._notices.report_implausible_retry_after(wait_s)
                     error.retry_after_s = None
             else:

@@ -19,8 +19,10 @@ from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.limits.rate_limiter import (
     LATE_S,
     REQUESTS,
+    TOLD_S,
     CallCost,
     Grant,
+    LateSlot,
     LimiterPort,
     Reservation,
     StallStatus,
@@ -122,6 +124,7 @@ class LimiterMember:
     ) -> None:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
         self._correction, self._done, self._answered = NOTHING, 0, 0
+        self._late: list[LateSlot] = []
         self._report: asyncio.Task[None] | None = None
         self._reported_at = -math.inf
         self.n_failures = 0  # of messages to the limiter
@@ -187,6 +190,10 @@ class LimiterMember:
         values = (judge, effect, self.n_failures, error)
         log_once(logger, logging.WARNING, key, text, *values, error=error)
 
+    def note_late(self, slot: LateSlot) -> None:
+        """Notes a slot that was not kept, for the next reservation."""
+        self._late.append(slot)
+
     def begin(self, permit: CallPermit) -> None:
         self.in_flight[permit] = None
 
@@ -227,6 +234,7 @@ class LimiterMember:
 
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         correction, done, answered = self._correction, self._done, self._answered
+        late, self._late = tuple(self._late), []
         self._correction, self._done, self._answered = NOTHING, 0, 0
         self._reported_at = self._hooks.clock()
         return Reservation(
@@ -242,6 +250,7 @@ class LimiterMember:
             provider_limits=self.provider_limits,
             answered=answered,
             run=self._options.run,
+            late=late,
         )
 
     def _count_outlived(self, refused: CallPermit) -> int:
@@ -303,7 +312,10 @@ class SlotQueue:
             if (ahead_s := at - clock()) > 0:
                 await self._hooks.sleep(ahead_s)
             now = clock()
-            if now - at <= self._late_s(now) and self._paused_until <= at:
+            is_used = now - at <= self._late_s(now)
+            if self._paused_until <= at and now - at > TOLD_S:
+                self._member.note_late(LateSlot(at, cost, now if is_used else None))
+            if is_used and self._paused_until <= at:
                 return now
             if self._moves_on and self._paused_until > now:
                 raise MemberRests

@@ -120,7 +120,10 @@ class Notices:
             )
 
     def report_implausible_retry_after(self, retry_after_s: float) -> None:
-        self._say_once(f"its Retry-After of {retry_after_s:.10g} s is not plausible and is ignored")
+        self._say_once(
+            f"its Retry-After of {retry_after_s:.10g} s is not plausible and is ignored; a call "
+            f"waits for {self._options.patience_s:g} s in all (judging.ceiling_s)"
+        )
 
     def _say_once(self, text: str) -> None:
         if text not in self._texts:

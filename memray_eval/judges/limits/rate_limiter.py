@@ -1,8 +1,8 @@
 """The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks. Each
 judge has a `RatePacer`: per limited quantity the time from which there is room again, moved forward
 by every call's share of a minute (the generic cell rate algorithm, GCRA); as that alone lets a
-minute pass its limit by one call, what was let go in the last minute is counted too. A slot that is
-not used is lost."""
+minute pass its limit by one call, what was let go in the last minute is counted too. A slot that
+comes too late to be used is given back."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ HORIZON_S = 5.0
 SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
+TOLD_S = 0.05  # of a call that was later than this the limiter is told
+# What was held up, for up to a horizon (a process had no CPU), is made good at this many times the
+# pace; so long a gap between calls is enough for that.
+CATCH_UP_PACE, LONGEST_GAP_S = 2.0, 1.0
 FREE_S = 2.0  # without a limit a member need not ask again for this long
 # Calls of so short a time are planned together, if the limits let several go in it.
 GROUP_S = 0.02
@@ -93,10 +97,20 @@ class CallCost(NamedTuple):
         return self.output_tokens
 
 
+class LateSlot(NamedTuple):
+    """A slot, what its call was planned to take, and when that went instead (epoch seconds; None:
+    not at all)."""
+
+    at: float
+    cost: CallCost
+    sent_at: float | None = None
+
+
 class Reservation(NamedTuple):
     """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
     for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
-    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer."""
+    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer;
+    `late` are slots that were not kept."""
 
     judge: str
     member: str
@@ -110,6 +124,7 @@ class Reservation(NamedTuple):
     provider_limits: RateLimits | None = None
     answered: int = 0
     run: str = ""
+    late: tuple[LateSlot, ...] = ()
 
 
 class HeldBy(NamedTuple):
@@ -153,6 +168,22 @@ class SlidingWindow:
         """Slots come in order of time."""
         self._slots.append((at, calls, cost))
         self._calls, self._cost = self._calls + calls, self._cost.plus(cost)
+
+    def correct(self, late: Iterable[LateSlot]) -> None:
+        """Counts calls when they went, and those that did not go no longer."""
+        later, moved = list[tuple[float, int, CallCost]](), list[tuple[float, int, CallCost]]()
+        for slot in sorted(late, key=lambda slot: -slot.at):
+            while self._slots and self._slots[-1][0] >= slot.at:
+                later.append(self._slots.pop())
+            if not later or later[-1][0] > slot.at + GROUP_S:
+                continue  # it is forgotten
+            at, calls, cost = later[-1]
+            later[-1] = at, calls - 1, cost.minus(slot.cost)
+            if slot.sent_at is None:
+                self._calls, self._cost = self._calls - 1, self._cost.minus(slot.cost)
+            else:
+                moved.append((slot.sent_at, 1, slot.cost))
+        self._slots.extend(sorted(later + moved, key=lambda entry: entry[0]))
 
     def forget(self, now: float) -> None:
         while self._slots and self._slots[0][0] <= now - WINDOW_S:
@@ -198,7 +229,7 @@ class RatePacer:
         # The last slot of the limiter before may be just then.
         if not_before and self._per_min[REQUESTS]:
             self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
-        self._blocked_until = self._last_slot = not_before
+        self._blocked_until = self._last_slot = self._spaced_until = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
         self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
         self._recovery_per_s = RECOVERY_PER_S
@@ -208,6 +239,7 @@ class RatePacer:
         self._last_minute = SlidingWindow()
         self.is_proven, self._n_failed = is_firm, 0
         self.refused_since: float | None = None
+        self._refused_at = -math.inf
 
     @property
     def is_free(self) -> bool:
@@ -242,26 +274,30 @@ class RatePacer:
             cost = group[0] if len(group) == 1 else _sum_costs(group)
             earliest = self._earliest_if_free(cost, caps, now, len(group))
             due = max(earliest, *(self._free_at[lane] for lane in caps), now)
-            # In order; what refunds have brought forward comes close together.
-            start = max(due, self._last_slot)
+            # In order; what refunds and delays have brought forward comes closer together.
+            start = max(due, self._last_slot, self._spaced_until)
             if start > now + HORIZON_S:
                 if len(group) == 1:
                     break
                 size = len(group) // 2  # a part of them may find room
                 continue
-            # What one lane holds up, at most a horizon, another may make good, if the last
-            # minute is known to the full.
-            since = earliest if due >= self._remembers_from else due
+            # What one lane holds up, at most a horizon, another may make good, and what held up
+            # those who ask, if the last minute is known to the full.
+            since, longest_s = due, 0.0
+            if due >= self._remembers_from:
+                since = earliest - HORIZON_S if self._catches_up(earliest) else earliest
             for lane in caps:
                 amount = len(group) if lane == REQUESTS else cost.in_lane(lane)
-                self._free_at[lane] = max(self._free_at[lane], since) + self._duration_s(
-                    lane, amount, due
-                )
-            self._last_slot = start
+                took_s = self._duration_s(lane, amount, due)
+                self._free_at[lane] = max(self._free_at[lane], since) + took_s
+                longest_s = max(longest_s, took_s)
+            gap_s = min(LONGEST_GAP_S, longest_s / CATCH_UP_PACE)
+            self._last_slot, self._spaced_until = start, start + gap_s
             if len(group) == 1:
                 times.append(start)
             else:
-                until = min(start + GROUP_S, max(self._free_at[lane] for lane in caps))
+                free_at = max(self._free_at[lane] for lane in caps)
+                until = min(start + GROUP_S, max(self._spaced_until, free_at))
                 gap_s = max(0.0, until - start) / len(group)
                 times += (start + gap_s * index for index in range(len(group)))
                 self._last_slot = times[-1]
@@ -269,6 +305,12 @@ class RatePacer:
                 self._last_minute.add(self._last_slot, len(group), cost)
                 self._last_minute.forget(start)
         return tuple(times)
+
+    def _catches_up(self, now: float) -> bool:
+        """False for a pause in asking, for a pace that recovers, and within LONGEST_PAUSE_S of a
+        429: the provider may count by the second."""
+        is_calm = now - self._refused_at > LONGEST_PAUSE_S
+        return is_calm and self._last_slot >= now - HORIZON_S and self._factor_now(now) >= 1.0
 
     def calls_per_s(self, costs: Sequence[CallCost]) -> float:
         """How many calls of these costs the limits allow in a second; infinite without one."""
@@ -290,7 +332,8 @@ class RatePacer:
 
     def opens_at(self, now: float, cost: CallCost = CallCost()) -> float:
         """From when `reserve` gives a slot to a call of this cost."""
-        return max(self._earliest_send(cost, self._caps(now), now), self._last_slot) - HORIZON_S
+        send_at = self._earliest_send(cost, self._caps(now), now)
+        return max(send_at, self._last_slot, self._spaced_until) - HORIZON_S
 
     def blocked_until(self) -> float:
         return self._blocked_until
@@ -348,12 +391,21 @@ class RatePacer:
         self._n_failed += done - answered
         self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
 
+    def correct(self, late: Sequence[LateSlot], now: float) -> None:
+        """Takes over when calls went; for those that did not there is room for others."""
+        self._last_minute.correct(late)
+        unsent = [slot for slot in late if slot.sent_at is None] if self._catches_up(now) else []
+        for slot in unsent:
+            for lane in self._caps(now):
+                amount = 1.0 if lane == REQUESTS else slot.cost.in_lane(lane)
+                self._free_at[lane] -= self._duration_s(lane, amount, now)
+
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
         """A call that was sent at `sent_at` got a 429. If a found limit is tried out, or a SIGN
         share of the last calls got one, all slots move past its Retry-After, and the pace halves
         once for all calls sent before. Fewer are a provider's hiccups: those calls wait, the others
         go on."""
-        self.is_proven = True
+        self.is_proven, self._refused_at = True, now
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
         self._last_second.append((now, 1, 1))
@@ -377,8 +429,9 @@ class RatePacer:
             factor /= kept
         self._cut_at = now
         self._ease(factor * CUT, now)
-        # Slots given at the old pace are dropped.
+        # Slots given at the old pace are dropped, and not made good.
         self._blocked_until = max(self._blocked_until, self._last_slot)
+        self._free_at = {lane: max(at, self._blocked_until) for lane, at in self._free_at.items()}
 
     def learn(self, limits: RateLimits, now: float) -> None:
         """Takes over what the provider says of what the user has not set. The first time the pace
@@ -410,6 +463,7 @@ class RatePacer:
     def _ease(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
         """Slows the pace down; it grows back from when slots are given again."""
         self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
+        self._free_at = {lane: max(at, now) for lane, at in self._free_at.items()}
 
     def _find(self, per_min: float, now: float) -> None:
         self._per_min[REQUESTS] = self._learnt = per_min
@@ -423,8 +477,8 @@ class RatePacer:
             if before and after and (ahead_s := self._free_at[lane] - now) > 0:
                 longest_s = max(ahead_s, WINDOW_S + HORIZON_S)
                 self._free_at[lane] = now + min(ahead_s * before / after, longest_s)
-            elif before and not after:
-                self._free_at[lane] = now
+            elif bool(before) != bool(after):
+                self._free_at[lane] = max(now, self._free_at[lane]) if after else now
 
     def _effective(self) -> dict[str, float | None]:
         """The limit of every lane: firm, else the provider's, else found, else assumed."""
@@ -614,6 +668,7 @@ class Limiter:
         judge, now = self._judge_of(wanted), self._clock()
         pace, was_proven = judge.pace, judge.pace.is_proven
         pace.settle(wanted.correction, wanted.done, now, wanted.answered)
+        pace.correct(wanted.late, now)
         if wanted.found_per_min is not None:
             pace.resume(wanted.found_per_min, now)
         if wanted.done and not was_proven:

@@ -51,6 +51,7 @@ from tests.unit.judges.limits.test_rate_limiter import (
     clock,
     most,
     one_request,
+    pass_time,
     run,
 )
 
@@ -786,8 +787,10 @@ def at_work(
     limiter_of: Callable[[], Restarting | Limiter], provider: Provider, *, limits: RateLimits,
     is_firm: bool = True,
     headers: dict[str, str] | None = None, kills_s: Sequence[float] = (), minutes: float = 5,
+    stall_s: float = 0.0,
 ) -> None:  # fmt: skip
-    """Four members with more to ask than they may."""
+    """Four members with more to ask than they may; `stall_s`: without a CPU for so long, about
+    every 15 s."""
 
     async def judge(gate: AdmissionController) -> None:
         while True:
@@ -801,15 +804,22 @@ def at_work(
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
+    async def stall() -> None:
+        chance = Random(0)
+        while True:
+            await asyncio.sleep(chance.uniform(10.0, 20.0))
+            pass_time(stall_s)
+
     async def main() -> None:
         limiter = limiter_of()
         gates = [
             gate_to(
-                limiter, member=str(n), members=4, limits=limits, is_firm=is_firm, max_in_flight=32
+                limiter, member=str(n), members=4, limits=limits, is_firm=is_firm, max_in_flight=64
             )
             for n in range(4)
         ]
-        tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(40)]
+        tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
+        tasks.append(asyncio.ensure_future(stall()))
         for kill_s in kills_s:
             await asyncio.sleep(EPOCH + kill_s - clock())
             assert isinstance(limiter, Restarting)
@@ -823,6 +833,16 @@ def at_work(
         assert {type(end) for end in ends} == {asyncio.CancelledError}
 
     run(main())
+
+
+@pytest.mark.parametrize("stall_s", [0.0, 1.0, 2.0])
+def test_what_a_stall_has_held_up_is_made_good(stall_s: float) -> None:
+    provider = Provider(3000)
+    limits = RateLimits(requests_per_min=3000)
+    at_work(lambda: Limiter(clock=clock), provider, limits=limits, stall_s=stall_s)
+    steady = [at for at in provider.answered if EPOCH + 60 <= at < EPOCH + 240]
+    assert len(steady) >= 0.98 * 3 * 3000
+    assert len(provider.refused) <= 2
 
 
 class Shedding:

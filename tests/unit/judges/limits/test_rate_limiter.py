@@ -30,6 +30,7 @@ from memray_eval.judges.limits.rate_limiter import (
     WINDOW_S,
     CallCost,
     Grant,
+    LateSlot,
     Limiter,
     RatePacer,
     Reservation,
@@ -71,6 +72,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def clock() -> float:
     """The time of the virtual loop that runs, as an epoch time."""
     return EPOCH + asyncio.get_running_loop().time()
+
+
+def pass_time(seconds: float) -> None:
+    """Time in which the virtual loop that runs does nothing."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop._virtual.passed_s += seconds
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -161,6 +169,28 @@ def test_no_stretch_has_more_than_the_limits_however_calls_are_asked_for(
     assert [slot.at for slot in slots] == sorted(slot.at for slot in slots)
     for lane, limit in limits.model_dump(exclude_none=True).items():
         assert most(slots, lambda cost, lane=lane: cost.in_lane(lane)) <= limit * (1 + TICK)
+
+
+@pytest.mark.parametrize("per_min", [600, 9000])
+def test_late_calls_count_when_they_went_and_unsent_ones_make_room(per_min: int) -> None:
+    """A tenth of the slots passes unused, a fifth is used up to 2 s late, as the next
+    reservation tells."""
+    pace, chance = RatePacer(RateLimits(requests_per_min=per_min), True), random.Random(0)
+    now, sent, late = EPOCH, list[Slot](), list[LateSlot]()
+    while now < EPOCH + 240:
+        now = max(now, pace.opens_at(now, CALL)) + 0.5
+        pace.correct([slot for slot in late if slot.at < now - 2], now)
+        late = [slot for slot in late if slot.at >= now - 2]
+        for at in pace.reserve([CALL] * (per_min // 20), now):
+            fate = chance.random()
+            sent_at = None if fate < 0.1 else at + 2 * chance.random() * (fate < 0.3)
+            if sent_at is not None:
+                sent.append(Slot(sent_at))
+            if sent_at != at:
+                late.append(LateSlot(at, CALL, sent_at))
+    steady = sum(EPOCH + 60 <= slot.at < EPOCH + 180 for slot in sent)
+    assert most(sent, one_request, 60.0) <= per_min
+    assert steady >= 0.96 * 2 * per_min
 
 
 def test_a_call_that_is_larger_than_the_limit_goes_alone() -> None:
