@@ -39,7 +39,10 @@ from contextlib import contextmanager
 
 SAID = "; it said: "  # in an error's text: what follows is an excerpt of the provider's reply
 # Places in lists, identifiers, long figures.
-_VARYING = re.compile(r"(?<=[A-Za-z_]\.)\d+(?=\.)|(?<=\[)\d+(?=\])|\b[0-9a-f]{12,}\b|\d{5,}")
+_VARYING = re.compile(
+    r"(?<=[A-Za-z_]\.)\d+(?=\.)|(?<=\[)\d+(?=\])|\b[0-9a-f]{12,}\b|\d{5,}"
+    r"|\b\d+ of \d+(?= calls gave no verdict)"
+)
 
 # What any text holds that `cause_of` changes, for RE2
 MAY_VARY = rf"\pN|[0-9a-f]{{12}}|{SAID}"

@@ -350,7 +350,7 @@ async def _ask_each(
             outcome.saved_usd += saved_usd
             outcome.calls += n_paid
             n_failed = sum(isinstance(other, JudgeError) for other in outcomes)
-            if len(outcomes) > 1:
+            if n_failed < len(outcomes):
                 what = f"{n_failed} of {len(outcomes)} calls gave no verdict"
                 outcome.args = (f"{what}; the first: {outcome}",)
         if isinstance(outcome, BaseException):

@@ -19,7 +19,16 @@ METRICS = [all_metrics()[name] for name in ("safety", "helpfulness")]
 ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{SAID}"
 # What `cause_of` changes, and what looks like it
 PIECES = st.text(max_size=20) | st.sampled_from(
-    [SAID, "abcdefabcdef", "a.1.b", "[3]", "12345", "\u0663\u0664\u0665\u0666\u0667", "x" * 299]
+    [
+        SAID,
+        "2 of 6 calls gave no verdict",
+        "abcdefabcdef",
+        "a.1.b",
+        "[3]",
+        "12345",
+        "\u0663\u0664\u0665\u0666\u0667",
+        "x" * 299,
+    ]
 )
 
 
@@ -98,6 +107,10 @@ def test_answers_whose_tokens_are_unknown_are_counted(tmp_path: Path) -> None:
         ("claims.12.quote: Field required", "claims.N.quote: Field required"),
         ("of request 0123456789abcdef", "of request N"),
         ("the provider answered 503", "the provider answered 503"),
+        (
+            "Malformed: 2 of 6 calls gave no verdict; the first: no JSON",
+            "Malformed: N calls gave no verdict; the first: no JSON",
+        ),
     ],
 )
 def test_what_differs_by_unit_is_left_out_of_a_cause(error: str, cause: str) -> None:
