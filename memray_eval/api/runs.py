@@ -202,7 +202,9 @@ class Run(Displayed):
             if (failure := check.failure(of_group, where)) is not None
         ]
         if failures:
-            raise CheckFailed("\n".join([f"{len(failures)} checks do not hold:", *failures]))
+            n = len(failures)
+            head = f"{n} checks do not hold:" if n > 1 else "a check does not hold:"
+            raise CheckFailed("\n".join([head, *failures]))
         return self
 
     def _parse_check(
