@@ -99,7 +99,9 @@ def n_lost(run: RunFolder | None, units: int) -> int:
 
 
 def tell(fault: object, lost: int, twice: int, code: int, before: object) -> None:
-    row = f"{fault!s:24} lost {lost}, paid twice {twice}, exit code {code}; before: {before}"
+    row = (
+        f"{fault!s:24} tries 1, lost {lost}, paid twice {twice}, exit code {code}; before: {before}"
+    )
     print(f"\n{row}", file=sys.__stdout__)
 
 
