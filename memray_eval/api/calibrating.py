@@ -16,8 +16,8 @@ from memray_eval.analysis.calibration import (
     suggest_judge,
 )  # fmt: skip
 from memray_eval.analysis.rater_agreement import compare_raters
+from memray_eval.api.displayed import Displayed, Tables, to_table
 from memray_eval.api.runs import to_stderr
-from memray_eval.api.shown import Displayed, Tables, to_table
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis import comparing
 from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
-from memray_eval.api.shown import Displayed, Tables, to_table
+from memray_eval.api.displayed import Displayed, Tables, to_table
 from memray_eval.report.comparison_console import short_sections
 from memray_eval.report.sections import Section
 

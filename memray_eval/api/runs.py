@@ -19,7 +19,7 @@ from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.analysis.intervals import OF_GROUPS, summarise_groups
 from memray_eval.analysis.scores import SPLIT_COLUMNS
 from memray_eval.api.comparing import Comparison, compare
-from memray_eval.api.shown import Displayed, Tables
+from memray_eval.api.displayed import Displayed, Tables
 from memray_eval.errors import ConfigError, DataError, EvalError, suggest
 from memray_eval.execution import runs
 from memray_eval.execution.prepare.scanning import sample_ids

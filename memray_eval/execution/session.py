@@ -204,26 +204,27 @@ class RunSession:
         return f"Go on with `{command}`.{self._cost_of_rest()}"
 
     def _cost_of_rest(self) -> str:
-        """What a resumed run will pay, by what this session's calls took; "" if that is unknown."""
-        with suppress(Exception):  # no call was made yet, or the folder is out of reach
-            assert self._telemetry is not None
-            calls = self._telemetry.calls
-            done = self.folder.records().count_rows() if self.folder.parts() else 0
-            a_unit = calls_a_record(self.spec.judges, self.spec.judging.repeats)
-            most, verdicts = (self.plan.n_units - done) * a_unit, max(1, calls["verdicts"])
-            usd = most * calls["cost_usd"] / verdicts
-            money = "" if calls["unpriced_calls"] else f" (about ${usd:.2f})"
-            again = f", up to {n:,} of them paid before" if (n := calls["unkept"]) else ""
-            return f" That pays for at most {most:,} judge calls{money}{again}."
-        return ""
+        """What a resumed run will pay, by what this session's calls took; "" if its stages have not
+        ended."""
+        if self._telemetry is None:
+            return ""
+        calls, verdicts = self._telemetry.calls, self._telemetry.calls.get("verdicts", 0)
+        a_unit = calls_a_record(self.spec.judges, self.spec.judging.repeats)
+        most = (self.plan.n_units - self._n_finished()) * a_unit
+        is_priced = verdicts and not calls["unpriced_calls"]
+        money = f" (about ${most * calls['cost_usd'] / verdicts:.2f})" if is_priced else ""
+        again = f", up to {n:,} of them paid before" if (n := calls.get("unkept", 0)) else ""
+        return f" That pays for at most {most:,} judge calls{money}{again}."
 
     def _finished_units(self) -> str:
         """The progress of the run, for the last line of one that was interrupted."""
-        done = 0
-        # Nothing is written yet, or the folder is out of reach: the run ends anyway
-        with suppress(Exception):
-            done = self.folder.records().count_rows()
-        return f"{done} of {self.plan.n_units} units are finished and kept"
+        return f"{self._n_finished()} of {self.plan.n_units} units are finished and kept"
+
+    def _n_finished(self) -> int:
+        """Units in the records; 0 if there are none yet, or the folder is out of reach."""
+        with suppress(Exception):  # the run ends anyway
+            return int(self.folder.records().count_rows())
+        return 0
 
     def _leave_batches(self) -> str:
         """The fate of judge calls that are under way in batches, for the last line."""
