@@ -240,9 +240,9 @@ def _baseline_notes(
         if gains and gains[0] > 0:
             continue
         own, its = (
-            f"{low + quality[one] / 100 * (high - low):.{digits}f}"
-            + " est." * bool(rows[one].estimates)
-            for one in (name, best)
+            f"{low + quality[side] / 100 * (high - low):.{digits}f}"
+            + " est." * bool(rows[side].estimates)
+            for side in (name, best)
         )
         what = "below" if gains else "not shown to be above"
         yield f"{name} is {what} the best baseline, {best}: {own} and {its} in {headline}."

@@ -245,13 +245,13 @@ class JudgeCall:
                         await self._ask_again(invalid)
                     except JudgeError as error:
                         await self._try_again(error)
-        except Exception:  # not where it is cancelled: it may have been paid
+        except Exception:  # a cancelled call keeps its lease: it may have been paid
             if self._access.calls is not None and self._is_ours:
                 await self._access.calls.release(self.key)
             raise
 
     async def _claim(self) -> None:
-        """Before the first request. Raises _AskedElsewhere where it is not to be sent."""
+        """Before the first request. Raises _AskedElsewhere if another run asks."""
         if (calls := self._access.calls) is None or self._is_ours:
             return
         claimed = await calls.claim(self.key)

@@ -17,7 +17,7 @@ from memray_eval.analysis.comparing.models import (
     Side,
     align_units,
 )
-from memray_eval.analysis.comparing.standings import stand
+from memray_eval.analysis.comparing.standings import find_standings
 from memray_eval.analysis.comparing.warnings import find_warnings
 from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import (
@@ -91,7 +91,7 @@ def compare(
         scales={
             row.metric: base.scales[row.metric] for row in compared if row.metric in base.scales
         },
-        matrix=tuple(stand(sides, metrics, cluster, how) if len(sides) > 2 else ()),
+        matrix=tuple(find_standings(sides, metrics, cluster, how) if len(sides) > 2 else ()),
     )
 
 

@@ -13,7 +13,7 @@ from memray_eval.analysis.statistics import Clusters, Rows, Settings, holm, mean
 from memray_eval.analysis.where import clusters_of_units
 
 
-def stand(
+def find_standings(
     sides: Sequence[Side], metrics: Sequence[str], cluster: str | None, how: Settings
 ) -> list[Standing]:
     """Every side's standing on each metric that all sides have (of `metrics`, if these are named).
