@@ -14,6 +14,7 @@ BIN := $(VENV)/bin
 # The first CPython from 3.11 to 3.13 that runs here; name another with PYTHON=...
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do $$p -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' 2>/dev/null && echo $$p && break; done)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install -q -q --no-deps --no-compile
 JOB ?= jobs/quickstart.yaml
 
 .PHONY: run quick test test-unit test-cluster test-engine night night-runs night-ray night-processes night-clusters check sbom setup lock platform model clean
@@ -76,40 +77,44 @@ platform:
 $(BIN)/python: | platform
 	$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)"; exit 2; }
 
-$(VENV)/.cpu: cluster/locks/cpu.txt pyproject.toml | $(BIN)/python
+$(VENV)/.cpu: cluster/locks/cpu.txt cluster/locks/cpu-torch.txt pyproject.toml | $(BIN)/python
 	@echo "Installing the pinned packages (about two minutes, 4 GB) ..."  # Python compiles what is imported; all of it takes a minute
-	@$(PIP) install -q -q --no-deps --no-compile -r cluster/locks/cpu.txt || { \
-	  echo "error: the packages could not be installed. If pip did not find torch ...+cpu, tell it where CPU builds of PyTorch are:"; \
+	@$(INSTALL) --require-hashes -r cluster/locks/cpu.txt
+	@$(INSTALL) -r cluster/locks/cpu-torch.txt || { \
+	  echo "error: torch could not be installed. If pip did not find torch ...+cpu, tell it where CPU builds of PyTorch are:"; \
 	  echo "PIP_EXTRA_INDEX_URL=<PyTorch's CPU wheel index> or PIP_FIND_LINKS=<a folder with the wheel>, then make again."; exit 2; }
 	@$(PIP) install -q -q --no-deps --editable .
 	@touch $@
 
 $(VENV)/.dev: cluster/locks/dev.txt $(VENV)/.cpu
-	@$(PIP) install -q -q --no-deps --no-compile -r cluster/locks/dev.txt
+	@$(INSTALL) --require-hashes -r cluster/locks/dev.txt
 	@touch $@
 
 # uv resolves; pip installs. No lock holds an index address. GPU torch has other wheels, so each lock is resolved by itself.
-# gpu.txt has the hash of every wheel for its platform, as the image is built where others could stand between; cpu.txt has none,
-# because its torch may come from any folder of wheels.
-UV := $(BIN)/uv pip compile -q pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+# Each has the hash of every wheel for Linux on x86_64; cpu-torch.txt has none, because CPU torch may come from any folder of wheels.
+UV := $(BIN)/uv pip compile -q --python-version 3.11
+FROM_PROJECT := pyproject.toml --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 CPU := --override cluster/locks/cpu-overrides.txt --find-links "$${PIP_FIND_LINKS:-.}"
 LINUX := --python-platform x86_64-manylinux_2_35
 define HASHED
-import sys, tomllib
+import re, sys, tomllib
+fits = re.compile(r"-(py[\w.]+|cp3\d+-abi3|cp31[123])-.*(any|linux\S*_x86_64)\.whl$$")
 for package in tomllib.load(sys.stdin.buffer)["packages"]:
-    files = package.get("wheels") or [package["sdist"]]
-    hashes = sorted(file["hashes"]["sha256"] for file in files)
+    wheels = [file for file in package.get("wheels", ()) if fits.search(file["url"]) and "musl" not in file["url"]]
+    hashes = sorted(file["hashes"]["sha256"] for file in wheels or [package["sdist"]])
     print(" \\\n    --hash=sha256:".join([f"{package['name']}=={package['version']}", *hashes]))
 endef
 export HASHED
+WITH_HASHES = $(UV) - --no-deps $(1) --format pylock.toml | $(BIN)/python -c "$$HASHED" > $(VENV)/lock.txt && mv $(VENV)/lock.txt
 lock: | $(BIN)/python
 	@$(PIP) install -q -q uv
-	$(UV) $(CPU) --extra cpu --extra google -o cluster/locks/cpu.txt
-	$(UV) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra dev -c cluster/locks/cpu.txt -o $(VENV)/dev-all.txt
-	@grep -vxFf cluster/locks/cpu.txt $(VENV)/dev-all.txt > cluster/locks/dev.txt
-	$(UV) --extra gpu --extra google --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o cluster/locks/gpu.txt
-	$(BIN)/uv pip compile -q cluster/locks/gpu.txt --no-deps --python-version 3.11 $(LINUX) --format pylock.toml \
-	  | $(BIN)/python -c "$$HASHED" > $(VENV)/gpu.txt && mv $(VENV)/gpu.txt cluster/locks/gpu.txt
+	$(UV) $(FROM_PROJECT) $(CPU) --extra cpu --extra google -o $(VENV)/cpu.txt
+	grep ^torch== $(VENV)/cpu.txt > cluster/locks/cpu-torch.txt
+	grep -v ^torch== $(VENV)/cpu.txt | $(call WITH_HASHES,--universal) cluster/locks/cpu.txt
+	$(UV) $(FROM_PROJECT) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra dev -c $(VENV)/cpu.txt -o $(VENV)/dev.txt
+	grep -vxFf $(VENV)/cpu.txt $(VENV)/dev.txt | $(call WITH_HASHES,--universal) cluster/locks/dev.txt
+	$(UV) $(FROM_PROJECT) --extra gpu --extra google --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o $(VENV)/gpu.txt
+	cat $(VENV)/gpu.txt | $(call WITH_HASHES,$(LINUX)) cluster/locks/gpu.txt
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

