@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from memray_eval.config.environment import API_KEY_VARIABLES
 from memray_eval.config.secrets import held_keys, hide_keys
-from memray_eval.errors import EvalError, describe_error
+from memray_eval.errors import EvalError, describe_error, reason_of
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.scratch import ScratchFolder
@@ -88,8 +88,8 @@ def _shorten(text: str, most: int) -> str:
 
 class RunLogFile:
     """log.jsonl of a run folder, and the full ones before it. Locally entries are in the file when
-    `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. No error ends a
-    run."""
+    `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. `lost` is why entries
+    of a local file were not written; an upload is tried again."""
 
     def __init__(
         self,
@@ -103,6 +103,7 @@ class RunLogFile:
         self._lock, self._uploaded_s = threading.Lock(), time.monotonic()
         self._copies: ScratchFolder | None = None
         self._path: Path | None = None  # None: there is no room for a log
+        self.lost: str | None = None
         if folder.local_path is not None:
             self._path = folder.local_path / LOG
             return
@@ -115,15 +116,22 @@ class RunLogFile:
 
     def write(self, entries: Iterable[LogEntry]) -> None:
         lines = "".join(self._to_line(entry) for entry in entries).encode()
-        with self._lock, suppress(OSError, EvalError):
+        with self._lock:
             if not lines or self._path is None:
                 return
-            if self._path.exists() and self._path.stat().st_size + len(lines) > self._max_bytes:
-                self._rotate(self._path)
-            with self._path.open("ab") as file:
-                file.write(lines)
-            if self._copies and time.monotonic() - self._uploaded_s > self._upload_s:
-                self._upload(self._path)
+            try:
+                self._append(lines, self._path)
+            except (OSError, EvalError) as error:
+                if self._copies is None:
+                    self.lost = self.lost or f"the run's log cannot be written: {reason_of(error)}"
+
+    def _append(self, lines: bytes, path: Path) -> None:
+        if path.exists() and path.stat().st_size + len(lines) > self._max_bytes:
+            self._rotate(path)
+        with path.open("ab") as file:
+            file.write(lines)
+        if self._copies and time.monotonic() - self._uploaded_s > self._upload_s:
+            self._upload(path)
 
     def close(self) -> None:
         """Uploads what is not in the run folder yet."""
@@ -245,10 +253,11 @@ class RunLog:
         self._file, self._is_over = file, threading.Event()
         self._thread: threading.Thread | None = None
 
-    def follow(self, take_logs: TakeLogs) -> None:
-        """Fetches what workers logged, from now on until the end."""
+    def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
+        """Fetches what workers logged, from now on until the end, and stops the run whose log cannot
+        be written: nothing else of its folder can be soon."""
         self._thread = threading.Thread(
-            target=self._fetch_until_over, args=(take_logs,), daemon=True, name="run-log"
+            target=self._fetch_until_over, args=(take_logs, stop), daemon=True, name="run-log"
         )
         self._thread.start()
 
@@ -262,12 +271,14 @@ class RunLog:
         """Writes the log to the run folder without Ray: for a process that ends at once."""
         self._file.close()
 
-    def _fetch_until_over(self, take_logs: TakeLogs) -> None:
+    def _fetch_until_over(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
         is_last = False
         while not is_last:
             is_last = self._is_over.wait(FETCH_S)
             with suppress(Exception):  # the counter is out of reach: it is asked again, or is gone
                 self._write(*take_logs())
+                if self._file.lost is not None:
+                    stop(self._file.lost)
 
     def _write(self, entries: list[LogEntry], n_dropped: int) -> None:
         self._file.write(entries)

@@ -111,7 +111,7 @@ class RunSession:
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
         counter = self._executor.start_counter(self._stages())
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
-        log.follow(counter.take_logs)
+        log.follow(counter.take_logs, counter.stop)
         if (watch := self.plan.stop_watch) is not None:
             counter.watch_for(watch, self._scored_before(watch))
         self._write_manifest("running")

@@ -161,8 +161,14 @@ def test_a_folder_elsewhere_gets_the_log_whole(
     assert entries(local)[-1]["message"] == "entry 29"
 
 
-def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    RunLogFile(RunFolder(str(tmp_path / "absent"))).write([make_entry(logging.INFO, "x", "y")])
+def test_a_log_that_cannot_be_written_stops_the_run(folder: RunFolder) -> None:
+    """Writing it raises nothing; the thread that fetches workers' logs says so to the counter."""
+    assert folder.local_path is not None
+    (folder.local_path / "log.jsonl").symlink_to("/dev/full")
+    reasons: list[str] = []
+    with keep_run_log(folder) as log:
+        log.follow(lambda: ([], 0), reasons.append)
+    assert reasons == ["the run's log cannot be written: no space left on device"]
 
 
 def test_a_log_of_a_folder_elsewhere_that_has_no_room_here_ends_nothing(
