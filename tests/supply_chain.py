@@ -43,7 +43,7 @@ def find_vulnerable(lock: Path, advisories: str) -> Iterator[str]:
 
 
 def sbom(locks: Path) -> dict[str, Any]:
-    """CycloneDX 1.6 of what the locks of a CPU and a GPU name; the licence of those installed here."""
+    """CycloneDX 1.6 of the locks of a CPU and a GPU; the licence of what is installed here."""
     found = {pin[:2]: pin for name in PRODUCT for pin in pins(locks / name)}
     return {
         "bomFormat": "CycloneDX",

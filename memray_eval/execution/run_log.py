@@ -88,8 +88,8 @@ def _shorten(text: str, most: int) -> str:
 
 class RunLogFile:
     """log.jsonl of a run folder, and the full ones before it. Locally entries are in the file when
-    `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. `lost` is why entries
-    of a local file were not written; an upload is tried again."""
+    `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. `lost` is why
+    entries of a local file were not written; an upload is tried again."""
 
     def __init__(
         self,
@@ -254,8 +254,8 @@ class RunLog:
         self._thread: threading.Thread | None = None
 
     def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
-        """Fetches what workers logged, from now on until the end, and stops the run whose log cannot
-        be written: nothing else of its folder can be soon."""
+        """Fetches what workers logged, from now on until the end, and stops the run whose log
+        cannot be written: nothing else of its folder can be soon."""
         self._thread = threading.Thread(
             target=self._fetch_until_over, args=(take_logs, stop), daemon=True, name="run-log"
         )

@@ -1,4 +1,4 @@
-"""The pinned packages: the GPU image's CUDA is of one version, and every file is hashed but CPU torch."""
+"""The pinned packages: the GPU image's CUDA is of one version; all are hashed but CPU torch."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_make_lock_would_make_it_so_again() -> None:
     assert "-c cluster/locks/gpu-constraints.txt -o $(VENV)/gpu.txt" in makefile
 
 
-@pytest.mark.parametrize(("lock", "at_least"), [("gpu.txt", 200), ("cpu.txt", 180), ("dev.txt", 80)])
-def test_every_package_of_a_lock_is_hashed(lock: str, at_least: int) -> None:
+@pytest.mark.parametrize(("lock", "least"), [("gpu.txt", 200), ("cpu.txt", 180), ("dev.txt", 80)])
+def test_every_package_of_a_lock_is_hashed(lock: str, least: int) -> None:
     text = (LOCKS / lock).read_text("utf-8")
-    assert len(pins(text)) > at_least
+    assert len(pins(text)) > least
     assert unhashed(text) == []
 
 
