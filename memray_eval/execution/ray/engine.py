@@ -128,14 +128,14 @@ def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str
 
 
 def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
-    """Ray's options of an engine's actor, which is restarted for ever."""
+    """Ray's options of an engine's actor, which is restarted for ever; a call that is lost with it
+    fails, and its rows are asked of another."""
     # The driver is quieter than its engines, whose warnings the run's log takes
     level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
     environment = engine_environment(config, model, device)
     environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
     return {
         "max_restarts": -1,
-        "max_task_retries": -1,
         "accelerator_type": config.accelerator_type,
         "runtime_env": {"env_vars": environment},
         **_actor_resources(config, device),
@@ -264,39 +264,13 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 
 def telling_engine(context: StageContext | None) -> type:
-    """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
-    prefix cache, takes prompts as bytes, and sends vLLM's warnings to the run's counter."""
+    """The stage of an engine's actor, which sends vLLM's warnings to the run's counter."""
 
-    class TellingEngine(engine_stage_class()):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            if context is not None:
-                follow_engine_output(context.counter, worker_output_path())
-            super().__init__(*args, **kwargs)
-            self._details: dict[int, dict[str, Any]] = {}
-            generate = self.llm._generate_async
+    def follow() -> None:
+        if context is not None:
+            follow_engine_output(context.counter, worker_output_path())
 
-            async def generate_and_tell(request: Any) -> Any:
-                output = await generate(request)
-                self._details[request.request_id] = {
-                    "finish_reason": output.outputs[0].finish_reason,
-                    "num_cached_tokens": output.num_cached_tokens,
-                }
-                return output
-
-            self.llm._generate_async = generate_and_tell
-
-        async def _generate_with_error_handling(
-            self, row: dict[str, Any], batch_uuid: Any
-        ) -> dict[str, Any]:
-            row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
-            answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
-            row.pop("tokenized_prompt", None)
-            details = self._details.pop(
-                answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
-            )
-            return {**answer, **details, "prompt_token_ids": None}
-
-    return TellingEngine
+    return engine_stage_class(follow)
 
 
 def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:

@@ -1,29 +1,30 @@
-"""Every private API of Ray that this project uses, each with why. tests/ray/test_ray_compat.py
-fails where an upgrade lacks one."""
+"""Every private API of Ray that this project uses, each with why, and nowhere else:
+tests/unit/execution/ray/test_ray_compat.py names the one that an upgrade lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import ray
-from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.data import Dataset
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobSubmissionClient
+from ray.job_submission import JobDetails, JobSubmissionClient
 
-# The names below are public, but for JobDetails: who submits jobs takes them from here, so that Ray
-# is imported in one room.
-__all__ = ["AuthenticationError", "JobDetails", "JobSubmissionClient"]
+from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.execution.prompt_stage import TOKENS
+
+__all__ = ["JobDetails"]  # public: one room imports Ray
 
 DRIVER_LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker", "ray._private.services")
 JOB_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
+REQUEST_TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
+TOKEN_ADVICE = (
+    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in "
+    "RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names"
+)
 _INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself begins with it
-
-
-def local_node() -> Any:
-    """The node that this process started or joined; None if it is not connected."""
-    return ray._private.worker.global_worker.node
 
 
 def worker_output_path() -> str:
@@ -43,15 +44,6 @@ def is_restarted_actor() -> bool:
     return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
 
 
-def is_lost(actor: Any) -> bool:
-    """True if an actor that this process has called is down, as far as this process knows: Ray
-    tells of an actor's state through the dashboard only, which a cluster may lack."""
-    from ray.core.generated.gcs_pb2 import ActorTableData
-
-    state = actor._get_local_state()
-    return state in (ActorTableData.ActorState.RESTARTING, ActorTableData.ActorState.DEAD)
-
-
 def set_repartition_options(dataset: Dataset, **options: Any) -> None:
     """Gives the tasks of a repartition that was just added these options of Ray's, which it does
     not take itself: a whole CPU each could be waited for without end."""
@@ -66,11 +58,41 @@ def map_batches_placed(
     return dataset.map_batches_internal(actor, ray_remote_args_fn=next_options, **kwargs)
 
 
-def engine_stage_class() -> Any:
-    """Ray Data LLM's engine stage, to be subclassed. Importing it takes seconds."""
+def engine_stage_class(on_start: Callable[[], None]) -> type:
+    """Ray Data LLM's engine stage, which also tells why an answer ended and the tokens from the
+    prefix cache, takes prompts as bytes, and calls `on_start` before its engine starts. Ray Data
+    LLM gives neither, and no stage to an actor of ours. Importing it takes seconds."""
     from ray.llm._internal.batch.stages.vllm_engine_stage import vLLMEngineStageUDF
 
-    return vLLMEngineStageUDF
+    class TellingEngine(vLLMEngineStageUDF):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            on_start()
+            super().__init__(*args, **kwargs)
+            self._details: dict[int, dict[str, Any]] = {}
+            generate = self.llm._generate_async
+
+            async def generate_and_tell(request: Any) -> Any:
+                output = await generate(request)
+                self._details[request.request_id] = {
+                    "finish_reason": output.outputs[0].finish_reason,
+                    "num_cached_tokens": output.num_cached_tokens,
+                }
+                return output
+
+            self.llm._generate_async = generate_and_tell
+
+        async def _generate_with_error_handling(
+            self, row: dict[str, Any], batch_uuid: Any
+        ) -> dict[str, Any]:
+            row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
+            answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
+            row.pop("tokenized_prompt", None)
+            details = self._details.pop(
+                answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
+            )
+            return {**answer, **details, "prompt_token_ids": None}
+
+    return TellingEngine
 
 
 class Held(NamedTuple):
@@ -110,13 +132,6 @@ def free_resources() -> dict[str, dict[str, float]]:
     return free
 
 
-def accelerator_names() -> set[str]:
-    """The types of accelerators that Ray knows, as it labels nodes with them."""
-    from ray.util.accelerators import accelerators
-
-    return {str(value) for name, value in vars(accelerators).items() if name.isupper()}
-
-
 def living_jobs() -> dict[str, str]:
     """Each job that has not ended, by its id, with the name it was submitted under, if it was, and
     what it runs. Ray's public listing asks the dashboard, which a cluster may lack."""
@@ -134,3 +149,31 @@ def living_jobs() -> dict[str, str]:
         names = [name for name in (submitted, job.entrypoint) if name]
         jobs[job.job_id.hex()] = ", ".join(names)
     return jobs
+
+
+class JobClient(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
+    """Ray's client with time limits, which it has none of, its failures as our errors by status."""
+
+    def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+        try:
+            answer = super()._do_request(
+                method, endpoint, **{"timeout": REQUEST_TIMEOUT_S, **options}
+            )
+        except AuthenticationError:
+            raise ResourceError(
+                f"the cluster at {self._address} did not let us in: no token, or a wrong one. "
+                f"{TOKEN_ADVICE}."
+            ) from None
+        except OSError as error:  # requests' errors are OSErrors
+            raise ResourceError(
+                f"no cluster answers at {self._address}: {type(error).__name__}"
+            ) from None
+        # 404 has its meaning for some of the callers
+        if answer.status_code >= 400 and answer.status_code != 404:
+            self._raise_error(answer)
+        return answer
+
+    def _raise_error(self, answer: Any) -> None:
+        text = answer.text.strip().splitlines()[-1:] or ["no text"]
+        error_type = ConfigError if answer.status_code == 404 else ResourceError
+        raise error_type(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")

@@ -200,7 +200,9 @@ def test_envsubst_puts_in_what_team_env_says(name: str) -> None:
         assert result.stdout == text
 
 
-def kustomized(folder: Path, kinds_left_out: str, **changed: str) -> subprocess.CompletedProcess[str]:
+def kustomized(
+    folder: Path, kinds_left_out: str, **changed: str
+) -> subprocess.CompletedProcess[str]:
     """What `kubectl kustomize` makes of cluster/kustomize, as a team fills it in."""
     shutil.copytree(KUBERAY, folder / "kuberay")
     team = shutil.copytree(KUBERAY.parent / "kustomize", folder / "team")
