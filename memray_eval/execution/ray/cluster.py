@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import psutil
 import ray
+from ray.exceptions import AuthenticationError
 from ray.util import accelerators
 
 from memray_eval.config.sections import ClusterConfig, least_of
@@ -36,7 +37,6 @@ from memray_eval.execution.ray.placement_groups import (
 )
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
-    AuthenticationError,
     Held,
     free_resources,
     held_resources,
