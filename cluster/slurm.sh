@@ -16,7 +16,7 @@ head=$(hostname -I | cut -d' ' -f1)        # of the job's first node, which this
 RAY_AUTH_TOKEN=$(openssl rand -hex 32)     # whoever has a shell on a node would run code on all of them
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 export RAY_TMPDIR=/tmp/memray-$SLURM_JOB_ID RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
-export MEMRAY_EXIT_CODE=$PWD/memray-eval-$SLURM_JOB_ID.code     # symmetric-run ends with 0 where Ray did not start
+export MEMRAY_EXIT_CODE=$PWD/memray-eval-$SLURM_JOB_ID.code     # symmetric-run ends with 0 if Ray did not start
 rm -f "$MEMRAY_EXIT_CODE"
 
 # shellcheck disable=SC2016  # the inner shell's variables
@@ -26,7 +26,8 @@ srun --nodes="$SLURM_JOB_NUM_NODES" --cpu-bind=none --kill-on-bad-exit=0 \
     --run-id "slurm-$SLURM_JOB_ID" --set cluster.address=auto "$@" || true
 
 if [ ! -s "$MEMRAY_EXIT_CODE" ]; then
-    echo "The run was not started: Ray did not come up on $SLURM_JOB_NUM_NODES nodes ($head:6379). Its logs: $RAY_TMPDIR" >&2
+    echo "The run did not end: Ray did not come up on $SLURM_JOB_NUM_NODES nodes ($head:6379), or the run was killed." \
+        "Ray's logs: $RAY_TMPDIR of each node" >&2
     exit 3
 fi
 code=$(cat "$MEMRAY_EXIT_CODE")
