@@ -88,7 +88,9 @@ def test_slurm_takes_whole_nodes_and_keeps_the_job_when_one_is_lost() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="Debian's shellcheck")
-@pytest.mark.parametrize("text", [SLURM.read_text("utf-8"), f"#!/bin/bash\n{SKY['run']}"])
+@pytest.mark.parametrize(
+    "text", [SLURM.read_text("utf-8"), *(f"#!/bin/bash\n{SKY[key]}" for key in ("setup", "run"))]
+)
 def test_shellcheck_finds_nothing(text: str) -> None:
     done = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True)
     assert done.stdout == ""
@@ -97,7 +99,11 @@ def test_shellcheck_finds_nothing(text: str) -> None:
 def sky(folder: Path, rank: int, **variables: str) -> tuple[int, list[str], str]:
     values = {"OUT": "s3://b/r", "RUN_ID": "r-1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
     node = {"SKYPILOT_NODE_RANK": str(rank), "SKYPILOT_NUM_GPUS_PER_NODE": "1"}
-    return run(folder, ["bash", "-c", SKY["run"]], **values, **node, **variables)
+    activate = folder / "memray" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    home = {"HOME": str(folder), "JOB": SKY["envs"]["JOB"]}
+    return run(folder, ["bash", "-c", SKY["run"]], **home, **values, **node, **variables)
 
 
 def test_sky_s_first_node_runs_the_job_on_a_ray_beside_skypilot_s(tmp_path: Path) -> None:
@@ -106,8 +112,7 @@ def test_sky_s_first_node_runs_the_job_on_a_ray_beside_skypilot_s(tmp_path: Path
     assert "--head --port=6379" in ray
     assert "--num-gpus=1" in ray
     assert "--dashboard-agent-listen-port=52366" in ray, "52365 is SkyPilot's"
-    job = next(iter(SKY["file_mounts"]))
-    assert run.startswith(f"memray-eval run {job} --out s3://b/r --run-id r-1 ")
+    assert run.startswith("memray-eval run cluster/job.yaml --out s3://b/r --run-id r-1 ")
     assert "cluster.address=10.0.0.1:6379" in run
 
 
@@ -119,10 +124,11 @@ def test_sky_s_other_nodes_join_it(tmp_path: Path, health: str) -> None:
     assert len(lines) == (2 if health == "0" else 61), "it waits for the head, and not for ever"
 
 
-def test_sky_s_file_says_what_it_needs() -> None:
-    assert "@sha256:" in SKY["resources"]["image_id"]
+def test_sky_s_nodes_hold_the_job_s_engines_and_install_the_image_s_lock() -> None:
     assert set(SKY["secrets"].values()) == {None}, "of the shell, not of the file"
-    (local,) = SKY["file_mounts"].values()
-    job = read(REPOSITORY / local)
-    assert SKY["num_nodes"] >= job["engine"]["replicas"]
-    assert SKY["resources"]["accelerators"] == f"{job['engine']['accelerator_type']}:1"
+    engine = read(REPOSITORY / SKY["envs"]["JOB"])["engine"]
+    assert SKY["num_nodes"] >= engine["replicas"]
+    assert SKY["resources"]["accelerators"] == f"{engine['accelerator_type']}:1"
+    for name in ("cluster/locks/gpu.txt", "--require-hashes"):
+        assert name in SKY["setup"]
+        assert name in (CLUSTER / "Dockerfile").read_text("utf-8")
