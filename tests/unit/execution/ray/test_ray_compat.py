@@ -21,7 +21,7 @@ from tests.conftest import REPOSITORY
 
 PRODUCT = REPOSITORY / "memray_eval"
 COMPAT = PRODUCT / "execution" / "ray" / "ray_compat.py"
-# Each private name that ray_compat.py uses, and takes by keyword
+# What ray_compat.py uses of Ray's modules and classes; what instances have is tried in tests/ray
 PRIVATE = [
     ("ray._private.worker", "global_worker.get_out_file_path"),
     ("ray._private.worker", "global_worker.connected"),
@@ -32,7 +32,6 @@ PRIVATE = [
     ("ray._raylet", "GlobalStateAccessor.get_placement_group_table"),
     ("ray._raylet", "GlobalStateAccessor.get_job_table"),
     ("ray.data", "Dataset.map_batches_internal"),
-    ("ray.data._internal.logical.operators", "StreamingRepartition.ray_remote_args_fn"),
     ("ray.job_submission", "JobSubmissionClient._do_request"),
     ("ray.job_submission", "JobSubmissionClient._raise_error"),
 ]
@@ -41,12 +40,12 @@ OUTSIDE = {"ray.core", "ray.dashboard", "ray.data._internal", "ray.llm"}  # of R
 
 @pytest.mark.parametrize(("module", "name"), PRIVATE, ids=lambda part: part)
 def test_ray_still_has(module: str, name: str) -> None:
-    assert reduce(getattr, name.split("."), importlib.import_module(module)) is not NotImplemented
+    reduce(getattr, name.split("."), importlib.import_module(module))  # or AttributeError, by name
 
 
 @pytest.mark.parametrize("name", [*DRIVER_LOGGERS, *JOB_LOGGERS])
 def test_ray_still_has_the_module_of_a_logger(name: str) -> None:
-    assert importlib.util.find_spec(name) is not None
+    assert importlib.util.find_spec(name)
 
 
 def private_uses(source: str) -> Iterator[str]:
