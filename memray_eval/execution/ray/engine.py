@@ -264,13 +264,39 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 
 def telling_engine(context: StageContext | None) -> type:
-    """The stage of an engine's actor, which sends vLLM's warnings to the run's counter."""
+    """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
+    prefix cache, takes prompts as bytes, and sends vLLM's warnings to the run's counter."""
 
-    def follow() -> None:
-        if context is not None:
-            follow_engine_output(context.counter, worker_output_path())
+    class TellingEngine(engine_stage_class()):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            if context is not None:
+                follow_engine_output(context.counter, worker_output_path())
+            super().__init__(*args, **kwargs)
+            self._details: dict[int, dict[str, Any]] = {}
+            generate = self.llm._generate_async
 
-    return engine_stage_class(follow)
+            async def generate_and_tell(request: Any) -> Any:
+                output = await generate(request)
+                self._details[request.request_id] = {
+                    "finish_reason": output.outputs[0].finish_reason,
+                    "num_cached_tokens": output.num_cached_tokens,
+                }
+                return output
+
+            self.llm._generate_async = generate_and_tell
+
+        async def _generate_with_error_handling(
+            self, row: dict[str, Any], batch_uuid: Any
+        ) -> dict[str, Any]:
+            row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
+            answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
+            row.pop("tokenized_prompt", None)
+            details = self._details.pop(
+                answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
+            )
+            return {**answer, **details, "prompt_token_ids": None}
+
+    return TellingEngine
 
 
 def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:

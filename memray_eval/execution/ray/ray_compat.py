@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import ray
 from ray.data import Dataset
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.prompt_stage import TOKENS
 
 __all__ = ["JobDetails"]  # public: one room imports Ray
 
@@ -58,41 +56,11 @@ def map_batches_placed(
     return dataset.map_batches_internal(actor, ray_remote_args_fn=next_options, **kwargs)
 
 
-def engine_stage_class(on_start: Callable[[], None]) -> type:
-    """Ray Data LLM's engine stage, which also tells why an answer ended and the tokens from the
-    prefix cache, takes prompts as bytes, and calls `on_start` before its engine starts. Ray Data
-    LLM gives neither, and no stage to an actor of ours. Importing it takes seconds."""
+def engine_stage_class() -> Any:
+    """Ray Data LLM's engine stage, to be subclassed. Importing it takes seconds."""
     from ray.llm._internal.batch.stages.vllm_engine_stage import vLLMEngineStageUDF
 
-    class TellingEngine(vLLMEngineStageUDF):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            on_start()
-            super().__init__(*args, **kwargs)
-            self._details: dict[int, dict[str, Any]] = {}
-            generate = self.llm._generate_async
-
-            async def generate_and_tell(request: Any) -> Any:
-                output = await generate(request)
-                self._details[request.request_id] = {
-                    "finish_reason": output.outputs[0].finish_reason,
-                    "num_cached_tokens": output.num_cached_tokens,
-                }
-                return output
-
-            self.llm._generate_async = generate_and_tell
-
-        async def _generate_with_error_handling(
-            self, row: dict[str, Any], batch_uuid: Any
-        ) -> dict[str, Any]:
-            row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
-            answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
-            row.pop("tokenized_prompt", None)
-            details = self._details.pop(
-                answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
-            )
-            return {**answer, **details, "prompt_token_ids": None}
-
-    return TellingEngine
+    return vLLMEngineStageUDF
 
 
 class Held(NamedTuple):
