@@ -1,5 +1,6 @@
-"""Every private API of Ray that this project uses, each with why, and nowhere else:
-tests/unit/execution/ray/test_ray_compat.py names the one that an upgrade lacks."""
+"""Every private API of Ray that this project uses, each with why, but for two methods that the
+stage in engine.py overrides. tests/unit/execution/ray/test_ray_compat.py holds this, and names the
+one that an upgrade lacks."""
 
 from __future__ import annotations
 
