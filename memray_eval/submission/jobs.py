@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -15,9 +14,9 @@ from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.interrupts import DRAIN_S
 from memray_eval.execution.ray.ray_compat import (
     JOB_LOGGERS,
-    AuthenticationError,
+    TOKEN_ADVICE,
+    JobClient,
     JobDetails,
-    JobSubmissionClient,
 )
 from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.submission.package import Package
@@ -29,11 +28,6 @@ for _name in JOB_LOGGERS:
 
 # Ray's time between a job's SIGTERM and SIGKILL, 3 s unless it is set: enough to end in order.
 STOP_WAIT = {"RAY_JOB_STOP_WAIT_TIME_S": str(int(DRAIN_S) + 5)}
-TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
-_TOKEN = (
-    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in "
-    "RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names"
-)
 
 
 class Jobs:
@@ -45,7 +39,7 @@ class Jobs:
         # Ray's client would let this variable overrule its argument
         os.environ["RAY_API_SERVER_ADDRESS"] = self.address
         try:
-            self._client = _Client(self.address)
+            self._client = JobClient(self.address)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:  # a server, and not Ray's
             raise ResourceError(
                 f"what answers at {self.address} is not a Ray dashboard: {error}"
@@ -113,7 +107,9 @@ class Jobs:
 def normalise_address(address: str | None) -> str:
     """The dashboard's address as Ray's client wants it. Raises ConfigError if it is not one."""
     if "@" in (address or ""):
-        raise ConfigError(f"--address has a user or password in it; leave them out. {_TOKEN}.")
+        raise ConfigError(
+            f"--address has a user or password in it; leave them out. {TOKEN_ADVICE}."
+        )
     try:
         parts = urlsplit(address or "")
     except ValueError:  # a bracket without its other one
@@ -125,32 +121,6 @@ def normalise_address(address: str | None) -> str:
             "RAY_API_SERVER_ADDRESS)"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
-    """Ray's client with time limits, its failures as our errors by status."""
-
-    def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-        try:
-            answer = super()._do_request(method, endpoint, **{"timeout": TIMEOUT_S, **options})
-        except AuthenticationError:
-            raise ResourceError(
-                f"the cluster at {self._address} did not let us in: no token, or a wrong one. "
-                f"{_TOKEN}."
-            ) from None
-        except OSError as error:  # requests' errors are OSErrors
-            raise ResourceError(
-                f"no cluster answers at {self._address}: {type(error).__name__}"
-            ) from None
-        # 404 has its meaning for some of the callers
-        if answer.status_code >= 400 and answer.status_code != 404:
-            self._raise_error(answer)
-        return answer
-
-    def _raise_error(self, answer: Any) -> None:
-        text = answer.text.strip().splitlines()[-1:] or ["no text"]
-        error_type = ConfigError if answer.status_code == 404 else ResourceError
-        raise error_type(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")
 
 
 def _to_state(details: JobDetails) -> JobState:

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import ray
 import ray._private.services
 import ray._private.worker
+from ray.exceptions import RayActorError
 
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
     free_resources,
     held_resources,
-    is_lost,
     is_repeated_task,
     living_jobs,
-    local_node,
     set_repartition_options,
     worker_output_path,
 )
 
 
-def test_the_local_node_names_its_session_and_its_raylets_socket() -> None:
-    node = local_node()
-    assert os.path.exists(node.raylet_socket_name)
-    assert node.session_name.startswith("session_")
+def test_rays_own_processes_of_this_driver_are_found() -> None:
     assert {"raylet", "gcs_server"} == set(cluster._vital_processes())
 
 
@@ -105,12 +104,37 @@ def test_a_living_job_is_told_with_what_it_runs() -> None:
     assert "pytest" in next(iter(jobs.values()))
 
 
-def test_an_actor_that_ended_is_lost_to_who_has_called_it() -> None:
-    holder = Holder.options(num_cpus=0).remote()  # type: ignore[attr-defined]
-    ray.get(holder.node.remote())
-    assert not is_lost(holder)
-    ray.kill(holder)
-    deadline = time.monotonic() + 20
-    while not is_lost(holder):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+def test_a_call_to_an_actor_that_is_restarted_fails_soon(tmp_path: Path) -> None:
+    """By which an engine's clients know that it is lost (engine_client.py)."""
+    slow = Restarted.options(num_cpus=0, max_restarts=-1).remote(tmp_path)  # type: ignore[attr-defined]
+    waits, began = slow.ready.options(max_task_retries=-1).remote(), time.monotonic()
+    pid = ray.get(slow.pid.remote())  # waits for the first start
+    under_way = slow.sleep.remote()
+    os.kill(pid, signal.SIGKILL)
+    for reference in (under_way, slow.pid.remote()):
+        with pytest.raises(RayActorError):
+            ray.get(reference, timeout=20)
+    assert ray.get(waits), "was answered before"
+    (tmp_path / "go on").touch()
+    assert ray.get(slow.ready.options(max_task_retries=-1).remote(), timeout=60)
+    assert time.monotonic() - began < 60
+
+
+@ray.remote
+class Restarted:
+    """Starts at once at first; again when there is a file `go on`."""
+
+    def __init__(self, folder: Path) -> None:
+        if (folder / "started").exists():
+            while not (folder / "go on").exists():
+                time.sleep(0.05)
+        (folder / "started").touch()
+
+    async def ready(self) -> bool:
+        return True
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def sleep(self) -> None:
+        await asyncio.sleep(600)

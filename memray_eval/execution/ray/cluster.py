@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 import psutil
 import ray
+from ray.exceptions import AuthenticationError
+from ray.util import accelerators
 
 from memray_eval.config.sections import ClusterConfig, least_of
 from memray_eval.errors import ConfigError, ResourceError, describe_error
@@ -35,13 +37,10 @@ from memray_eval.execution.ray.placement_groups import (
 )
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
-    AuthenticationError,
     Held,
-    accelerator_names,
     free_resources,
     held_resources,
     living_jobs,
-    local_node,
 )
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
@@ -169,10 +168,9 @@ def watch_ray_processes(on_death: Callable[[str], None]) -> Iterator[None]:
 
 def _vital_processes() -> dict[str, psutil.Process]:
     """This driver's raylet, and the cluster's control service if it is here, by their names."""
-    node = local_node()
-    if node is None:  # connected through a proxy: Ray's processes are elsewhere
-        return {}
-    marks = {"raylet": node.raylet_socket_name, "gcs_server": node.session_name}
+    context = ray.get_runtime_context()
+    own = {node["NodeID"]: node["RayletSocketName"] for node in ray.nodes()}[context.get_node_id()]
+    marks = {"raylet": own, "gcs_server": context.get_session_name()}
     processes = {}
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or ()
@@ -378,7 +376,8 @@ def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
         logger.warning("nodes without GPUs have no room for all %s: GPU nodes take some", pool.name)
         return None
     types = [{node["Labels"].get(_TYPE_LABEL) for node in some} for some in (with_gpus, without)]
-    named = {name for name in accelerator_names() | types[0] if name} - types[1]
+    known = {str(value) for name, value in vars(accelerators).items() if name.isupper()}
+    named = {name for name in known | types[0] if name} - types[1]
     selector = {_TYPE_LABEL: f"!in({','.join(sorted(named))})"}
     if unnamed := [
         node["NodeID"] for node in with_gpus if node["Labels"].get(_TYPE_LABEL) not in named

@@ -128,14 +128,14 @@ def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str
 
 
 def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
-    """Ray's options of an engine's actor, which is restarted for ever."""
+    """Ray's options of an engine's actor, which is restarted for ever; a call that is lost with it
+    fails, and its rows are asked of another."""
     # The driver is quieter than its engines, whose warnings the run's log takes
     level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
     environment = engine_environment(config, model, device)
     environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
     return {
         "max_restarts": -1,
-        "max_task_retries": -1,
         "accelerator_type": config.accelerator_type,
         "runtime_env": {"env_vars": environment},
         **_actor_resources(config, device),

@@ -32,7 +32,6 @@ from memray_eval.execution.prompt_stage import (
 )
 from memray_eval.execution.ray.lost_rows import EngineReserved, PersistentAsker
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
-from memray_eval.execution.ray.ray_compat import is_lost
 from memray_eval.execution.session_stage import Sessions, SessionSpec
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.stages.generate import engine_response
@@ -112,8 +111,6 @@ class EngineClient:
             self._died_alone = engine if answered is None else self._died_alone
             return answered
         while True:
-            if self._own is not None and is_lost(self._own):  # nothing may be under way there
-                self._note_loss(self._own, "it is restarted")
             engine = self._own or await self._any_engine()
             async with self._place(table, engine) as placed:
                 try:
@@ -167,18 +164,10 @@ class EngineClient:
         return engine, ticket
 
     async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
-        """Calls a method of the engine; None if the engine was lost. A call to an actor that Ray
-        cannot restart yet would wait as long, so it is given up."""
-        reference = method.options(max_task_retries=0).remote(*args)  # perhaps of another
-        call = asyncio.ensure_future(reference)
+        """Calls a method of the engine, perhaps of another client's; None if the engine was lost.
+        Ray fails a call to an actor that it restarts within 2 s."""
         try:
-            while not (await asyncio.wait({call}, timeout=READY_S))[0]:
-                if is_lost(engine):
-                    ray.cancel(reference)
-                    call.cancel()
-                    self._note_loss(engine, "it is restarted")
-                    return None
-            return call.result()
+            return await method.remote(*args)
         except GenerationError as error:  # it was restarted, in vain
             self._note_loss(engine, str(error))
         except RayTaskError:  # of the stage: it would come again

@@ -176,8 +176,9 @@ class EnginePlacement:
         # In the group, with all that it starts from there
         inside = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
         actor = start({"scheduling_strategy": inside, "name": engine_name(name)})
+        up = actor.ready.options(max_task_retries=-1).remote()  # also if it is restarted meanwhile
         with self._lock:
-            self._engines[name] = _Engine(group, time.monotonic(), actor, actor.ready.remote())
+            self._engines[name] = _Engine(group, time.monotonic(), actor, up)
         return {"name": name}
 
     def _give_back(self) -> None:
@@ -215,7 +216,7 @@ class EnginePlacement:
             [engine.up for engine in old.values()], num_returns=len(old), timeout=0
         )
         serving = {
-            engine.actor.is_idle.remote(): name
+            engine.actor.is_idle.options(max_task_retries=-1).remote(): name
             for name, engine in left.items()
             if engine.up in been_up and _is_placed(engine.group)
         }

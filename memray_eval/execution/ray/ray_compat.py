@@ -1,5 +1,6 @@
-"""Every private API of Ray that this project uses, each with why. tests/ray/test_ray_compat.py
-fails where an upgrade lacks one."""
+"""Every private API of Ray that this project uses, each with why, but for two methods that the
+stage in engine.py overrides. tests/unit/execution/ray/test_ray_compat.py holds this, and names the
+one that an upgrade lacks."""
 
 from __future__ import annotations
 
@@ -7,23 +8,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import ray
-from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.data import Dataset
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobSubmissionClient
+from ray.job_submission import JobDetails, JobSubmissionClient
 
-# The names below are public, but for JobDetails: who submits jobs takes them from here, so that Ray
-# is imported in one room.
-__all__ = ["AuthenticationError", "JobDetails", "JobSubmissionClient"]
+from memray_eval.errors import ConfigError, ResourceError
+
+__all__ = ["JobDetails"]  # public: one room imports Ray
 
 DRIVER_LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker", "ray._private.services")
 JOB_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
+REQUEST_TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
+TOKEN_ADVICE = (
+    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in "
+    "RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names"
+)
 _INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself begins with it
-
-
-def local_node() -> Any:
-    """The node that this process started or joined; None if it is not connected."""
-    return ray._private.worker.global_worker.node
 
 
 def worker_output_path() -> str:
@@ -41,15 +41,6 @@ def is_restarted_actor() -> bool:
     """True if Ray restarted this actor: it died, or its node was lost. False outside an actor."""
     context = ray.get_runtime_context()
     return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
-
-
-def is_lost(actor: Any) -> bool:
-    """True if an actor that this process has called is down, as far as this process knows: Ray
-    tells of an actor's state through the dashboard only, which a cluster may lack."""
-    from ray.core.generated.gcs_pb2 import ActorTableData
-
-    state = actor._get_local_state()
-    return state in (ActorTableData.ActorState.RESTARTING, ActorTableData.ActorState.DEAD)
 
 
 def set_repartition_options(dataset: Dataset, **options: Any) -> None:
@@ -110,13 +101,6 @@ def free_resources() -> dict[str, dict[str, float]]:
     return free
 
 
-def accelerator_names() -> set[str]:
-    """The types of accelerators that Ray knows, as it labels nodes with them."""
-    from ray.util.accelerators import accelerators
-
-    return {str(value) for name, value in vars(accelerators).items() if name.isupper()}
-
-
 def living_jobs() -> dict[str, str]:
     """Each job that has not ended, by its id, with the name it was submitted under, if it was, and
     what it runs. Ray's public listing asks the dashboard, which a cluster may lack."""
@@ -134,3 +118,31 @@ def living_jobs() -> dict[str, str]:
         names = [name for name in (submitted, job.entrypoint) if name]
         jobs[job.job_id.hex()] = ", ".join(names)
     return jobs
+
+
+class JobClient(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
+    """Ray's client with time limits, which it has none of, its failures as our errors by status."""
+
+    def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+        try:
+            answer = super()._do_request(
+                method, endpoint, **{"timeout": REQUEST_TIMEOUT_S, **options}
+            )
+        except AuthenticationError:
+            raise ResourceError(
+                f"the cluster at {self._address} did not let us in: no token, or a wrong one. "
+                f"{TOKEN_ADVICE}."
+            ) from None
+        except OSError as error:  # requests' errors are OSErrors
+            raise ResourceError(
+                f"no cluster answers at {self._address}: {type(error).__name__}"
+            ) from None
+        # 404 has its meaning for some of the callers
+        if answer.status_code >= 400 and answer.status_code != 404:
+            self._raise_error(answer)
+        return answer
+
+    def _raise_error(self, answer: Any) -> None:
+        text = answer.text.strip().splitlines()[-1:] or ["no text"]
+        error_type = ConfigError if answer.status_code == 404 else ResourceError
+        raise error_type(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")

@@ -25,6 +25,7 @@ from tests.unit.cluster.rendering import KUBERAY, document, documents, rendered,
 MANIFESTS = ("rayjob", "raycluster")
 KINDS = {"rayjob": "RayJob", "raycluster": "RayCluster", "smoke": "Pod"}
 WITH_PODS = tuple(KINDS)
+KINDS_LEFT_OUT = "RayCluster|Pod|PodMonitor"  # as cluster/kustomize has it
 README = (REPOSITORY / "cluster" / "README.md").read_text("utf-8")
 OF_KUBERNETES = [
     (name, resource["kind"], resource["metadata"]["name"])
@@ -197,6 +198,58 @@ def test_envsubst_puts_in_what_team_env_says(name: str) -> None:
             text=True,
         )
         assert result.stdout == text
+
+
+def kustomized(
+    folder: Path, kinds_left_out: str, **changed: str
+) -> subprocess.CompletedProcess[str]:
+    """What `kubectl kustomize` makes of cluster/kustomize, as a team fills it in."""
+    shutil.copytree(KUBERAY, folder / "kuberay")
+    team = shutil.copytree(KUBERAY.parent / "kustomize", folder / "team")
+    text = (team / "kustomization.yaml").read_text("utf-8")
+    assert KINDS_LEFT_OUT in text
+    (team / "kustomization.yaml").write_text(text.replace(KINDS_LEFT_OUT, kinds_left_out), "utf-8")
+    values = (f"{name}={value}\n" for name, value in team_values(**changed).items() if value)
+    (team / "team.env").write_text("".join(values), "utf-8")
+    shutil.copy(KUBERAY.parent / "job.yaml", team)
+    command = ["kubectl", "kustomize", str(team)]
+    return subprocess.run(command, capture_output=True, check=False, text=True)
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl has kustomize")
+@pytest.mark.parametrize(
+    ("left_out", "names"),
+    [
+        (KINDS_LEFT_OUT, ["access", "storage", "rayjob"]),
+        ("RayJob|Pod|PodMonitor", ["access", "storage", "raycluster"]),
+        ("RayJob|RayCluster|PodMonitor", ["access", "storage", "smoke"]),
+        ("None", rendering.MANIFESTS),
+    ],
+)
+def test_kustomize_puts_in_what_envsubst_does(
+    tmp_path: Path, left_out: str, names: list[str]
+) -> None:
+    changed = {"NAME": "team-a", "NAMESPACE": "name-space", "RUN_ID": "memory-7"}
+    result = kustomized(tmp_path, left_out, **changed)
+    assert result.returncode == 0, result.stderr
+    built = {
+        (item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(result.stdout)
+    }
+    job = built.pop(("ConfigMap", "team-a-job"))
+    assert job["data"]["job.yaml"] == (KUBERAY.parent / "job.yaml").read_text("utf-8")
+    assert job["metadata"]["namespace"] == "name-space"
+    assert built == {
+        (item["kind"], item["metadata"]["name"]): item
+        for name in names
+        for item in documents(name, **changed)
+    }
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl has kustomize")
+def test_a_value_that_team_env_lacks_is_named_by_kustomize(tmp_path: Path) -> None:
+    result = kustomized(tmp_path, KINDS_LEFT_OUT, REGION="")
+    assert result.returncode != 0
+    assert "data.REGION" in result.stderr
 
 
 def test_team_env_is_read_by_a_shell_as_by_us() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.conftest import REPOSITORY
 
@@ -95,6 +97,18 @@ def test_a_package_without_a_hash_is_found() -> None:
 @pytest.mark.parametrize("path", sorted(LOCKS.glob("*.txt")), ids=lambda path: path.name)
 def test_no_lock_holds_an_address(path: Path) -> None:
     assert "://" not in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("version", "is_taken"), [("2.58.1", False), ("2.59.0", True), ("3.0", False)]
+)
+def test_judging_alone_takes_a_range_of_ray_and_engines_one(version: str, is_taken: bool) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    (ray,) = [Requirement(line) for line in project["dependencies"] if line.startswith("ray[")]
+    assert ray.specifier.contains(version) == is_taken
+    assert ray.specifier.contains(pins(GPU)["ray"])
+    for extra in ("cpu", "gpu"):
+        assert f"ray=={pins(GPU)['ray']}" in project["optional-dependencies"][extra]
 
 
 def test_the_image_and_a_laptop_run_the_same_ray_and_vllm() -> None:

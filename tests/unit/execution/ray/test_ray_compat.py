@@ -1,26 +1,117 @@
-"""The private API of Ray's that needs no cluster to be looked at is still there, as
-execution/ray/ray_compat.py relies on it; tests/ray/test_ray_compat.py has the rest."""
+"""The private APIs of Ray are in execution/ray/ray_compat.py alone, and still there;
+tests/ray/test_ray_compat.py has what they do."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
 
 import pytest
 from ray.actor import ActorHandle
 from ray.core.generated import gcs_pb2
 from ray.data import Dataset
-from ray.job_submission import JobSubmissionClient
+from ray.util import accelerators
 
-from memray_eval.execution.ray.ray_compat import JobDetails, accelerator_names, engine_stage_class
+from memray_eval.execution.ray.ray_compat import DRIVER_LOGGERS, JOB_LOGGERS, JobDetails
+from tests.conftest import REPOSITORY
+
+PRODUCT = REPOSITORY / "memray_eval"
+COMPAT = PRODUCT / "execution" / "ray" / "ray_compat.py"
+# What ray_compat.py uses of Ray's modules and classes; what instances have is tried in tests/ray
+PRIVATE = [
+    ("ray._private.worker", "global_worker.get_out_file_path"),
+    ("ray._private.worker", "global_worker.connected"),
+    ("ray._raylet", "CoreWorker.get_current_task_attempt_number"),
+    ("ray._private.state", "state._connect_and_get_accessor"),
+    ("ray._private.state", "available_resources_per_node"),
+    ("ray._raylet", "GlobalStateAccessor.get_actor_table"),
+    ("ray._raylet", "GlobalStateAccessor.get_placement_group_table"),
+    ("ray._raylet", "GlobalStateAccessor.get_job_table"),
+    ("ray.data", "Dataset.map_batches_internal"),
+    ("ray.job_submission", "JobSubmissionClient._do_request"),
+    ("ray.job_submission", "JobSubmissionClient._raise_error"),
+]
+# What a subclass of Ray Data LLM's stage overrides; below it is held to its signature
+OVERRIDDEN = {"self.llm._generate_async", "super()._generate_with_error_handling"}
+OUTSIDE = {"ray.core", "ray.dashboard", "ray.data._internal", "ray.llm"}  # of Ray's public API
+
+
+@pytest.mark.parametrize(("module", "name"), PRIVATE, ids=lambda part: part)
+def test_ray_still_has(module: str, name: str) -> None:
+    reduce(getattr, name.split("."), importlib.import_module(module))  # or AttributeError, by name
+
+
+@pytest.mark.parametrize("name", [*DRIVER_LOGGERS, *JOB_LOGGERS])
+def test_ray_still_has_the_module_of_a_logger(name: str) -> None:
+    assert importlib.util.find_spec(name)
+
+
+def private_uses(source: str) -> Iterator[str]:
+    """What a module takes of Ray beyond its public API, and of any object beyond its own."""
+    for node in ast.walk(ast.parse(source)):
+        names = list[str]()
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                continue
+            is_own = node.attr.startswith("__") or node.attr in ("_exit", "_replace")
+            if node.attr.startswith("_") and not is_own and names[0] not in OVERRIDDEN:
+                yield names[0]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "ray" and (
+                any(part.startswith("_") and not part.startswith("__") for part in parts)
+                or {".".join(parts[:2]), ".".join(parts[:3])} & OUTSIDE
+            ):
+                yield name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for folder in ("execution/ray", "submission")
+        for path in sorted((PRODUCT / folder).glob("*.py"))
+        if path != COMPAT
+    ],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_what_is_private_to_ray_is_used_in_one_module(path: Path) -> None:
+    assert sorted(set(private_uses(path.read_text("utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "used"),
+    [
+        ("import ray._private.worker", ["ray._private.worker"]),
+        ("from ray._raylet import GcsClient", ["ray._raylet.GcsClient"]),
+        ("from ray.core.generated import gcs_pb2", ["ray.core.generated.gcs_pb2"]),
+        ("from ray.dashboard.modules.job import sdk", ["ray.dashboard.modules.job.sdk"]),
+        (
+            "ray._private.state.state",
+            ["ray._private", "ray._private.state", "ray._private.state.state"],
+        ),
+        ("dataset._logical_plan", ["dataset._logical_plan"]),
+        ("super()._do_request(1)", ["super()._do_request"]),
+        ("import ray.util\nself._own\nsuper().__init__()\nray.get(1)", []),
+    ],
+)
+def test_a_private_use_is_found(source: str, used: list[str]) -> None:
+    assert sorted(set(private_uses(source))) == sorted(used)
 
 
 def test_a_jobs_details_have_what_its_state_is_read_from() -> None:
     times, names = {"start_time", "end_time"}, {"submission_id", "job_id", "metadata"}
     states = {"status", "message", "driver_exit_code"}
     assert times | names | states <= JobDetails.model_fields.keys()
-    assert {"submit_job", "get_job_info", "stop_job", "tail_job_logs"} <= set(
-        dir(JobSubmissionClient)
-    )
 
 
 def test_the_actors_of_a_stage_can_be_placed_one_by_one() -> None:
@@ -33,16 +124,15 @@ def test_the_actors_of_a_stage_can_be_placed_one_by_one() -> None:
 @pytest.mark.heavy
 def test_the_engine_stage_can_be_subclassed_as_ours_is() -> None:
     pytest.importorskip("vllm")
-    stage = engine_stage_class()
-    parameters = inspect.signature(stage._generate_with_error_handling).parameters
-    assert list(parameters) == ["self", "row", "batch_uuid"]
-    assert inspect.iscoroutinefunction(stage._generate_with_error_handling)
-    module = inspect.getmodule(stage)
-    assert inspect.iscoroutinefunction(module.vLLMEngineWrapper._generate_async)  # type: ignore[union-attr]
+    module = importlib.import_module("ray.llm._internal.batch.stages.vllm_engine_stage")
+    generate = module.vLLMEngineStageUDF._generate_with_error_handling
+    assert list(inspect.signature(generate).parameters) == ["self", "row", "batch_uuid"]
+    assert inspect.iscoroutinefunction(generate)
+    assert inspect.iscoroutinefunction(module.vLLMEngineWrapper._generate_async)
 
 
 def test_ray_names_the_accelerators_that_it_labels_nodes_with() -> None:
-    assert {"H100", "A100", "L4", "T4"} <= accelerator_names()
+    assert {"H100", "A100", "L4", "T4"} <= set(map(str, vars(accelerators).values()))
 
 
 def test_what_jobs_hold_is_in_the_tables_that_are_read() -> None:
