@@ -15,6 +15,12 @@ from tests.conftest import REPOSITORY
 from tests.processes.placements import DOWNLOAD_S, ENGINES, LOAD_S, MODEL, PIPELINES
 from tests.processes.two_nodes import environment
 
+# On a machine with other work; Ray reads them when it is imported
+BUSY = {
+    "RAY_raylet_start_wait_time_s": "120",
+    "RAY_gcs_server_request_timeout_seconds": "120",
+    "RAY_health_check_timeout_ms": "60000",
+}
 pytestmark = pytest.mark.night
 
 
@@ -24,7 +30,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.processes.placements", str(models)],
         cwd=REPOSITORY,
-        env=environment({}),
+        env=environment(BUSY),
         capture_output=True,
         text=True,
         timeout=600,
