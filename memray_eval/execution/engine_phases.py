@@ -50,8 +50,12 @@ class EnginePhases:
         engines = [engine for engine in self._engines.values() if engine.model == model]
         if any(engine.phase != "up" for engine in engines):
             return None
-        longest = [(phase, max(each.took.get(phase, 0.0) for each in engines)) for phase in PHASES]
-        times = ", ".join(f"{seconds:.0f} s {phase}" for phase, seconds in longest if seconds)
+        longest = [
+            (phase, max(engine.took.get(phase, 0.0) for engine in engines)) for phase in PHASES
+        ]
+        times = ", ".join(
+            f"{seconds:.0f} s {phase}" for phase, seconds in longest if seconds >= 0.5
+        )
         return f"Engines of {model}: {len(engines)} up, after at most {times or '0 s'}."
 
     def end(self, name: str) -> None:

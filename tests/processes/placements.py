@@ -1,6 +1,6 @@
 """`python -m tests.processes.placements MODELS`: engines on a cluster whose head works at nothing,
-pipeline by pipeline, as JSON. The engines' model comes into the folder MODELS, and the node of the
-first pipeline's last engine comes late.
+pipeline by pipeline, as JSON. The engines' model comes into the folder MODELS, and the GPU of the
+first pipeline's last engine is somebody else's at first.
 
 clients  the name of each engine client's node, one for each client
 groups   the names of the engines' placement groups
@@ -127,7 +127,7 @@ def main(models: Path) -> None:
     head = {"num_cpus": 0, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     names = {cluster.head_node.node_id: "head"}
-    for name, gpus in (("cpu-1", 0), ("cpu-2", 0), ("gpu-1", ENGINES - 1)):
+    for name, gpus in (("cpu-1", 0), ("cpu-2", 0), ("gpu-1", ENGINES)):
         names[cluster.add_node(num_cpus=2, num_gpus=gpus).node_id] = name
     ray.init(address=cluster.address, log_to_driver=False)
 
@@ -139,11 +139,10 @@ def main(models: Path) -> None:
     context, seen = StageContext(str(models), counter), Seen(counter, names)
     try:
         with seen.looking():
-            pipeline = threading.Thread(target=generate, args=(config, context))
-            pipeline.start()
-            time.sleep(LATE_S)
-            names[cluster.add_node(num_cpus=2, num_gpus=1).node_id] = "gpu-2"
-            pipeline.join()
+            in_the_way = ray.util.placement_group([{"GPU": 1.0}])
+            assert in_the_way.wait(60)
+            threading.Timer(LATE_S, ray.util.remove_placement_group, (in_the_way,)).start()
+            generate(config, context)
             first = list(seen.phases)
             for _ in range(PIPELINES - 1):
                 generate(config, context)
