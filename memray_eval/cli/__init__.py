@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -34,10 +35,10 @@ app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_h
 INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 
 
-def program() -> NoReturn:
+def program(at_end: Callable[[int], None] = lambda code: None) -> NoReturn:
     """The command `memray-eval`: `main`, and an exit code that stands. An Arrow thread still at
     work when the interpreter is taken down aborts it with code 134 (apache/arrow#34314), so the
-    process ends before that, once what is registered for its end has run."""
+    process ends before that, once what is registered for its end has run. `at_end` is the last."""
     try:
         main()
     except SystemExit as end:
@@ -53,6 +54,7 @@ def program() -> NoReturn:
             with suppress(OSError):
                 say(f"error: the output cannot be written: {reason_of(error)}")
             code = EvalError.exit_code
+    at_end(code)
     os._exit(code)
 
 

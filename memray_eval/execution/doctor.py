@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import date
 from typing import Literal
@@ -19,6 +20,7 @@ from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.prepare.checks import proxied, servers_asked
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine_check import check_engine
+from memray_eval.execution.ray.placement_groups import PendingGroup, pending_groups
 from memray_eval.execution.run_manifest import installed_versions
 from memray_eval.execution.run_plan import JobNeeds, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
@@ -70,10 +72,11 @@ def examine_engine(model: str, config: EngineConfig) -> Iterator[Check]:
     except EvalError as error:
         yield Check(state="fail", what=str(error))
         return
+    came = f" ({report.download_s:.1f} s of them downloading)" if report.download_s else ""
     cuda = f" with CUDA {report.cuda}" if report.cuda else ""
     yield Check(
         state="ok",
-        what=f"engine of {model} on {report.device}{cuda}: up in {report.start_s:.1f} s, "
+        what=f"engine of {model} on {report.device}{cuda}: up in {report.start_s:.1f} s{came}, "
         f"{report.n_tokens} tokens in {report.answer_s:.2f} s: {report.text!r}",
     )
 
@@ -165,14 +168,20 @@ def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
     except EvalError as error:
         yield Check(state="fail", what=str(error), mend="see dataset/README.md for the formats")
     capacity = spec = None
+    pending: list[PendingGroup] = []
     try:
         if job.cluster.address is None:
             capacity = local_capacity(job.cluster)
         else:
             with cluster.connected(job.cluster) as capacity:
-                pass
+                pending = pending_groups()
     except EvalError as error:
         yield Check(state="fail", what=str(error))
+    for group in pending:
+        wants = ", ".join(f"{amount:g} {name}" for name, amount in group.resources.items())
+        lasts = time.time() - group.since
+        what = f"{group.owner} of a run is PENDING for {lasts:.0f} s: no node has room for {wants}"
+        yield Check(state="warn", what=what, mend="it takes the nodes that come before this job's")
     try:
         spec = job.resolve(today=today)
     except EvalError as error:

@@ -180,6 +180,7 @@ class ViewState:
         if cost := self._cost():
             lines.append(f"     cost {cost}")
         lines += self._failure(width)
+        lines += [f"  {line}" for line in self._starting_engines() if not is_last]
         if self._waits and not is_last:
             lines.append(f"  waiting for {', '.join(self._waits)}")
         if (left := self._time_to_go()) and not is_last:
@@ -198,6 +199,7 @@ class ViewState:
             parts.append(cost)
         if snapshot.n_failed:
             parts.append(f"{snapshot.n_failed:,} failed")
+        parts += [line for line in self._starting_engines() if not is_last]
         if self._waits and not is_last:
             parts.append(f"waiting for {', '.join(self._waits)}")
         if (left := self._time_to_go()) and not is_last:
@@ -213,6 +215,14 @@ class ViewState:
             if judge.sent or judge.in_flight or judge.waiting
         ]
         return called or list(judges)
+
+    def _starting_engines(self) -> list[str]:
+        """A line for each model of which some engines are not up."""
+        texts: dict[str, list[str]] = {}
+        for model, phase, n, longest_s in self._snapshot.engines:
+            lasts = "" if phase == "up" else f" for {clock_text(longest_s)}"
+            texts.setdefault(model, []).append(f"{n} {phase}{lasts}")
+        return [f"engines of {model}: {', '.join(parts)}" for model, parts in texts.items()]
 
     def _done(self, stage: str) -> int:
         """Units that are through a stage, those of earlier sessions included."""

@@ -33,7 +33,9 @@ EMBED_GIB = 1.0
 ACTOR_GIB = 0.3
 AFFECT_GIB = 0.5  # clients and sounds; a transformer's weights come on top
 SLACK = 1e-6
-ENGINES, JUDGES = "vLLM engine", "judges"  # names of pools
+# Ray puts an actor that takes no CPU on a head of no CPUs too (ray-project/ray#41824)
+CLIENT_CPUS = 0.01  # each engine's client, which all its prompts and answers pass
+ENGINES, CLIENTS, JUDGES = "vLLM engine", "engine clients", "judges"  # names of pools
 MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
 MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
 LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
@@ -286,7 +288,8 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
             memory_gib=memory / engine.pipeline_parallel,
             accelerator_type=engine.accelerator_type,
             knob="engine.replicas, engine.tensor_parallel or engine.cpus",
-        )
+        ),
+        Pool(name=CLIENTS, actors=least_of(engine.replicas), cpus=CLIENT_CPUS),
     ]
 
 
@@ -294,11 +297,11 @@ def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capa
     """The number of engines of a model that begin: of a range as many as find room beside all else
     that the run has, the least at any rate. `pools` have the least of them."""
     least, most = least_of(engine.replicas), most_of(engine.replicas)
-    own = next((pool for pool in pools if pool.name == ENGINES), None)
-    for replicas in range(most, least, -1) if own is not None else ():
-        actors = replicas * engine.pipeline_parallel
+    has_engines = any(pool.name == ENGINES for pool in pools)
+    for replicas in range(most, least, -1) if has_engines else ():
+        actors = {ENGINES: replicas * engine.pipeline_parallel, CLIENTS: replicas}
         grown = [
-            pool.model_copy(update={"actors": actors}) if pool is own else pool for pool in pools
+            pool.model_copy(update={"actors": actors.get(pool.name, pool.actors)}) for pool in pools
         ]
         if explain_lack(grown, capacity) is None:
             return replicas

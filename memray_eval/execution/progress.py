@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
+from memray_eval.execution.engine_phases import EnginesNow
 from memray_eval.judges.call_metrics import BindingLimit
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.types import EarlyDecision, Frozen
@@ -78,7 +79,8 @@ class JudgeNow(Frozen):
 
 class Snapshot(Frozen):
     """A run at a moment. `lines` are new ones for a person; `spent` is this session's; `stopping`
-    says why the run ends early. `unasked` units of the plan will not come any more."""
+    says why the run ends early. `unasked` units of the plan will not come any more. `engines`
+    are those of models of which some are not up."""
 
     stages: dict[str, StageCount] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
@@ -87,6 +89,7 @@ class Snapshot(Frozen):
     first_failure: FailedUnit | None = None
     stopping: str | None = None
     unasked: int = 0
+    engines: tuple[EnginesNow, ...] = ()
 
     @property
     def n_failed(self) -> int:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
+from memray_eval.execution.engine_phases import EnginePhase, EnginePhases
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
 from memray_eval.execution.prefix_router import PrefixAsk, PrefixRouter
 from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
@@ -52,6 +53,7 @@ class RunCounter:
         self._parameters = ParameterBook(self.add_line)
         self._calls, self._timeline = CallTotals(), Timeline(time.time())
         self._exporter, self._router = exporter, PrefixRouter()
+        self._engines = EnginePhases()
         self._unexported: dict[str, list[CallMetricsSnapshot]] = {}
         self._exported_at = 0.0
 
@@ -117,9 +119,20 @@ class RunCounter:
 
     def add_engine(self, pipeline: str, engine: str) -> None:
         self._router.add(pipeline, engine)
+        self._engines.enter(engine, None, "up", time.time())
 
     def lose_engine(self, pipeline: str, engine: str) -> None:
         self._router.lose(pipeline, engine)
+        self._engines.enter(engine, None, "PENDING", time.time())
+
+    def enter_engine_phase(self, engine: str, model: str, phase: EnginePhase) -> None:
+        """Notes the phase that an engine of a model enters."""
+        if (line := self._engines.enter(engine, model, phase, time.time())) is not None:
+            self.add_line(line)
+
+    def end_engine(self, engine: str) -> None:
+        """Drops an engine that was given back."""
+        self._engines.end(engine)
 
     async def is_stopping(self) -> bool:
         return self._stop is not None
@@ -159,6 +172,7 @@ class RunCounter:
             first_failure=self._first_failure,
             stopping=self._stop,
             unasked=self._unasked,
+            engines=self._engines.at(time.time()),
         )
 
     def add_line(self, line: str) -> None:

@@ -262,11 +262,7 @@ class RunSession:
     def _outline(self) -> RunOutline:
         """The facts that the display shows of the run."""
         spec, plan = self.spec, self.plan
-        engines = sorted(
-            {candidate.model for candidate in spec.candidates if candidate.backend == "vllm"}
-        )
-        where = "the engine" if len(engines) == 1 else "the engines"
-        started = f"{where} of {', '.join(engines)} to load the weights and answer"
+        models = sorted({candidate.model for candidate in spec.candidates})
         judges = sorted({name for choice in spec.judges.values() for name in choice.judges})
         return RunOutline(
             name=self.folder.run_id,
@@ -278,7 +274,7 @@ class RunSession:
             stages=self._stages(),
             first_waits={
                 "read": "Ray's workers" if plan.executor == "ray" else "the first samples",
-                "generate": started if engines else "the first answers",
+                "generate": f"the first answers of {', '.join(models)}",
                 "judge": f"the first scores by {', '.join(judges)}" if judges else "",
                 "embed": f"the embedding model {spec.embedding.model}",
                 "write": "the first finished units",

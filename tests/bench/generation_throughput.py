@@ -40,14 +40,12 @@ def stage(config: RunConfig) -> float:
     from memray_eval.execution.prepare.resolve import resolve
     from memray_eval.execution.prepare.scanning import scan_or_restore
     from memray_eval.execution.prepare.site import RunSite
-    from memray_eval.execution.ray.engine import group_of_engine
     from memray_eval.execution.ray.pipeline import (
         PipelineSetup,
         add_generation,
         add_prompts,
         set_up_data_context,
     )
-    from memray_eval.execution.ray.placement_groups import EnginePlacement
     from memray_eval.execution.ray.progress_counter import ProgressCounter, RemoteCounter
     from memray_eval.execution.stage_context import StageContext
     from memray_eval.execution.waiting import no_waiting
@@ -67,8 +65,7 @@ def stage(config: RunConfig) -> float:
         context = StageContext(folder, counter)  # type: ignore[arg-type]
         setup = PipelineSetup(plan=plan, context=context, device="cpu", engine=engine)
         prompts = add_prompts(setup, config.candidates)
-        group = group_of_engine(setup.engine, setup.device)
-        with EnginePlacement(group, setup.reservation) as placement:
+        with setup.placement(config.candidates[0].model, None) as placement:
             rows = add_generation(prompts, setup, config.candidates[0], placement).take_all()
         tokens = sum(row["output_tokens"] for row in rows)
         span_s = counter.telemetry().stages["generate"].span_s

@@ -13,7 +13,7 @@ has been read. The end of the run is what a session does when its pipelines have
 the figures of a summary, the responses deleted. `--old` measures the checkout of an older version
 in the same way, in a process of its own as the new one. A version with a file for 16 rows takes
 2 s a file at 100 ms, hours for 100,000 units: it is given `--old-units`, and what `--units` would
-take it is said as an estimate. Without moto the files are on this disk."""
+take it is said as an estimate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -88,13 +87,8 @@ def measure_tree(tree: str, units: int, options: argparse.Namespace) -> dict[str
 @contextlib.contextmanager
 def storage() -> Iterator[tuple[str, dict[str, str]]]:
     """A place for runs, and what a process needs to reach it."""
-    from tests.servers.s3 import interpreter, serving_s3
+    from tests.servers.s3 import serving_s3
 
-    if interpreter() is None:
-        print("no moto: on this disk, without latency")
-        with tempfile.TemporaryDirectory() as folder:
-            yield folder, {}
-        return
     with serving_s3() as server:
         yield "s3://bucket/runs", server.environment()
 

@@ -25,7 +25,7 @@ from tests.processes.batch_victim import STEPS
 from tests.processes.killing import METRICS, ROUNDS, run_folder
 from tests.processes.test_cloud import only_run, put
 from tests.servers.process import ServerProcess, serving_process
-from tests.servers.s3 import S3Server, interpreter, serving_s3
+from tests.servers.s3 import S3Server, serving_s3
 
 UNITS, A_BATCH = 40, 25
 CALLS = UNITS * len(METRICS)
@@ -165,7 +165,6 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
 
 
 @pytest.mark.night
-@pytest.mark.skipif(interpreter() is None, reason="no moto: name a Python in MEMRAY_EVAL_MOTO")
 @rounds
 @pytest.mark.parametrize("step", STEPS)
 def test_a_kill_and_another_machine(

@@ -1,6 +1,5 @@
 """Dataset, run folder and cache on an S3 server: a run, its reports, a kill -9 and a resume from
-elsewhere; and what is said where S3 does not let us in. Skipped where no Python has moto
-(tests/servers/s3.py)."""
+elsewhere; and what is said where S3 does not let us in."""
 
 from __future__ import annotations
 
@@ -50,11 +49,8 @@ from tests.processes.killing import (
     wait_for,
 )
 from tests.servers.process import ServerProcess, serving_process
-from tests.servers.s3 import KEY, SECRET, S3Server, interpreter, serving_s3
+from tests.servers.s3 import KEY, SECRET, S3Server, serving_s3
 
-pytestmark = pytest.mark.skipif(
-    interpreter() is None, reason="no moto: name a Python that has it in MEMRAY_EVAL_MOTO"
-)
 ROOT = "s3://bucket/tests"
 LATENCY_S = 0.2
 

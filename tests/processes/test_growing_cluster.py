@@ -13,12 +13,14 @@ import pytest
 import yaml
 
 from memray_eval.results.run_folder import RunFolder
+from tests.clusters.observing import wait_until
 from tests.conftest import REPOSITORY, SAMPLES
 from tests.processes.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
 from tests.servers.provider import serving
 
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 HEAD_ID = "f" * 51 + "00000"  # what Ray's fake provider calls the head
+WORKER = "ray.worker.cpu"
 LISTS = (  # what a launcher's file must have, and nodes of one machine have no use for
     "cluster_synced_files",
     "rsync_exclude",
@@ -54,7 +56,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         },
         "auth": {"ssh_user": "nobody"},
         "head_node_type": "ray.head.default",
-        "available_node_types": {"ray.head.default": head_type, "ray.worker.cpu": worker},
+        "available_node_types": {"ray.head.default": head_type, WORKER: worker},
         "idle_timeout_minutes": 0.05,
         "upscaling_speed": 1.0,
         **{name: [] for name in LISTS},
@@ -71,6 +73,24 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     fast |= {"RAY_CLOUD_INSTANCE_ID": HEAD_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID}
     with head_node(0, fast, port=port, more=[f"--autoscaling-config={path}"]) as node:
         yield node
+
+
+def autoscaler_status(head: Node) -> str:
+    """The autoscaler's own account: its nodes, and what is asked of it."""
+    return subprocess.run(
+        [str(RAY), "status", "--address", head.gcs_address],
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+def has_only_head(head: Node) -> bool:
+    """True if no worker is up or on its way; the status names a worker that is up by its id."""
+    nodes = autoscaler_status(head).partition("Recent failures")[0]
+    return WORKER not in nodes and nodes.count(" node_") == 1
 
 
 def ran(head: Node, config: Path, *settings: str) -> subprocess.CompletedProcess[str]:
@@ -108,14 +128,12 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         never = ran(head, config, "--set", "cluster.wait_s=4", "--set", "judging.cpus=3")
         assert never.returncode == 3
         assert "did not grow to it in 4 s (cluster.wait_s)" in never.stderr
+        # Its smaller actors brought a node, which goes when nobody holds it any more
+        wait_until(lambda: has_only_head(head), 60, "the idle node stays")
         done = ran(head, config, "--set", "cluster.wait_s=90")
     assert done.returncode == 0, done.stderr[-3000:]
-    status = [str(RAY), "status", "--address", head.gcs_address]
-    demand = subprocess.run(
-        status, env=environment({}), capture_output=True, text=True, timeout=60, check=True
-    ).stdout
     # Else the cluster would stay as large for ever
-    assert "From request_resources:\n (none)" in demand
+    assert "From request_resources:\n (none)" in autoscaler_status(head)
     assert "Waiting up to 90 s for the nodes that the plan needs" in done.stderr
     (folder,) = (tmp_path / "out").iterdir()
     assert sum(1 for _ in RunFolder(str(folder)).each()) == 4

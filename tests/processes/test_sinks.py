@@ -4,7 +4,6 @@ score once by its id."""
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sqlite3
 import time
 from collections.abc import Callable
@@ -24,14 +23,7 @@ SCORES = UNITS * len(METRICS)
 UNASKED = "http://127.0.0.1:9/v1"  # no judge is
 LATENCY_S = 0.3  # of the collector: four requests are under way for a second
 
-NAMES = ("mlflow", "sqlalchemy", "inspect_ai")
-pytestmark = [
-    pytest.mark.night,
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in NAMES),
-        reason="no mlflow, sqlalchemy or inspect_ai: the dev extra has them",
-    ),
-]
+pytestmark = pytest.mark.night
 
 
 def kill_when(is_sending: Callable[[], bool], config: Path, log: Path) -> None:

@@ -149,6 +149,7 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
         "wrong token": shell.memray("job", "list", *at, auth=AUTH | {"RAY_AUTH_TOKEN": "guessed"}),
         "no token": shell.memray("job", "list", *at, auth={}),
         "entrypoint": shell.ray("job", "submit", *at, *raw),
+        "rayjob": shell.ray("job", "submit", *at, *raw, "--rayjob"),
     }
     done |= {name: ended(process) for name, process in commands.items()}
     done["second"] = ended(second)
@@ -253,16 +254,17 @@ def test_the_package_is_small_and_the_list_says_what_runs(story: Story) -> None:
 @pytest.mark.night
 def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
     """jobs/evaluate.py, as `ray job submit` starts it, ends with 2 for a config that is not
-    there."""
-    entrypoint = story.commands["entrypoint"]
-    assert entrypoint.code != 0
-    assert "error: no file absent.yaml" in entrypoint.out
-    codes = {
-        job["entrypoint"].split()[1]: job["driver_exit_code"]
+    there, and with --rayjob as a job that KubeRay does not retry."""
+    commands = [story.commands[name] for name in ("entrypoint", "rayjob")]
+    assert [command.code != 0 for command in commands] == [True, False]
+    assert all("error: no file absent.yaml" in command.out for command in commands)
+    ends = {
+        job["entrypoint"].split("absent.yaml")[1]: (job["status"], job["driver_exit_code"])
         for job in json.loads(story.shown["/api/jobs/"])
-        if job["submission_id"]
+        if "absent.yaml" in job["entrypoint"]
     }
-    assert codes["jobs/evaluate.py"] == 2
+    assert ends[""] == ("FAILED", 2)
+    assert ends[" --rayjob"][0] == "STOPPED"
 
 
 @pytest.mark.parametrize(

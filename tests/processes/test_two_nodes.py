@@ -24,7 +24,7 @@ from tests.conftest import REPOSITORY, SAMPLES, shipped_samples
 from tests.processes.killing import METRICS, ROUNDS, UNITS, books
 from tests.processes.two_nodes import SECOND_ADDRESS, Node, environment, head_node, second_node
 from tests.servers.process import ServerProcess, serving_process
-from tests.servers.s3 import interpreter, serving_s3
+from tests.servers.s3 import serving_s3
 
 pytestmark = pytest.mark.night
 IN_FLIGHT, LATENCY_S, LIMIT_S = 8, 0.2, 420.0
@@ -178,7 +178,6 @@ def test_a_metric_of_ones_own_goes_to_both_nodes_and_a_changed_one_is_refused(
     show(f"lost {lost}; {'resumed' if code else 'went on'}; then {refused.splitlines()[-1]}")
 
 
-@pytest.mark.skipif(interpreter() is None, reason="no moto on this machine")
 def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_path: Path) -> None:
     """Both nodes of the first cluster are lost, its head too. The second cluster is another
     machine: it shares S3 alone."""

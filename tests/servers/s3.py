@@ -1,8 +1,6 @@
-"""An S3 server, moto's, as a process of its own, with its own interpreter: moto's botocore wants an
-older dateutil than this project's lock. MEMRAY_EVAL_MOTO names that interpreter (a Python with
-`moto flask flask-cors`); tests that need it are skipped where there is none.
+"""An S3 server, moto's (of the dev extra), as a process of its own.
 
-    MEMRAY_EVAL_MOTO=/path/to/python python -m tests.servers.s3 [LEAST_DELAY_S MOST_DELAY_S]
+    python -m tests.servers.s3 [LEAST_DELAY_S MOST_DELAY_S]
 
 Every request waits for a delay between the two first, as a far server's would; GET /_latency/0.1
 makes it a tenth of a second from then on. No key, and the access key `denied`, may do nothing;
@@ -12,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import importlib.util
 import json
-import os
 import random
 import subprocess
 import sys
@@ -29,13 +25,6 @@ BUCKET = "bucket"
 KEY, SECRET = "tests-access-key", "tests-secret-key"
 DENIED = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'  # noqa: E501
 WRITES = ("PUT", "POST", "DELETE")
-
-
-def interpreter() -> str | None:
-    """The Python that has moto: the one that is named, else this one; None where neither has it."""
-    if named := os.environ.get("MEMRAY_EVAL_MOTO"):
-        return named
-    return sys.executable if importlib.util.find_spec("moto") else None
 
 
 @dataclass(frozen=True)
@@ -83,11 +72,9 @@ class S3Server:
 @contextlib.contextmanager
 def serving_s3(delay_s: tuple[float, float] = (0.0, 0.0)) -> Iterator[S3Server]:
     """Runs the server with one bucket until the block ends, or this process does; each request
-    takes a delay between the two more. Raises RuntimeError where moto is not."""
-    if (python := interpreter()) is None:
-        raise RuntimeError("no moto: name a Python that has it in MEMRAY_EVAL_MOTO")
+    takes a delay between the two more."""
     pipe = subprocess.PIPE
-    command = [python, __file__, *map(str, delay_s)]
+    command = [sys.executable, __file__, *map(str, delay_s)]
     with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as process:
         try:
             assert process.stdout is not None

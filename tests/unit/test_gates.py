@@ -47,5 +47,5 @@ def test_no_other_marker_or_variable_takes_a_test_out() -> None:
     settings = (REPOSITORY / "pyproject.toml").read_text("utf-8")
     assert "-m 'not night'" in settings
     assert re.findall(r'^  "(\w+): ', settings.partition("markers = [")[2], re.M) == [*MARKERS]
-    switch = re.compile(r'"MEMRAY_EVAL_(?!CACHE|KILLS|MOTO)\w*" (?:not )?in os\.environ')
+    switch = re.compile(r'"MEMRAY_EVAL_(?!CACHE|KILLS)\w*" (?:not )?in os\.environ')
     assert [path for path in TESTS.rglob("*.py") if switch.search(path.read_text("utf-8"))] == []

@@ -23,7 +23,7 @@ from memray_eval.report.view.run_list import OpenedRuns
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
-from tests.servers.s3 import interpreter, serving_s3
+from tests.servers.s3 import serving_s3
 from tests.unit.report.test_view_runs import manifest, unfinished
 
 WITHIN_S = 60
@@ -301,9 +301,6 @@ def test_nobody_looks_at_the_folder_while_nobody_listens(
     asking(str(folder), steps)
 
 
-@pytest.mark.skipif(
-    interpreter() is None, reason="no Python with moto here: see tests/servers/s3.py"
-)
 def test_runs_in_the_cloud_are_listed_and_opened(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

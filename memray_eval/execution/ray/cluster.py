@@ -54,7 +54,6 @@ SETTLE_S = 5.0  # what others' tasks hold at a moment may be free in the next
 WATCH_S = 0.5  # how often Ray's own processes are looked after
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     # its warnings speak of Ray Data's insides; set it yourself to see them
     "RAY_BACKEND_LOG_LEVEL": "fatal",
@@ -298,7 +297,8 @@ def wait_for_room(
         for candidate, *_ in schedule(spec, capacity, device, scores=order == "together")[0]:
             if candidate.backend == "vllm":
                 engine = spec.engine_of(candidate.model)
-                engines += [group_of_engine(engine, device)] * least_of(engine.replicas)
+                group = group_of_engine(engine, device, candidate.model)
+                engines += [group] * least_of(engine.replicas)
     pools = pools_in_turn(spec, capacity, device, order)[0]
     return wait_for_nodes(capacity, pools, engines, reservation, wait_s, say)
 
@@ -358,7 +358,7 @@ def _group_of_pool(pool: Pool) -> GroupSpec:
         bundle["GPU"] = pool.gpus
     if pool.accelerator_type is not None:
         bundle |= accelerator_share(pool.accelerator_type)
-    return GroupSpec((bundle,) * pool.actors)
+    return GroupSpec((bundle,) * pool.actors, owner=pool.name)
 
 
 def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:

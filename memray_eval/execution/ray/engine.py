@@ -19,7 +19,7 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
-from memray_eval.execution.plan import Device, blocks_in_flight
+from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
@@ -45,6 +45,7 @@ from memray_eval.execution.ray.ray_compat import (
     map_batches_placed,
     worker_output_path,
 )
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.session_stage import SessionSpec
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
@@ -83,6 +84,7 @@ def add_engines(
     logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
     stage = _stage_options(config, model, device)
     engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
+    counter = None if context is None else context.counter
     options = _actor_options(config, model, device)
     in_flight = blocks_in_flight(config, blocks, at_first)
     places = max(LEAST_PLACES, config.rows * (config.concurrent_batches or 1))
@@ -95,7 +97,7 @@ def add_engines(
     )
 
     def start(placed: Mapping[str, Any]) -> Any:
-        return ray.remote(EngineActor).options(**options, **placed).remote(*engine)
+        return ray.remote(EngineActor).options(**options, **placed).remote(*engine, counter)
 
     return map_batches_placed(
         dataset,
@@ -106,7 +108,7 @@ def add_engines(
         batch_size=config.rows,
         zero_copy_batch=True,
         compute=compute,
-        num_cpus=0,
+        num_cpus=CLIENT_CPUS,
         label_selector=label_selector,
         **({} if label_selector else {"scheduling_strategy": "SPREAD"}),
     )
@@ -146,7 +148,7 @@ class EngineActor:
     """One vLLM engine behind Ray Data LLM's stage for it, as an actor that clients ask.
     `make_stage` makes the stage's class in the actor: vLLM takes 15 s to import. At most `at_once`
     engines of its node load their model at a time (None: all). One that cannot start says why when
-    it is asked."""
+    it is asked. `counter` hears of its phases."""
 
     def __init__(
         self,
@@ -154,12 +156,20 @@ class EngineActor:
         options: Mapping[str, Any],
         model: str,
         at_once: int | None,
+        counter: RunCounter | None = None,
     ) -> None:
+        name = str(ray.get_runtime_context().get_actor_name())
+        counter = counter or RunCounter()
         columns = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
         self._turns = Turns()
         self._failure: GenerationError | None = None
         try:
-            self._stage = start_engine(lambda: make_stage()(**columns, **options), model, at_once)
+            self._stage = start_engine(
+                lambda: make_stage()(**columns, **options),
+                model,
+                at_once,
+                partial(counter.enter_engine_phase, name, model),
+            )
         except GenerationError as error:
             self._failure = error
         self._idle_since = time.monotonic()

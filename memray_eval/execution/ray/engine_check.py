@@ -17,15 +17,16 @@ from typing import Any
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ResourceError
+from memray_eval.execution.engine_phases import EnginePhase
 from memray_eval.execution.plan import Device, fit_engine
 from memray_eval.execution.ray.engine import engine_environment, engine_kwargs
+from memray_eval.execution.ray.engine_start import LOOK_S, quote_log, watched_download
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import Frozen
 
 START_S = 1800.0  # a large model over a slow network
 N_TOKENS = 8
-LAST_LINES = 25
 _PROMPT = "The capital of France is"
 # What vLLM's main process says of an error that stands further up, in its engine's process
 _ECHO = "Engine core initialization failed"
@@ -33,11 +34,13 @@ _ERROR = re.compile(r"(?:[A-Z]\w*(?:Error|Exception)|AssertionError): .+")
 
 
 class EngineReport(Frozen):
-    """An engine that answered. `cuda` is the version that torch was built with, None on a CPU."""
+    """An engine that answered. `cuda` is the version that torch was built with, None on a CPU;
+    in `download_s` of `start_s` its model was being downloaded."""
 
     device: str
     cuda: str | None
     start_s: float
+    download_s: float = 0.0
     answer_s: float
     n_tokens: int
     text: str
@@ -51,6 +54,7 @@ def check_engine(
     cause and the last lines of its log, or when `timeout_s` seconds pass."""
     fitted = fit_engine(config, 0.0, device)
     spec = {"model": resolve_model(model), "kwargs": engine_kwargs(fitted, device)}
+    looks = list[EnginePhase]()
     with ScratchFolder("engine") as folder:
         log, result = Path(folder) / "log", Path(folder) / "result.json"
         with log.open("wb") as output:
@@ -63,7 +67,8 @@ def check_engine(
                 start_new_session=True,  # vLLM's own processes end with it
             )
             try:
-                code = process.wait(timeout_s)
+                with watched_download(model, looks.append):
+                    code = process.wait(timeout_s)
                 ended = f"ended with exit code {code}"
             except subprocess.TimeoutExpired:
                 ended = f"did not answer in {timeout_s:g} s"
@@ -72,7 +77,9 @@ def check_engine(
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if result.exists():
-            return EngineReport.model_validate_json(result.read_text("utf-8"))
+            report = EngineReport.model_validate_json(result.read_text("utf-8"))
+            download_s = looks.count("downloading") * LOOK_S
+            return report.model_copy(update={"download_s": download_s})
         raise ResourceError(f"the engine of {model} {ended}{_explain(log)}")
 
 
@@ -85,11 +92,7 @@ def _explain(log: Path) -> str:
         if _ECHO not in line and (match := _ERROR.search(line)) is not None
     ]
     cause = f": {causes[-1]}" if causes else ""
-    if not lines:
-        return f"{cause}; it wrote no log"
-    return f"{cause}\nThe last lines of its log:\n" + "\n".join(
-        f"  {line}" for line in lines[-LAST_LINES:]
-    )
+    return f"{cause}{quote_log(str(log))}"
 
 
 async def _answer(model: str, kwargs: dict[str, Any]) -> EngineReport:

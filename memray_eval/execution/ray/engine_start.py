@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,16 +16,21 @@ from pathlib import Path
 from typing import TypeVar
 
 import ray
+from huggingface_hub.constants import HF_HUB_CACHE
 
 from memray_eval.errors import GenerationError, describe_error
+from memray_eval.execution.engine_phases import EnginePhase
 from memray_eval.execution.ray.ray_compat import worker_output_path
 from memray_eval.execution.run_log import hide_held_keys
+from memray_eval.execution.waiting import beside
 
 MOST_STARTS = 3  # of one engine, each of which died, before it is given up
 LAST_LINES, LINE_CHARS = 15, 300  # of its log, in the message that says so
 REASON_CHARS = 600
 LOG_HEADING = "The last lines of its log:"
 TURN_S = 0.2  # between two looks whether it is this engine's turn
+LOOK_S = 1.0  # between two looks whether the model is being downloaded
+GROWING_S = 20.0  # a hub's file that has not grown for so long is left of an earlier download
 TELL_S = 0.3  # for a warning to leave a process that ends
 # A setting, a model or an image that is not right: the next start would fail by it too
 _LASTING = (ValueError, TypeError, LookupError, OSError, ImportError, AttributeError)
@@ -33,7 +39,12 @@ Stage = TypeVar("Stage")
 logger = logging.getLogger(__name__)
 
 
-def start_engine(make_stage: Callable[[], Stage], model: str, at_once: int | None) -> Stage:
+def start_engine(
+    make_stage: Callable[[], Stage],
+    model: str,
+    at_once: int | None,
+    enter_phase: Callable[[EnginePhase], None] = lambda phase: None,
+) -> Stage:
     """Makes the engine's stage, which loads the model, while at most `at_once` engines of this node
     do so (None: any number). After a failure that may pass it ends this process, and Ray restarts
     the actor. Raises GenerationError, with the last lines of the engine's log, for one that would
@@ -45,8 +56,12 @@ def start_engine(make_stage: Callable[[], Stage], model: str, at_once: int | Non
         raise _give_up(model, f"died {MOST_STARTS} times while it started", outputs[-1])
     with suppress(OSError), record.open("a", encoding="utf-8") as file:
         file.write(f"{worker_output_path()}\n")
+    enter_phase("starting")
     try:
-        with turn_on_node(ray.get_runtime_context().get_node_id(), at_once):
+        with (
+            turn_on_node(ray.get_runtime_context().get_node_id(), at_once),
+            watched_download(model, enter_phase),
+        ):
             stage = make_stage()
     except Exception as error:  # user's settings, a model, a driver: vLLM raises whatever comes
         n_failed, reason = len(outputs) + 1, hide_held_keys(describe_error(error))
@@ -65,7 +80,30 @@ def start_engine(make_stage: Callable[[], Stage], model: str, at_once: int | Non
         time.sleep(TELL_S)
         os._exit(1)
     record.unlink(missing_ok=True)
+    enter_phase("up")
     return stage
+
+
+@contextmanager
+def watched_download(model: str, enter_phase: Callable[[EnginePhase], None]) -> Iterator[None]:
+    """Tells, while the block runs, if the model is being downloaded or loaded."""
+
+    def watch(is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            enter_phase("downloading" if _is_downloading(model) else "loading")
+            is_over.wait(LOOK_S)
+
+    with beside(watch, "engine-phase"):
+        yield
+
+
+def _is_downloading(model: str) -> bool:
+    """True if a file of a hub's model grows in this node's cache, or has in the last GROWING_S."""
+    blobs = Path(HF_HUB_CACHE) / f"models--{model.replace('/', '--')}" / "blobs"
+    with suppress(OSError):  # it is done since it was listed
+        ages = [time.time() - file.stat().st_mtime for file in blobs.glob("*.incomplete")]
+        return min(ages, default=GROWING_S) < GROWING_S
+    return False
 
 
 def _starts_file() -> Path:
@@ -76,11 +114,14 @@ def _starts_file() -> Path:
 
 
 def _give_up(model: str, what: str, output: str) -> GenerationError:
-    lines = last_lines(output)
-    quoted = "".join(f"\n  {line}" for line in lines)
-    log = f"\n{LOG_HEADING}{quoted}" if lines else "; it wrote no log"
     reason = " ".join(what.split())[:REASON_CHARS]
-    return GenerationError(f"an engine of {model} {reason}{log}")
+    return GenerationError(f"an engine of {model} {reason}{quote_log(output)}")
+
+
+def quote_log(output: str) -> str:
+    """The end of an error that quotes the last lines of a worker's log."""
+    quoted = "".join(f"\n  {line}" for line in last_lines(output))
+    return f"\n{LOG_HEADING}{quoted}" if quoted else "; it wrote no log"
 
 
 def last_lines(output: str) -> Sequence[str]:

@@ -114,6 +114,10 @@ class PipelineSetup:
             "label_selector": self.label_selector,
         }
 
+    def placement(self, model: str, on_end: Callable[[], None] | None) -> EnginePlacement:
+        group = group_of_engine(self.engine, self.device, model)
+        return EnginePlacement(group, self.reservation, on_end, self.context.counter)
+
     @property
     def blocks(self) -> int:
         """About how many blocks the dataset makes: Ray Data warns of more workers."""
@@ -140,8 +144,7 @@ def run_pipeline(
             written = score_where_read(setup)
             return _run_to_end(written, setup, EXISTING)
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
-    group = group_of_engine(setup.engine, setup.device)
-    with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
+    with setup.placement(candidates[0].model, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates, placement)
         return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
@@ -158,8 +161,7 @@ def generate_responses(
     spec = setup.plan.spec
     set_up_data_context(spec.cluster.no_progress_timeout_s)
     failed = ungenerated_options(spec, setup.context)
-    group = group_of_engine(setup.engine, setup.device)
-    with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
+    with setup.placement(candidates[0].model, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates, placement)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))

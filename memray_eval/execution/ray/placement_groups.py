@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -18,6 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import Device
+from memray_eval.execution.run_counter import RunCounter
 
 POLL_S = 1.0
 PATIENCE_S = 30.0  # with some of the nodes and not all, before a run lets an older one go first
@@ -25,7 +27,8 @@ YIELD_S = 60.0  # how long it does at most: the other may wait for nodes of anot
 LEAVE_S = 20.0  # engines end by themselves in this time, or with their groups
 ENDED_S = 5.0  # an engine that died in its constructor has one in its place by then
 FAILED_LEAVE_S = 2.0  # a pipeline that failed may hold them for ever
-_NAME = "memray_eval"
+_NAME = "memray_eval"  # of groups that wait for nodes, and of actors
+_ENGINE = "memray_eval-engine"  # of groups of engines
 ACCELERATOR = "accelerator_type:"  # Ray's resource of the nodes that have such GPUs
 _SHARE = 0.001  # of it, as Ray asks for it: a node has one of it, however many GPUs
 
@@ -33,15 +36,42 @@ logger = logging.getLogger(__name__)
 
 
 class GroupSpec(NamedTuple):
-    """A placement group's request: Ray's resources bundle by bundle, and Ray's strategy."""
+    """A placement group's request: Ray's resources bundle by bundle, Ray's strategy, and for which
+    model or pool it is."""
 
     bundles: tuple[Mapping[str, float], ...]
     strategy: str = "PACK"
+    owner: str = ""
 
-    def create(self, name: str) -> PlacementGroup:
+    def create(self, kind: str, began: float) -> PlacementGroup:
+        """Asks for a group whose name reads in `ray list placement-groups`; Ray wants each once."""
         return ray.util.placement_group(
-            [dict(bundle) for bundle in self.bundles], strategy=self.strategy, name=name
+            [dict(bundle) for bundle in self.bundles],
+            strategy=self.strategy,
+            name=f"{kind} {began:017.6f} {self.owner} {uuid.uuid4().hex[:8]}",
         )
+
+
+class PendingGroup(NamedTuple):
+    """A group of a run that has found no nodes yet: its kind, for which model or pool it is, what
+    it asks for, and since when (epoch)."""
+
+    kind: str
+    owner: str
+    resources: Mapping[str, float]
+    since: float
+
+
+def pending_groups() -> list[PendingGroup]:
+    """The placement groups of this project's runs on the cluster that wait for nodes."""
+    pending = []
+    for group in placement_group_table().values():
+        kind, _, rest = group["name"].partition(" ")
+        if kind in (_NAME, _ENGINE) and group["state"] in ("PENDING", "RESCHEDULING"):
+            since, _, owner = rest.partition(" ")
+            resources = sum(map(Counter, group["bundles"].values()), Counter[str]())
+            pending.append(PendingGroup(kind, owner.rpartition(" ")[0], resources, float(since)))
+    return pending
 
 
 class NodeReservation:
@@ -104,9 +134,7 @@ class NodeReservation:
             remove_group(held[1])
 
     def _ask(self, specs: Sequence[GroupSpec], began: float) -> None:
-        for spec in specs:
-            name = f"{_NAME} {began:017.6f} {uuid.uuid4().hex[:8]}"
-            self._held.append((spec, spec.create(name)))
+        self._held += [(spec, spec.create(_NAME, began)) for spec in specs]
 
 
 class _Engine(NamedTuple):
@@ -120,15 +148,18 @@ class _Engine(NamedTuple):
 
 class EnginePlacement:
     """The placement groups of one pipeline's engines, removed when their engine has ended, and all
-    at the block's end. `on_end` is called in a thread when a group was removed before that."""
+    at the block's end. `on_end` is called in a thread when a group was removed before that;
+    `counter` hears of engines that wait for a node, and of those that have ended."""
 
     def __init__(
         self,
         spec: GroupSpec,
         reservation: NodeReservation,
         on_end: Callable[[], None] | None = None,
+        counter: RunCounter | None = None,
     ) -> None:
         self._spec, self._reservation, self._on_end = spec, reservation, on_end
+        self._counter = counter or RunCounter()
         self._pipeline = uuid.uuid4().hex
         self._engines: dict[str, _Engine] = {}  # by the name of the client
         self._lock, self._is_over = threading.Lock(), threading.Event()
@@ -156,9 +187,8 @@ class EnginePlacement:
                     ray.kill(ray.get_actor(client))  # it may wait for an engine that never came
         finally:
             with self._lock:
-                for engine in self._engines.values():
-                    remove_group(engine.group)
-                self._engines.clear()
+                for name in list(self._engines):
+                    remove_group(self._forget(name))
 
     def next_client(self, start: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
         """Has `start` start an engine, an actor with these options of Ray's that has the methods of
@@ -169,12 +199,15 @@ class EnginePlacement:
         own.)"""
         with self._lock:
             if died := self._engines.keys() - self._living():
-                group = self._engines.pop(died.pop()).group
+                group = self._forget(died.pop())
             else:
-                group = self._reservation.take(self._spec) or self._spec.create("")
+                group = self._reservation.take(self._spec) or self._spec.create(
+                    _ENGINE, time.time()
+                )
         name = f"{_NAME} client {self._pipeline} {uuid.uuid4().hex}"
         # In the group, with all that it starts from there
         inside = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+        self._counter.enter_engine_phase(engine_name(name), self._spec.owner, "PENDING")
         actor = start({"scheduling_strategy": inside, "name": engine_name(name)})
         up = actor.ready.options(max_task_retries=-1).remote()  # also if it is restarted meanwhile
         with self._lock:
@@ -194,7 +227,7 @@ class EnginePlacement:
                 ended_at = {name: ended_at.get(name, now) for name in gone}
                 ended = [name for name, at in ended_at.items() if now - at >= ENDED_S]
                 for name in ended:
-                    remove_group(self._engines.pop(name).group)
+                    remove_group(self._forget(name))
             if ended and self._on_end is not None:
                 self._on_end()
 
@@ -232,6 +265,12 @@ class EnginePlacement:
             replies, _ = ray.wait(list(serving), num_returns=len(serving), timeout=POLL_S)
             unwanted += [serving[reply] for reply in replies if ray.get(reply)]
         return unwanted
+
+    def _forget(self, client: str) -> PlacementGroup:
+        """Drops a client's engine, which has ended; returns its group."""
+        with suppress(Exception):  # Ray is gone
+            self._counter.end_engine(engine_name(client))
+        return self._engines.pop(client).group
 
     def _let_go(self, clients: Sequence[str]) -> None:
         """Ends the engines of these clients, once they have answered what they were asked."""
@@ -274,15 +313,10 @@ def remove_group(group: PlacementGroup) -> None:
 
 def _waits_since_before(began: float) -> bool:
     """True if another run of ours began to wait for nodes earlier, and has not all of them."""
-    names = [
-        group["name"].split()
-        for group in placement_group_table().values()
-        if group["state"] in ("PENDING", "RESCHEDULING")
-    ]
-    return any(words[:1] == [_NAME] and float(words[1]) < began for words in names)
+    return any(group.kind == _NAME and group.since < began for group in pending_groups())
 
 
-def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
+def group_of_engine(config: EngineConfig, device: Device, model: str = "") -> GroupSpec:
     """The placement group of one engine: a bundle for each worker (tensor x pipeline parallel), or
     one for all where vLLM starts them as processes of the actor. Workers of one stage lie on one
     node, the stages of a pipeline may on several."""
@@ -293,7 +327,8 @@ def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
         bundles = [{name: amount * workers for name, amount in bundle.items()}]
     if config.accelerator_type is not None:
         bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
-    return GroupSpec(tuple(bundles), "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK")
+    strategy = "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK"
+    return GroupSpec(tuple(bundles), strategy, model)
 
 
 def is_over_ray(config: EngineConfig) -> bool:

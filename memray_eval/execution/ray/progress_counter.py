@@ -29,6 +29,7 @@ REPORTS = (
     "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
     "record_failed_unit", "record_scores", "record_logs", "add_line", "stop", "restore_parameters",
     "record_answered", "forget_client", "add_engine", "lose_engine",
+    "enter_engine_phase", "end_engine",
 )  # fmt: skip
 
 

@@ -125,7 +125,7 @@ def test_ray_s_autoscaler_reads_the_groups_as_they_are_meant(name: str) -> None:
     } == {"cpu": (0, 1, 8), "gpu-1": (1, 0, 16), "gpu-8": (8, 0, 4)}
     assert types["gpu-1"]["resources"]["accelerator_type:L4"] == 1
     assert types["gpu-8"]["resources"]["accelerator_type:H100"] == 1
-    assert read_by_ray["idle_timeout_minutes"] == 10
+    assert read_by_ray["idle_timeout_minutes"] == 2
     # For a CPU task that asks for nodes without these GPUs the autoscaler buys none with them
     assert {kind: types[kind]["labels"].get("ray.io/accelerator-type") for kind in types} == {
         "headgroup": None,
@@ -268,7 +268,11 @@ def test_team_env_is_read_by_a_shell_as_by_us() -> None:
 
 @pytest.mark.parametrize(("name", "kind", "called"), OF_KUBERNETES)
 def test_the_api_server_takes_the_other_objects(name: str, kind: str, called: str) -> None:
-    (resource,) = [item for item in documents(name) if item["metadata"]["name"] == called]
+    (resource,) = [
+        item
+        for item in documents(name)
+        if (item["kind"], item["metadata"]["name"]) == (kind, called)
+    ]
     assert core_refusals(resource) == []
 
 
@@ -279,7 +283,7 @@ def test_the_api_server_takes_the_other_objects(name: str, kind: str, called: st
         ("access", "NetworkPolicy", "spec.ingress.1.ports.0.port", True, "True"),
         ("access", "NetworkPolicy", "spec.egress.3.to.0.ipBlock.cidr", None, "cidr"),
         ("storage", "PersistentVolumeClaim", "spec.accessModes", "ReadWriteMany", "ReadWriteMany"),
-        ("storage", "ConfigMap", "data.AWS_DEFAULT_REGION", 1, "1 is not"),
+        ("access", "ConfigMap", "data.AWS_DEFAULT_REGION", 1, "1 is not"),
     ],
 )
 def test_what_is_wrong_in_them_is_refused(
@@ -299,7 +303,8 @@ def test_pods_are_pods_to_the_api_server(name: str) -> None:
 
 
 def test_two_teams_share_a_namespace_and_two_namespaces_a_cluster() -> None:
-    """No object of one is an object of the other, also of those that belong to the cluster."""
+    """No object of one is an object of the other, also of those that belong to the cluster. The
+    models' claim is a namespace's."""
 
     def objects(**changed: str) -> set[tuple[str, str | None, str]]:
         # rayjob and raycluster are two ways: one team takes one of them
@@ -311,7 +316,8 @@ def test_two_teams_share_a_namespace_and_two_namespaces_a_cluster() -> None:
         return set(keys)
 
     ours = objects(NAME="team-a", NAMESPACE="shared")
-    assert ours.isdisjoint(objects(NAME="team-b", NAMESPACE="shared"))
+    models = {("PersistentVolumeClaim", "shared", team_values()["MODELS_CLAIM"])}
+    assert ours & objects(NAME="team-b", NAMESPACE="shared") == models
     assert ours.isdisjoint(objects(NAME="team-a", NAMESPACE="other"))
     of_cluster = {kind for kind, namespace, _ in ours if namespace is None}
     assert of_cluster == {"PriorityClass"}
@@ -514,11 +520,14 @@ def test_the_smoke_test_is_the_readme_s_command_where_an_engine_will_be() -> Non
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
-def test_kueue_s_label_is_a_comment_that_can_be_uncommented() -> None:
-    text = rendered("rayjob").replace("  # labels: {kueue", "  labels: {kueue")
-    assert "kueue.x-k8s.io/queue-name: QUEUE" in text
+def test_what_kueue_reads_is_a_comment_that_can_be_uncommented() -> None:
+    text = rendered("rayjob")
+    for key in ("labels", "annotations"):
+        text = text.replace(f"  # {key}: {{kueue", f"  {key}: {{kueue")
     resource = yaml.safe_load(text)
     assert resource["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "QUEUE"}
+    assert resource["metadata"]["annotations"] == {"kueue.x-k8s.io/elastic-job": "true"}
+    assert resource["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"] is True
     assert refusals(resource) == []
     assert "labels" not in manifest("rayjob")["metadata"]
 
@@ -541,7 +550,7 @@ def test_the_entrypoint_reaches_the_job_with_its_bucket_and_run(tmp_path: Path) 
     ).stdout.splitlines()
     assert arrived[0].endswith("/jobs/evaluate.py")
     assert arrived[1].endswith("/cluster/job.yaml")
-    assert arrived[2:] == ["--out", "s3://bucket/runs", "--run-id", "memory-7"]
+    assert arrived[2:] == ["--out", "s3://bucket/runs", "--run-id", "memory-7", "--rayjob"]
     assert resource["spec"]["backoffLimit"] > 0  # each retry goes on with that run
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from memray_eval.execution import live_view, waiting
+from memray_eval.execution.engine_phases import EnginesNow
 from memray_eval.execution.live_view import (
     RunDisplay,
     TimeLeft,
@@ -96,6 +97,16 @@ def test_with_phases_apart_the_time_left_is_that_of_the_phase_that_runs() -> Non
     to_go = TimeLeft(outline(), 0.0).update(judging, "judge", 320.0)
     assert to_go is not None
     assert to_go.seconds == pytest.approx(80)
+
+
+def test_engines_that_are_not_up_are_shown_by_phase_until_the_last_state() -> None:
+    state = ViewState(outline(), 0.0)
+    waiting = EnginesNow("org/m", "PENDING", 2, 65.0), EnginesNow("org/m", "up", 6, 3.0)
+    state.update(Snapshot(engines=waiting), None, (), 70.0)
+    expected = f"engines of org/m: 2 PENDING for {clock_text(65.0)}, 6 up"
+    assert f"  {expected}" in state.view(80)
+    assert f"; {expected}; " in state.line()
+    assert expected not in "\n".join([*state.view(80, is_last=True), state.line(is_last=True)])
 
 
 def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:

@@ -32,7 +32,7 @@ def test_an_engine_has_a_bundle_a_worker(
     config: dict[str, Any], bundles: tuple[dict[str, float], ...], strategy: str
 ) -> None:
     engine = EngineConfig.model_validate({"cpus": 2, **config})
-    assert group_of_engine(engine, "gpu") == (bundles, strategy)
+    assert group_of_engine(engine, "gpu", "org/model") == (bundles, strategy, "org/model")
 
 
 def test_an_engine_on_cpus_asks_for_no_gpu() -> None:

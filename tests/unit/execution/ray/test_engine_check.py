@@ -19,7 +19,9 @@ from memray_eval.cli import main
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.doctor import Check, examine, examine_engine
-from memray_eval.execution.ray.engine_check import LAST_LINES, N_TOKENS, check_engine
+from memray_eval.execution.ray import engine_check, engine_start
+from memray_eval.execution.ray.engine_check import N_TOKENS, check_engine
+from memray_eval.execution.ray.engine_start import LAST_LINES
 
 Python = Callable[[str], Path]
 REPORT = {
@@ -54,6 +56,20 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Python:
     return put
 
 
+def test_the_time_in_which_its_model_grows_in_the_cache_is_told(
+    python: Python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = "models--org--model/blobs"
+    folder = python(
+        f"mkdir -p {blobs}; touch {blobs}/1.incomplete; sleep 1; rm {blobs}/1.incomplete; sleep 1\n"
+        f"printf %s '{json.dumps(REPORT)}' > \"$4\""
+    )
+    monkeypatch.setattr(engine_start, "HF_HUB_CACHE", str(folder))
+    for module in (engine_start, engine_check):
+        monkeypatch.setattr(module, "LOOK_S", 0.1)
+    assert 0.5 < check_engine(EngineConfig(), "org/model", "gpu").download_s < 1.9
+
+
 def test_an_engine_is_started_as_a_run_would(python: Python, tmp_path: Path) -> None:
     folder = python(f"printf %s '{json.dumps(REPORT)}' > \"$4\"")
     model = tmp_path / "model"
@@ -62,7 +78,7 @@ def test_an_engine_is_started_as_a_run_would(python: Python, tmp_path: Path) -> 
         max_num_seqs=128, max_model_len=8192, kv_cache_gib=3, engine_kwargs={"swap_space": 1}
     )
     report = check_engine(config, str(model), "gpu")
-    assert report.model_dump() == REPORT
+    assert report.model_dump() == REPORT | {"download_s": 0.0}
     assert json.loads((folder / "spec").read_text("utf-8")) == {
         "model": str(model),
         "kwargs": {

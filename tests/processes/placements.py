@@ -1,0 +1,159 @@
+"""`python -m tests.processes.placements MODELS`: engines on a cluster whose head works at nothing,
+as JSON after each pipeline. The engines' model comes into the folder MODELS, and the GPU of the
+first pipeline's last engine is somebody else's at first.
+
+clients  the name of each engine client's node, one for each client
+groups   the names of the engines' placement groups
+phases   of the first pipeline, moment by moment: the number of engines by phase, and the longest
+         time of one in it
+lines    what a person is told"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray.cluster_utils import Cluster
+from ray.core.generated import gcs_pb2
+from ray.util.placement_group import placement_group_table
+
+from memray_eval.config.sections import EngineConfig
+from memray_eval.execution.plan import fit_engine
+from memray_eval.execution.ray import engine
+from memray_eval.execution.ray.cluster import _QUIET, select_cpu_nodes
+from memray_eval.execution.ray.engine import add_engines
+from memray_eval.execution.ray.pipeline import set_up_data_context
+from memray_eval.execution.ray.placement_groups import (
+    EnginePlacement,
+    NodeReservation,
+    group_of_engine,
+)
+from memray_eval.execution.ray.progress_counter import ProgressCounter, RemoteCounter
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.stage_context import StageContext
+from memray_eval.types import Candidate
+from tests.clusters.fake_engine import fake_engine
+
+MODEL = "org/model"
+PIPELINES, ENGINES = 4, 5
+LATE_S, DOWNLOAD_S, LOAD_S = 6.0, 4.0, 3.0
+
+
+def downloading_engine(models: Path) -> type:
+    """A fake engine whose model comes file by file, as the hub's client writes it, and then
+    loads."""
+    loads = fake_engine(load_s=LOAD_S)
+
+    class DownloadingEngine(loads):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            file = models / f"models--{MODEL.replace('/', '--')}" / "blobs" / "1.incomplete"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            until = time.monotonic() + DOWNLOAD_S
+            while time.monotonic() < until:
+                file.touch()
+                time.sleep(0.2)
+            file.unlink(missing_ok=True)
+            super().__init__(*args, **kwargs)
+
+    return DownloadingEngine
+
+
+class Seen:
+    """What is seen of a cluster while a block runs."""
+
+    def __init__(self, counter: RunCounter, names: dict[str, str]) -> None:
+        self._counter, self._names = counter, names
+        self.clients: dict[str, str] = {}
+        self.groups: set[str] = set()
+        self.phases: list[dict[str, tuple[int, float]]] = []
+
+    def look(self) -> None:
+        accessor = ray._private.state.state._connect_and_get_accessor()
+        for raw in accessor.get_actor_table(None, "ALIVE"):
+            actor = gcs_pb2.ActorTableData.FromString(raw)
+            if actor.name.startswith("memray_eval client"):
+                self.clients[actor.name] = self._names[actor.address.node_id.hex()]
+        self.groups |= {group["name"] for group in placement_group_table().values()} - {""}
+        snapshot = self._counter.snapshot(0, 5.0)
+        if snapshot is not None and snapshot.engines:
+            self.phases.append({now.phase: (now.n, now.longest_s) for now in snapshot.engines})
+
+    @contextmanager
+    def looking(self) -> Any:
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(0.3):
+                self.look()
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def generate(config: EngineConfig, context: StageContext) -> None:
+    rows = [
+        {
+            "prompt_tokens_int32": f"{row}".encode(),
+            "sampling_params": json.dumps({"seed": row}),
+            "prompt_prefix": None,
+            "candidate_config": Candidate(name="c", model=MODEL).model_dump_json(),
+        }
+        for row in range(ENGINES)
+    ]
+    group = group_of_engine(config, "gpu", MODEL)
+    with EnginePlacement(group, NodeReservation(), counter=context.counter) as placement:
+        prompts = ray.data.from_items(rows, override_num_blocks=ENGINES)
+        selector = select_cpu_nodes([])
+        answered = add_engines(
+            prompts, config, MODEL, "gpu", placement, context, label_selector=selector
+        )
+        assert len(list(answered.iter_rows())) == ENGINES
+
+
+def main(models: Path) -> None:
+    os.environ.update(_QUIET | {"HF_HUB_CACHE": str(models)})
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    names = {cluster.head_node.node_id: "head"}
+    for name, gpus in (("cpu-1", 0), ("cpu-2", 0), ("gpu-1", ENGINES)):
+        names[cluster.add_node(num_cpus=2, num_gpus=gpus).node_id] = name
+    ray.init(address=cluster.address, log_to_driver=False)
+
+    engine.telling_engine = lambda context: downloading_engine(models)
+    set_up_data_context(no_progress_timeout_s=600)
+    settings = {"device": "gpu", "cpus": 0.1, "replicas": ENGINES, "starts_at_once": None}
+    config = fit_engine(EngineConfig.model_validate(settings), 1.0, "gpu")
+    counter = cast(RunCounter, RemoteCounter(ProgressCounter.remote()))  # type: ignore[attr-defined]
+    context, seen = StageContext(str(models), counter), Seen(counter, names)
+    first: list[dict[str, tuple[int, float]]] = []
+    try:
+        with seen.looking():
+            in_the_way = ray.util.placement_group([{"GPU": 1.0}])
+            assert in_the_way.wait(60)
+            threading.Timer(LATE_S, ray.util.remove_placement_group, (in_the_way,)).start()
+            for n_done in range(PIPELINES):
+                generate(config, context)
+                first = first if n_done else list(seen.phases)
+                told = counter.snapshot(0, 5.0)
+                lines = told.lines if told is not None else ()
+                done = {"clients": sorted(seen.clients.values()), "groups": sorted(seen.groups)}
+                print(json.dumps(done | {"phases": first, "lines": lines}), flush=True)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
