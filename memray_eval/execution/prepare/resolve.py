@@ -108,9 +108,16 @@ def resolve(
         calibrations=() if generate_only else read_calibrations(config.calibration),
         stop_rule=None if rule is None else parse_stop_rule(rule),
     )
-    _ = spec.embedded_judge  # raises ConfigError if two are named: there is one server
+    judged = spec.embedded_judge  # raises ConfigError if two are named
+    models = {candidate.model for candidate in spec.candidates if candidate.backend == "vllm"}
+    if unknown := sorted(config.engines.keys() - models - {judged}):
+        known = ", ".join(sorted(models | ({judged} if judged else set()))) or "none"
+        raise ConfigError(
+            f"engines: no vLLM candidate or judge has the model {unknown[0]!r}; there are: {known}"
+        )
     _check_functions(config.candidates, sources)
-    return replace(spec, read=replace(spec.read, scores_at_once=spec.needs_no_call))
+    read = replace(spec.read, scores_at_once=spec.needs_no_call)
+    return replace(spec, read=read, judge_engine=config.judge_engine(judged) if judged else None)
 
 
 def _load_code(config: RunConfig) -> dict[str, NamedServer]:
