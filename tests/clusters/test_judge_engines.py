@@ -97,14 +97,14 @@ def port_of(replicas: int, failures: list[str]) -> Iterator[str]:
         yield url
 
 
-async def ask(url: str, n_calls: int) -> list[str]:
+async def ask(url: str, n_calls: int, text: str = "") -> list[str]:
     """The engines that answer so many calls at once."""
     schema = {"name": "v", "schema": {"type": "object", "properties": {}, "required": []}}
     client = openai.AsyncOpenAI(base_url=url, api_key="-", max_retries=8)
     calls = (
         client.chat.completions.create(
             model="judge",
-            messages=[{"role": "user", "content": f"{number}"}],
+            messages=[{"role": "user", "content": f"{number} {text}"}],
             response_format={"type": "json_schema", "json_schema": schema},  # type: ignore[arg-type, misc]
         )
         for number in range(n_calls)
@@ -113,10 +113,10 @@ async def ask(url: str, n_calls: int) -> list[str]:
         return [reply.model for reply in await asyncio.gather(*calls)]
 
 
-def test_a_port_that_dies_comes_again_at_its_address(
+def test_a_port_that_dies_comes_again_and_a_call_that_kills_engines_is_given_up(
     nodes: Nodes, tmp_path: Path, fakes: Fakes
 ) -> None:
-    fakes(row_s=0.1, answers_from=2)
+    fakes(row_s=0.1, answers_from=2, deaths=Deaths(prompt_bytes=9_000))
     failures = list[str]()
     with port_of(2, failures) as url:
         wait_until(lambda: len(set(asyncio.run(ask(url, 16)))) == 2, 60, "one is never asked")
@@ -129,6 +129,9 @@ def test_a_port_that_dies_comes_again_at_its_address(
         ]
         os.kill(int(port["Pid"]), signal.SIGKILL)
         assert set(asyncio.run(ask(url, 16))) <= set(engines)
+        with pytest.raises(openai.BadRequestError, match="5 engines of m died while they were"):
+            asyncio.run(ask(url, 1, "deadly " * 1_500))
+        assert len(asyncio.run(ask(url, 4))) == 4
     assert failures == []
 
 

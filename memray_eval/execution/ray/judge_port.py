@@ -27,7 +27,7 @@ from memray_eval.execution.ray.placement_groups import (
     group_of_engine,
     pipeline_of,
 )
-from memray_eval.execution.ray.services import MANY, failure_reason, on_driver_node
+from memray_eval.execution.ray.services import failure_reason, on_driver_node
 from memray_eval.execution.stage_context import StageContext
 
 MOST_LOST = 5  # engines that are lost with one call before it is given up
@@ -92,7 +92,7 @@ def _free_address() -> tuple[str, int]:
         return host, int(probe.getsockname()[1])
 
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=MANY)
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
 class JudgePort(KnownEngines):
     """Forwards requests to the engine with the fewest under way; those of one that is lost go to
     another. Ray restarts it, and repeats `serve`."""

@@ -33,10 +33,10 @@ LIMITER = "memray_eval_limiter_8"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
 LEAVE_S = 5.0
 FINISH_S = 60.0  # for merging segments at the end of a run
-MANY = 10_000  # calls that may wait in a service at once
+_MANY = 10_000  # calls that may wait in a service at once
 
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=MANY)
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
 class LimiterActor(Limiter):
     """The cluster's limiter. After a restart it holds back for as long as slots of the one before
     may still be used; limits come back with the first reservations."""
@@ -46,12 +46,12 @@ class LimiterActor(Limiter):
         super().__init__(hold_s=HORIZON_S if is_again else 0.0)
 
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=MANY)
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
 class CallsActor(StoredCalls):
     """The memory of paid calls, in the process that all judge actors ask."""
 
 
-@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=MANY)
+@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=_MANY)
 class LedgerActor(RunLedger):
     """The run's money. It is not restarted: a budget whose spending is forgotten is none."""
 
