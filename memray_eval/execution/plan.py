@@ -237,7 +237,8 @@ def _judge_engines(spec: RunSpec, device: Device) -> list[Pool]:
     model, engine = spec.embedded_judge, spec.judge_engine
     if model is None or engine is None:
         return []
-    return [_engine_pool(JUDGE_ENGINES, engine, model, device, knob=f"engines: {{{model}: ...}}")]
+    knob = f"the judge's engines (engines: {{{model}: ...}})"
+    return [_engine_pool(JUDGE_ENGINES, engine, model, device, knob)]
 
 
 def _affect_pool(affect: AffectConfig) -> list[Pool]:

@@ -50,13 +50,18 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
 def test_each_call_to_an_engine_that_is_lost_is_answered_once_by_another(
     nodes: Nodes, tmp_path: Path, fakes: Fakes
 ) -> None:
-    fakes(row_s=0.5, answers_from=2)
+    fakes(row_s=1.0, answers_from=2)
     asked = tmp_path / "asked"
 
     def kill_first() -> None:
-        while not asked.exists() or len(asked.read_text().splitlines()) < CALLS // 3:
-            time.sleep(0.05)
-        os.kill(read_starts(tmp_path)[0].pid, signal.SIGKILL)
+        wait_until(lambda: len(read_starts(tmp_path)) == 2, 300, "the second does not come up")
+        first = read_starts(tmp_path)[0]
+        while True:  # it has just been asked: that call is under way
+            lines = asked.read_text().splitlines() if asked.exists() else []
+            if len(lines) > CALLS // 3 and lines[-1].endswith(first.actor):
+                break
+            time.sleep(0.02)
+        os.kill(first.pid, signal.SIGKILL)
 
     threading.Thread(target=kill_first, daemon=True).start()
     with serving(lambda body: "Rest more.") as server:
