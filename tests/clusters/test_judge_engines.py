@@ -149,3 +149,19 @@ def test_a_judge_whose_engine_never_comes_up_is_told_with_its_log(
         pass
     assert "CUDA error: an illegal memory access" in str(error.value)
     assert groups() == []
+
+
+@pytest.mark.night
+def test_a_judge_whose_engine_never_comes_up_again_is_told_of_later(
+    nodes: Nodes, tmp_path: Path, fakes: Fakes
+) -> None:
+    fakes(row_s=0.1, deaths=Deaths(times=9, how="error"))
+    victim, failures = tmp_path / "victim", list[str]()
+    victim.write_text("nobody")
+    with port_of(1, failures) as url:
+        (actor,) = asyncio.run(ask(url, 1))
+        victim.write_text(actor)
+        os.kill(read_starts(tmp_path)[0].pid, signal.SIGKILL)
+        wait_until(lambda: bool(failures), 300, "nobody is told")
+    assert failures[0].startswith("an engine of m failed 3 times: ")
+    assert groups() == []

@@ -46,7 +46,7 @@ SURE_S = 30.0  # before a run is stopped for want of engines
 logger = logging.getLogger(__name__)
 
 
-class KnownEngines:
+class EngineFinder:
     """Finds the engines of a pipeline, and asks one so that its loss is noticed. `own_name` is that
     of the engine that this process is the client of, "" for none."""
 
@@ -143,7 +143,7 @@ class KnownEngines:
             self._context.counter.add_line(line)
 
 
-class EngineClient(KnownEngines):
+class EngineClient(EngineFinder):
     """Has one engine answer rows, and rows that begin alike the pipeline's engine for such
     (prefix_router.py), which has `places` rows when it is busy. While the own one is not up, any
     other answers, until it is clear that a row kills them all (lost_rows.py). An engine that fails

@@ -4,7 +4,6 @@ the candidates' are; a small model proves the plumbing, not the scores."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import threading
 from collections import Counter
@@ -20,7 +19,7 @@ from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.errors import GenerationError, JudgeError, describe_error
 from memray_eval.execution.plan import Device
 from memray_eval.execution.ray.engine import engine_starter
-from memray_eval.execution.ray.engine_client import READY_S, KnownEngines
+from memray_eval.execution.ray.engine_client import READY_S, EngineFinder
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     NodeReservation,
@@ -32,8 +31,6 @@ from memray_eval.execution.stage_context import StageContext
 
 MOST_LOST = 5  # engines that are lost with one call before it is given up
 _LEAVE_S, _CLOSE_S = 1.0, 5.0
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -49,7 +46,6 @@ def judge_port(
     time of a run, once the first is up. Engines that are lost come up again; `on_failure` hears
     why too few ever will. Raises JudgeError if none comes up."""
     least, group = least_of(config.replicas), group_of_engine(config, device)
-    logger.info("starting %d engines of the judge %s on the %s", least, model, device)
     with EnginePlacement(group, reservation, has_clients=False) as placement:
         start = engine_starter(config, model, device, context)
         names = [placement.next_client(start)["name"] for _ in range(least)]
@@ -87,18 +83,17 @@ def _ended(serving: Any, timeout: float | None = None) -> str | None:
 
 def _free_address() -> tuple[str, int]:
     host = ray.util.get_node_ip_address()
-    with socket.socket() as probe:
-        probe.bind((host, 0))
+    with socket.create_server((host, 0)) as probe:
         return host, int(probe.getsockname()[1])
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
-class JudgePort(KnownEngines):
+class JudgePort(EngineFinder):
     """Forwards requests to the engine with the fewest under way; those of one that is lost go to
     another. Ray restarts it, and repeats `serve`."""
 
-    def __init__(self, *known: Any) -> None:
-        super().__init__(*known)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._under_way, self._is_closed = Counter[Any](), False
 
     async def close(self) -> None:
@@ -132,12 +127,12 @@ class JudgePort(KnownEngines):
         return up
 
     async def _forward(self, request: web.Request) -> web.Response:
-        asked = request.method, request.path, await request.read()
+        call = request.method, request.path, await request.read()
         for _ in range(MOST_LOST):
             engine = min(await self._any_up(), key=lambda up: self._under_way[up])
             self._under_way[engine] += 1
             try:
-                reply = await self._call(engine, engine.serve, *asked)
+                reply = await self._call(engine, engine.serve, *call)
             except RayTaskError as error:
                 return _refuse(500, describe_error(error.cause))
             finally:
