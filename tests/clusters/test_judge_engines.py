@@ -162,6 +162,8 @@ def test_a_judge_whose_engine_never_comes_up_again_is_told_of_later(
         (actor,) = asyncio.run(ask(url, 1))
         victim.write_text(actor)
         os.kill(read_starts(tmp_path)[0].pid, signal.SIGKILL)
-        wait_until(lambda: bool(failures), 300, "nobody is told")
+        with pytest.raises(openai.APIConnectionError):
+            asyncio.run(ask(url, 1))
+        wait_until(lambda: bool(failures), 30, "nobody is told")
     assert failures[0].startswith("an engine of m failed 3 times: ")
     assert groups() == []

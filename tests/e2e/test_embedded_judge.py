@@ -14,7 +14,7 @@ from memray_eval.results.schema import from_table
 from tests.e2e.conftest import CommandRun, command
 
 pytestmark = pytest.mark.night
-FIELDS = ["name", "environ"]
+FIELDS = ["cmdline", "environ"]
 
 
 def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
@@ -48,6 +48,8 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
     # Of this session: its cache folder holds the model
     ours, infos = os.environ["MEMRAY_EVAL_CACHE"], [one.info for one in psutil.process_iter(FIELDS)]
     left = [
-        info["name"] for info in infos if (info["environ"] or {}).get("MEMRAY_EVAL_CACHE") == ours
+        " ".join(info["cmdline"] or ())
+        for info in infos
+        if (info["environ"] or {}).get("MEMRAY_EVAL_CACHE") == ours
     ]
-    assert not [name for name in left if "Engine" in name or "JudgePort" in name]
+    assert not [line for line in left if "EngineActor" in line or "JudgePort" in line]
