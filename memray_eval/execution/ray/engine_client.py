@@ -113,8 +113,8 @@ class EngineFinder:
             time.sleep(READY_S)
 
     def _look_around(self, within_s: float) -> tuple[list[Any], str | None]:
-        """The engines of the pipeline that say within this time that they are up, and why this
-        client's own has failed, if it has."""
+        """The engines of the pipeline that say within this time that they are up, and why the own
+        one (without one: any) has failed, if it has."""
         replies = dict[Any, tuple[str, Any]]()
         for name in ray.util.list_named_actors():
             if pipeline_of(name) == self._pipeline and name == engine_name(name):
