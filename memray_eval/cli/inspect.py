@@ -264,8 +264,8 @@ def list_judges(
         if preferred := [metric.name for metric in judged if metric.preferred_judge == name]:
             show(f"{'':<30} preferred for {', '.join(preferred)}")
     show(
-        "rules: the offline estimates, no model; embedded: a small local model on a server of the "
-        "run's own"
+        "rules: the offline estimates, no model; embedded: a small local model on an engine of "
+        "the run's own, embedded:MODEL another"
     )
 
 

@@ -16,6 +16,8 @@ from memray_eval.config.problems import describe
 from memray_eval.config.sections import (
     EMBEDDED,
     ENGINE_FIELDS,
+    JUDGE_CPUS,
+    JUDGE_KWARGS,
     STRUCTURED_FIELDS,
     AffectConfig,
     Assumptions,
@@ -146,7 +148,7 @@ class RunConfig(Frozen):
     engine: EngineConfig = EngineConfig()
     """How vLLM runs the candidates' models."""
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """By model, what is other than in `engine` for it; all but the device."""
+    """By model of a candidate or an embedded judge, what is other for it; all but the device."""
     server: ServerConfig = ServerConfig()
     """How requests go to candidates behind servers."""
     servers: dict[str, NamedServer] = Field(default_factory=dict)
@@ -202,6 +204,16 @@ class RunConfig(Frozen):
     def engine_of(self, model: str) -> EngineConfig:
         """The engine settings for a model: `engine` with what `engines` changes for it."""
         return EngineConfig.model_validate(self.engine.model_dump() | self.engines.get(model, {}))
+
+    def judge_engine(self, model: str) -> EngineConfig:
+        """The engine settings for a judge's model: one small engine beside the candidates', with
+        what `engines` changes for it."""
+        changed = self.engines.get(model, {})
+        shared = self.engine.model_dump(include={"device", "dtype", "max_model_len"})
+        is_one = {changed.get("tensor_parallel", 1), changed.get("pipeline_parallel", 1)} == {1}
+        small = {"kv_cache_gib": 1.0, "cpus": JUDGE_CPUS if is_one else 1.0}
+        kwargs = JUDGE_KWARGS | changed.get("engine_kwargs", {})
+        return EngineConfig.model_validate(shared | small | changed | {"engine_kwargs": kwargs})
 
     @model_validator(mode="before")
     @classmethod
@@ -293,20 +305,14 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _check_engines(self) -> RunConfig:
-        models = {candidate.model for candidate in self.candidates if candidate.backend == "vllm"}
         for model, changed in self.engines.items():
-            if model not in models:
-                raise ValueError(
-                    f"engines: no vLLM candidate has the model {model!r}; there are: "
-                    f"{', '.join(sorted(models))}"
-                )
             if "device" in changed:
                 raise ValueError(
                     f"engines: {model}.device: all engines of a run have one device; set "
                     "engine.device"
                 )
             try:
-                self.engine_of(model)
+                _ = self.engine_of(model), self.judge_engine(model)
             except ValidationError as error:
                 raise ValueError(
                     "; ".join(f"engines: {model}.{line}" for line in describe(error, EngineConfig))

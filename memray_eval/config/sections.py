@@ -22,6 +22,11 @@ from memray_eval.extensions import OwnObject, OwnSource
 from memray_eval.types import Frozen, Stream
 
 EMBEDDED = "embedded"
+JUDGE_CPUS = 0.25  # of a judge's engine that is one process
+# Without it a small model fills its output limit with the white space that JSON allows anywhere
+JUDGE_KWARGS = {
+    "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True}
+}
 _WITH_METRIC = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 
 

@@ -48,13 +48,12 @@ def affect_arguments(
     plan: RunPlan,
     candidates: Sequence[Candidate],
     services: JudgeServices | None,
-    url: str | None,
     context: StageContext,
 ) -> tuple[Any, ...]:
     """The arguments of EnrichSamples for a run."""
     spec = plan.spec
     what = spec.read.reader, candidates, spec.epochs, plan.resume_state
-    return *what, spec.affect, spec.judging, spec.affect_judges, services, url, context
+    return *what, spec.affect, spec.judging, spec.affect_judges, services, context
 
 
 class EnrichSamples(AskingStage):
@@ -70,10 +69,9 @@ class EnrichSamples(AskingStage):
         judging: JudgingConfig,
         choices: Mapping[str, JudgeAssignment],
         services: JudgeServices | None,
-        url: str | None,
         context: StageContext,
     ) -> None:
-        super().__init__(services, url, context)
+        super().__init__(services, context)
         self._reading, self._resume_state = reading, resume_state
         self._candidates = [*product(candidates, range(1, epochs + 1))]
         self._config, self._judging, self._choices = config, judging, choices

@@ -73,7 +73,6 @@ async def pay_in_batches(
     connected = services.connect(
         counter.add_line,
         lambda: counter.stopping() is not None,
-        None,
         lambda judge: NO_OBSERVER,
         counter.stop,
     )

@@ -339,11 +339,10 @@ class JudgeRecords(AskingStage):
         choices: Mapping[str, JudgeAssignment],
         config: JudgingConfig,
         services: JudgeServices | None,
-        url: str | None,
         context: StageContext,
         siblings: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        super().__init__(services, url, context)
+        super().__init__(services, context)
         self._metrics, self._choices, self._config = pick(metrics, options), choices, config
         self._judges: Mapping[str, Sequence[Judge]] | None = None
         self._asking = judging_options(choices, config, siblings)
@@ -406,11 +405,11 @@ def ungenerated_options(spec: RunSpec, context: StageContext) -> dict[str, Any]:
 
 
 def judging_arguments(
-    spec: RunSpec, services: JudgeServices | None, url: str | None, context: StageContext
+    spec: RunSpec, services: JudgeServices | None, context: StageContext
 ) -> tuple[Any, ...]:
     """The arguments of JudgeRecords for the metrics of a run."""
     how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.judging
-    return *how, services, url, context, spec.siblings
+    return *how, services, context, spec.siblings
 
 
 class EmbedRecords:

@@ -75,7 +75,7 @@ def _why_not_local(spec: RunSpec) -> str | None:
         if candidate.backend == "vllm":
             return f"candidate {candidate.name!r} needs a vLLM engine"
     if spec.embedded_judge is not None:
-        return "the embedded judge needs a vLLM server"
+        return "the embedded judge needs a vLLM engine"
     if spec.cluster.address is not None:
         return f"cluster.address is {spec.cluster.address}"
     if spec.cluster.phases == "apart":

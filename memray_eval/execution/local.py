@@ -148,7 +148,7 @@ class LocalExecutor:
         server, rows = self._spec.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
         if self._plan.has_sessions:
-            spec = session_spec(self._plan, self._asking(group), self._services, None)
+            spec = session_spec(self._plan, self._asking(group), self._services)
             return map_blocks(self._read_prompts(group), AskSessions(spec, server), at_once)
         answered = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
         kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
@@ -196,9 +196,7 @@ class LocalExecutor:
         shards = self._in_turn(map(self._shard, shard_rows(self._plan.scan.shards)))
         if not self._spec.adds_affect:
             return map_blocks(shards, ask)
-        enrich = EnrichSamples(
-            *affect_arguments(self._plan, group, self._services, None, self._context)
-        )
+        enrich = EnrichSamples(*affect_arguments(self._plan, group, self._services, self._context))
         return map_blocks(map_blocks(shards, enrich), ask)
 
     def _asking(self, group: Group) -> PromptSpec:
@@ -216,7 +214,7 @@ class LocalExecutor:
         spec = self._spec
         at_judge, at_embed = spec.by_stage()
         if at_judge:
-            judge = JudgeRecords(*judging_arguments(spec, self._services, None, self._context))
+            judge = JudgeRecords(*judging_arguments(spec, self._services, self._context))
             records = map_blocks(records, judge, self._pool.tasks)
         if at_embed:
             # Its model takes seconds to load: meanwhile judges are asked

@@ -23,8 +23,6 @@ Device = Literal["cpu", "gpu"]
 
 TASK_CPUS = 0.1  # each read, prompt or fold task
 TASKS_AT_ONCE = 2  # so many must find room beside the actors, or blocks could not flow
-SERVER_CPUS = 0.25  # the embedded judge's server
-SERVER_GIB = 3.0  # its overhead, 1 GiB of KV cache, a small model
 STAGE_CPUS = 0.1  # the actor that asks servers
 WRITER_CPUS = 0.05  # each of a pipeline's two actors that write rows to the run folder
 _GIB = 1 << 30
@@ -36,6 +34,7 @@ SLACK = 1e-6
 # Ray puts an actor that takes no CPU on a head of no CPUs too (ray-project/ray#41824)
 CLIENT_CPUS = 0.01  # each engine's client, which all its prompts and answers pass
 ENGINES, CLIENTS, JUDGES = "vLLM engine", "engine clients", "judges"  # names of pools
+JUDGE_ENGINES = "embedded judge"
 MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
 MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
 LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
@@ -117,14 +116,14 @@ def pipeline_pools(
     spec: RunSpec,
     candidates: tuple[Candidate, ...],
     device: Device,
-    judge_server: bool = False,
+    judge_engines: bool = False,
     judge_actors: int = 1,
     scores: bool = True,
 ) -> list[Pool]:
     """The pools of one pipeline: the engines or the clients of these candidates, then judges and
     embedders, where it `scores`, and tasks."""
     return [
-        *([_server_pool(device)] if judge_server else []),
+        *(_judge_engines(spec, device) if judge_engines else ()),
         *_candidate_pools(spec, candidates[0], device),
         *_affect_pool(spec.affect),
         *(_scoring_pools(spec, judge_actors) if scores else ()),
@@ -136,7 +135,7 @@ def pipeline_pools(
 def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool]:
     """The pools of a pipeline that scores what is generated already."""
     return [
-        *([_server_pool(device)] if spec.embedded_judge is not None else []),
+        *_judge_engines(spec, device),
         *_scoring_pools(spec, judge_actors),
         _writer_pool(1),
         _task_pool(),
@@ -237,16 +236,12 @@ def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
-def _server_pool(device: Device) -> Pool:
-    gpus = 1.0 if device == "gpu" else 0.0
-    return Pool(
-        name="embedded judge",
-        actors=1,
-        cpus=SERVER_CPUS,
-        gpus=gpus,
-        memory_gib=SERVER_GIB,
-        knob="judge: rules",
-    )
+def _judge_engines(spec: RunSpec, device: Device) -> list[Pool]:
+    model, engine = spec.embedded_judge, spec.judge_engine
+    if model is None or engine is None:
+        return []
+    knob = f"the judge's engines (engines: {{{model}: ...}})"
+    return [_engine_pool(JUDGE_ENGINES, engine, model, device, knob)]
 
 
 def _affect_pool(affect: AffectConfig) -> list[Pool]:
@@ -274,23 +269,26 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
         ]
     if candidate.backend != "vllm":
         return []
-    # Of one stage of its pipeline, which must lie on one node
-    workers, on_gpu = (engine.tensor_parallel, device == "gpu")
-    memory = ENGINE_OVERHEAD_GIB + (
-        0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model)
-    )
+    knob = "engine.replicas, engine.tensor_parallel or engine.cpus"
     return [
-        Pool(
-            name=ENGINES,
-            actors=least_of(engine.replicas) * engine.pipeline_parallel,
-            cpus=engine.cpus * workers,
-            gpus=float(workers) if on_gpu else 0.0,
-            memory_gib=memory / engine.pipeline_parallel,
-            accelerator_type=engine.accelerator_type,
-            knob="engine.replicas, engine.tensor_parallel or engine.cpus",
-        ),
+        _engine_pool(ENGINES, engine, candidate.model, device, knob),
         Pool(name=CLIENTS, actors=least_of(engine.replicas), cpus=CLIENT_CPUS),
     ]
+
+
+def _engine_pool(name: str, engine: EngineConfig, model: str, device: Device, knob: str) -> Pool:
+    # Of one stage of its pipeline, which must lie on one node
+    workers, on_gpu = (engine.tensor_parallel, device == "gpu")
+    memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(model))
+    return Pool(
+        name=name,
+        actors=least_of(engine.replicas) * engine.pipeline_parallel,
+        cpus=engine.cpus * workers,
+        gpus=float(workers) if on_gpu else 0.0,
+        memory_gib=memory / engine.pipeline_parallel,
+        accelerator_type=engine.accelerator_type,
+        knob=knob,
+    )
 
 
 def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capacity) -> int:

@@ -144,8 +144,9 @@ class RunSpec:
     """A run, before anything is known of its cluster. `suite_source` makes its suite on a worker.
     `metrics` are all that it computes, `named_metrics` those that the job names. `judges` has the
     assignment of every judged metric and each "metric/task" of its own; `engines` are those of
-    models that differ from `engine`. `stop_rule` decides it, `calibrations` are labels to adjust
-    by; `fallback_successions` tell of fallbacks whose models are off."""
+    models that differ from `engine`, `judge_engine` the embedded judge's. `stop_rule` decides it,
+    `calibrations` are labels to adjust by; `fallback_successions` tell of fallbacks whose models
+    are off."""
 
     suite: Suite
     suite_source: SuiteSource
@@ -162,6 +163,7 @@ class RunSpec:
     judge_table: JudgeTable
     engine: EngineConfig
     engines: Mapping[str, EngineConfig]
+    judge_engine: EngineConfig | None = None
     server: ServerConfig
     embedding: EmbeddingConfig
     judging: JudgingConfig
@@ -269,7 +271,7 @@ class RunSpec:
 
     @property
     def embedded_judge(self) -> str | None:
-        """The model of the embedded judge's server; None if there is none."""
+        """The model of the judge that is on engines of the run; None if there is none."""
         return embedded_model(self.all_judges)
 
     @property

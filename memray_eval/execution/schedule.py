@@ -63,9 +63,9 @@ def most_judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: f
 def wave_pools(
     spec: RunSpec, wave: Sequence[Group], capacity: Capacity, device: Device, scores: bool = True
 ) -> list[Pool]:
-    """The pools of all pipelines of a wave; they share one server for an embedded judge. `scores`
+    """The pools of all pipelines of a wave; they share the engines of an embedded judge. `scores`
     as in `schedule`: without, only the affect stage may ask that judge."""
-    has_server = spec.embedded_judge is not None if scores else spec.asks_embedded_first
+    has_judge = spec.embedded_judge is not None if scores else spec.asks_embedded_first
     actors = judge_actors_per_pipeline(spec, wave, capacity.cpus)
     return [
         pool
@@ -74,7 +74,7 @@ def wave_pools(
             spec,
             group,
             device,
-            judge_server=has_server and not index,
+            judge_engines=has_judge and not index,
             judge_actors=actors,
             scores=scores,
         )

@@ -46,7 +46,8 @@ PUTS = 4  # batches of paid calls on their way from one set of judges
 class JudgeServices:
     """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
     actors that answer as these do; None: it has none. `max_in_flight` calls may go from one set of
-    judges to one judge, of which there are `members`. `run` names this session to the limiter."""
+    judges to one judge, of which there are `members`. `run` names this session to the limiter,
+    `embedded_url` is the port of the embedded judge's engines."""
 
     limiter: Any
     calls: Any | None
@@ -56,12 +57,12 @@ class JudgeServices:
     run_id: str = ""
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    embedded_url: str | None = None
 
     def connect(
         self,
         say: Callable[[str], None],
         is_stopping: Callable[[], bool],
-        embedded_url: str | None,
         watch: Callable[[str], CallObserver],
         stop: Callable[[str], None] = lambda reason: None,
     ) -> Services:
@@ -78,7 +79,7 @@ class JudgeServices:
             max_in_flight=self.max_in_flight,
             calls=None if self.calls is None else _BatchedCalls(self.calls, is_stopping, stop),
             budget=None if self.ledger is None else _BatchedBudget(self.ledger),
-            embedded_url=embedded_url,
+            embedded_url=self.embedded_url,
             watch=watch,
             secret=self.secret,
         )
@@ -94,10 +95,8 @@ class JudgeServices:
 class AskingStage:
     """A stage that asks judges: it notices the run's end while calls wait, and reports calls."""
 
-    def __init__(
-        self, services: JudgeServices | None, url: str | None, context: StageContext
-    ) -> None:
-        self._services, self._embedded_url, self._context = services, url, context
+    def __init__(self, services: JudgeServices | None, context: StageContext) -> None:
+        self._services, self._context = services, context
         self._reporter = CallReporter(context.counter)
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
@@ -107,9 +106,7 @@ class AskingStage:
         assert self._services is not None
         self._watch = asyncio.create_task(self._watch_for_the_end())
         say, watch = self._context.counter.add_line, self._reporter.watch
-        services = self._services.connect(
-            say, self._has_stopped, self._embedded_url, watch, self._stop
-        )
+        services = self._services.connect(say, self._has_stopped, watch, self._stop)
         return replace(services, parameters=self._context.counter)
 
     def _has_stopped(self) -> bool:

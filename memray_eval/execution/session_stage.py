@@ -99,19 +99,14 @@ class SessionSpec:
     choices: Mapping[str, JudgeAssignment]
     judging: JudgingConfig
     services: JudgeServices | None
-    url: str | None
 
 
-def session_spec(
-    plan: RunPlan, asking: PromptSpec, services: JudgeServices | None, url: str | None
-) -> SessionSpec:
+def session_spec(plan: RunPlan, asking: PromptSpec, services: JudgeServices | None) -> SessionSpec:
     """The settings of the stage in a run."""
     spec = plan.spec
     # Asked again, it must be the same person: no other model steps in
     judging = spec.judging.model_copy(update={"repeats": TRIES, "fallbacks": ()})
-    return SessionSpec(
-        asking=asking, choices=spec.user_judges, judging=judging, services=services, url=url
-    )
+    return SessionSpec(asking=asking, choices=spec.user_judges, judging=judging, services=services)
 
 
 class _Session(NamedTuple):
@@ -130,7 +125,7 @@ class Sessions(AskingStage):
     again, and goes on after it. A turn without an answer ends its session."""
 
     def __init__(self, spec: SessionSpec) -> None:
-        super().__init__(spec.services, spec.url, spec.asking.context)
+        super().__init__(spec.services, spec.asking.context)
         self._spec, self._asking = spec, spec.asking
         self._folder = RunFolder(spec.asking.context.folder)
         # Each turn waits for its own: small parts, which are soon written again

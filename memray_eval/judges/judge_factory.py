@@ -66,10 +66,8 @@ from memray_eval.ports import Judge
 from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, ParameterPort
 from memray_eval.provider_http.retry import RetryPolicy
 
-SERVER_MODEL = "judge"  # how the embedded judge's server calls its model
+SERVER_MODEL = "judge"  # how the embedded judge's engines call its model
 EMBEDDED_OUTPUT_TOKENS = 1024
-# The run's own server is started again where it dies: its calls wait for it, by time, not by tries.
-EMBEDDED_TRIES, EMBEDDED_FAILURES, EMBEDDED_OUTAGE_S = 1000, 3, 900.0
 IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 MEMBER_FAILURES = 3  # calls in a row that a pool's member fails before it rests
 
@@ -290,20 +288,8 @@ class _JudgeFactory:
             cache=self._cache_of(name),
         )
         endpoint = JudgeEndpoint(name, server_address("openai", spec.base_url))
-        breaker = self._config.breaker
-        patient = self._config.model_copy(
-            update={
-                "tries": EMBEDDED_TRIES,
-                "breaker": breaker.model_copy(
-                    update={
-                        "failures": min(breaker.failures, EMBEDDED_FAILURES),
-                        "outage_s": max(breaker.outage_s, EMBEDDED_OUTAGE_S),
-                    }
-                ),
-            }
-        )
-        admission = self._build_admission(endpoint, spec, patient)
-        return openai_judge(spec, self._build_policy(name, admission, patient), is_small=True)
+        admission = self._build_admission(endpoint, spec, self._config)
+        return openai_judge(spec, self._build_policy(name, admission, self._config), is_small=True)
 
     def _cache_of(self, name: str) -> PromptCache:
         cache = cache_of(name, self._config, self._table)

@@ -393,7 +393,7 @@ async def run_batches(
     services = start_services(
         Budget(), judging.cache, str(folder / "run"), _nothing(), 1, 8, lines.append
     )
-    connected = services.connect(lines.append, lambda: False, None, lambda name: NO_OBSERVER)
+    connected = services.connect(lines.append, lambda: False, lambda name: NO_OBSERVER)
     choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
     (queue,) = queues = build_batch_queues(choices, judging, connected)
     runner = BatchRunner(

@@ -14,10 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.execution.plan import Device, fit_engine
+
+if TYPE_CHECKING:
+    from memray_eval.execution.ray.placement_groups import GroupSpec
+    from memray_eval.execution.stage_context import StageContext
 
 CALLERS = 4  # of the judge, one call after the other each
 QUESTIONS = 4  # on each shared context
@@ -329,20 +334,25 @@ def table_of(prompts: Prompts, answer: int) -> Any:
 def judge_calls(part: Part, engine: EngineConfig) -> Iterator[list[float]]:
     """The product's embedded judge on the engine's device and with the engine's model, and callers
     who ask it, each one call after the other: when each call was answered, on the clock of
-    time.monotonic(). Raises JudgeError where the server does not come up, HTTPError where it
+    time.monotonic(). Raises JudgeError where its engine does not come up, HTTPError where it
     refuses a call."""
-    from memray_eval.execution.ray.judge_server import judge_server, vllm_command
+    from memray_eval.execution.ray import engine as engines
+    from memray_eval.execution.ray import judge_port as ports
+    from memray_eval.execution.ray.placement_groups import NodeReservation, group_of_engine
     from memray_eval.judges.judge_factory import SERVER_MODEL
 
     sizes, on_gpu = part.sizes, part.device == "gpu"
     # Ray's first is the engine's
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    on_its_own = engines.telling_engine
 
-    def command(model: str, judge: EngineConfig, host: str, port: int) -> list[str]:
-        judge = judge.model_copy(update={"dtype": "bfloat16"})
-        share = ["--gpu-memory-utilization", str(sizes.memory[1])] if on_gpu else []
-        words = [*vllm_command(model, judge, host, port), "--load-format", "dummy", *share]
-        return ["env", f"CUDA_VISIBLE_DEVICES={gpu}", *words] if on_gpu else words
+    def beside_the_engine(context: StageContext | None) -> type:
+        if on_gpu:
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+        return on_its_own(context)
+
+    def on_cpus(judge: EngineConfig, device: Device) -> GroupSpec:
+        return group_of_engine(judge, "cpu")  # to Ray: the GPU is the engine's
 
     answered_at, is_over = list[float](), Event()
 
@@ -361,13 +371,24 @@ def judge_calls(part: Part, engine: EngineConfig) -> Iterator[list[float]]:
             number += 1
 
     began = time.monotonic()
-    judge = engine.model_copy(update={"max_model_len": min(8_192, sizes.window)})
-    # To Ray it is on the CPU: the GPU is the engine's
+    share = {"gpu_memory_utilization": sizes.memory[1]} if on_gpu else {}
+    changed = {
+        "max_model_len": min(8_192, sizes.window),
+        "kv_cache_gib": 1.0,
+        "engine_kwargs": {"load_format": "dummy", **share},
+    }
+    judge = engine.model_copy(update=changed)
+    failures = list[str]()
     with (
-        judge_server(part.model, judge, "cpu", command=command) as url,
+        mock.patch.object(engines, "telling_engine", beside_the_engine),
+        mock.patch.object(engines, "group_of_engine", on_cpus),
+        mock.patch.object(ports, "group_of_engine", on_cpus),
+        ports.judge_port(
+            part.model, judge, part.device, None, NodeReservation(), failures.append
+        ) as url,
         ThreadPoolExecutor(CALLERS) as callers,
     ):
-        part.emit("start, judge's server", value=time.monotonic() - began, unit="s")
+        part.emit("start, judge's engine", value=time.monotonic() - began, unit="s")
         calls = [callers.submit(call, str(url), caller) for caller in range(CALLERS)]
         # The first ones have the server make what its first steps make
         while len(answered_at) < CALLERS and not any(one.done() for one in calls):

@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tests.servers.judgments import judgment_reply
+
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 # Answers each line that it reads after a while, however many come meanwhile
 CHILD = """
@@ -82,6 +84,14 @@ def fake_engine(
                 await asyncio.sleep(0.05)
             if self._process is not None:
                 await self._process.answer(key, prompt)
+
+        async def serve(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+            await self._answer(body)
+            message = {"role": "assistant", "content": judgment_reply(json.loads(body))}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3}
+            reply = {"model": self._actor, "choices": [choice], "usage": usage}
+            return 200, json.dumps(reply).encode()
 
         async def udf(self, rows: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
             prompts = [row.pop("prompt_tokens_int32", None) for row in rows]

@@ -34,7 +34,7 @@ def test_a_call_of_a_batch_is_the_live_one(
             services = start_services(
                 Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
             )
-            connected = services.connect(print, lambda: False, None, lambda name: NO_OBSERVER)
+            connected = services.connect(print, lambda: False, lambda name: NO_OBSERVER)
             judge = MODELS[provider]
             choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
             (queue,) = build_batch_queues(choices, judging, connected)

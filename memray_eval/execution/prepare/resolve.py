@@ -108,9 +108,22 @@ def resolve(
         calibrations=() if generate_only else read_calibrations(config.calibration),
         stop_rule=None if rule is None else parse_stop_rule(rule),
     )
-    _ = spec.embedded_judge  # raises ConfigError if two are named: there is one server
+    judge = spec.embedded_judge  # raises ConfigError if two are named
+    _check_engines(spec)
     _check_functions(config.candidates, sources)
-    return replace(spec, read=replace(spec.read, scores_at_once=spec.needs_no_call))
+    read = replace(spec.read, scores_at_once=spec.needs_no_call)
+    return replace(spec, read=read, judge_engine=config.judge_engine(judge) if judge else None)
+
+
+def _check_engines(spec: RunSpec) -> None:
+    """Raises ConfigError for engine settings of a model that is on no engine."""
+    models = {candidate.model for candidate in spec.candidates if candidate.backend == "vllm"}
+    models |= {spec.embedded_judge} if spec.embedded_judge is not None else set()
+    if unknown := sorted(spec.engines.keys() - models):
+        raise ConfigError(
+            f"engines: no vLLM candidate or judge has the model {unknown[0]!r}; there are: "
+            f"{', '.join(sorted(models)) or 'none'}"
+        )
 
 
 def _load_code(config: RunConfig) -> dict[str, NamedServer]:

@@ -22,6 +22,7 @@ from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.execution.capacity import Capacity, Holding, Node, local_capacity
 from memray_eval.execution.plan import (
     ENGINES,
+    JUDGE_ENGINES,
     SLACK,
     Pool,
     engine_device,
@@ -300,6 +301,9 @@ def wait_for_room(
                 group = group_of_engine(engine, device, candidate.model)
                 engines += [group] * least_of(engine.replicas)
     pools = pools_in_turn(spec, capacity, device, order)[0]
+    judge = spec.judge_engine
+    if judge is not None and any(pool.name == JUDGE_ENGINES for pool in pools):
+        engines += [group_of_engine(judge, device)] * least_of(judge.replicas)
     return wait_for_nodes(capacity, pools, engines, reservation, wait_s, say)
 
 
@@ -328,7 +332,7 @@ def wait_for_nodes(
 ) -> Capacity:
     """The cluster's capacity once the pools have room, within `wait_s`. `reservation` then holds a
     placement group for each of `engines`. Raises ResourceError when there is no room even then."""
-    others = [_group_of_pool(pool) for pool in pools if pool.name != ENGINES]
+    others = [_group_of_pool(pool) for pool in pools if pool.name not in (ENGINES, JUDGE_ENGINES)]
     has_said = False
 
     def look() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -10,8 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import httpx2
 import numpy as np
 import pyarrow as pa
 import ray
@@ -48,12 +50,16 @@ from memray_eval.execution.ray.ray_compat import (
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.session_stage import SessionSpec
 from memray_eval.execution.stage_context import StageContext
+from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
 LEAST_PLACES = 64  # rows of one context that an engine may have, however few it answers at once
+STRUCTURED = "structured_outputs_config"  # of vLLM's arguments
+_TASKS: Final = ("generate",)  # of vLLM's server
+_JSON = {"Content-Type": "application/json"}
 _ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
@@ -82,10 +88,7 @@ def add_engines(
     most = most_of(config.replicas) if is_on_cluster else at_first
     grows = f", up to {most} as the cluster grows" if most > at_first else ""
     logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
-    stage = _stage_options(config, model, device)
-    engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
-    counter = None if context is None else context.counter
-    options = _actor_options(config, model, device)
+    start = engine_starter(config, model, device, context)
     in_flight = blocks_in_flight(config, blocks, at_first)
     places = max(LEAST_PLACES, config.rows * (config.concurrent_batches or 1))
     compute = ActorPoolStrategy(
@@ -95,9 +98,6 @@ def add_engines(
         max_tasks_in_flight_per_actor=in_flight,
         max_concurrent_calls_per_actor=min(config.concurrent_batches or 1, in_flight),
     )
-
-    def start(placed: Mapping[str, Any]) -> Any:
-        return ray.remote(EngineActor).options(**options, **placed).remote(*engine, counter)
 
     return map_batches_placed(
         dataset,
@@ -112,6 +112,16 @@ def add_engines(
         label_selector=label_selector,
         **({} if label_selector else {"scheduling_strategy": "SPREAD"}),
     )
+
+
+def engine_starter(
+    config: EngineConfig, model: str, device: Device, context: StageContext | None
+) -> Callable[[Mapping[str, Any]], Any]:
+    """What starts an engine as an actor with further options of Ray's, such as its place."""
+    stage, options = _stage_options(config, model, device), _actor_options(config, model, device)
+    counter = None if context is None else context.counter
+    engine = (partial(telling_engine, context), stage, model, config.starts_at_once, counter)
+    return lambda placed: ray.remote(EngineActor).options(**options, **placed).remote(*engine)
 
 
 def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
@@ -191,6 +201,12 @@ class EngineActor:
     async def wait_for_others(self) -> None:
         """Returns when nobody has reserved it."""
         await self._turns.wait_for_others()
+
+    async def serve(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """The status and the body of what vLLM's OpenAI server replies to a request."""
+        await self.ready()
+        reply: tuple[int, bytes] = await self._stage.serve(method, path, body)
+        return reply
 
     async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
         """The table with ANSWER in the place of what asks (ASKING), null where it has no tokens.
@@ -275,13 +291,14 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 def telling_engine(context: StageContext | None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
-    prefix cache, takes prompts as bytes, and sends vLLM's warnings to the run's counter."""
+    prefix cache, takes prompts as bytes, sends vLLM's warnings to the run's counter, and serves."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
+            self._server: asyncio.Task[httpx2.AsyncClient] | None = None
             self._details: dict[int, dict[str, Any]] = {}
             generate = self.llm._generate_async
 
@@ -295,6 +312,23 @@ def telling_engine(context: StageContext | None) -> type:
 
             self.llm._generate_async = generate_and_tell
 
+        def normalize_engine_kwargs(self, engine_kwargs: dict[str, Any]) -> dict[str, Any]:
+            from vllm.config import StructuredOutputsConfig
+
+            kwargs: dict[str, Any] = super().normalize_engine_kwargs(engine_kwargs)
+            if structured := kwargs.get(STRUCTURED):  # which vLLM does not take as a mapping
+                kwargs[STRUCTURED] = StructuredOutputsConfig(**structured)
+            return kwargs
+
+        async def serve(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+            if self._server is None:
+                self._server = asyncio.create_task(open_server(self.llm.engine))
+            client = await self._server
+            reply = await client.request(method, path, content=body, headers=_JSON)
+            if reply.status_code >= 500 and self.llm.engine.errored:
+                os._exit(1)  # it answers nobody any more: Ray restarts it, as for its rows
+            return reply.status_code, reply.content
+
         async def _generate_with_error_handling(
             self, row: dict[str, Any], batch_uuid: Any
         ) -> dict[str, Any]:
@@ -307,6 +341,24 @@ def telling_engine(context: StageContext | None) -> type:
             return {**answer, **details, "prompt_token_ids": None}
 
     return TellingEngine
+
+
+async def open_server(engine: Any) -> httpx2.AsyncClient:
+    """A client of vLLM's own OpenAI server on an engine of this process, without a socket."""
+    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+    from vllm.entrypoints.launchers.app import build_app
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    words = ["--model", engine.model_config.model, "--served-model-name", SERVER_MODEL]
+    parser: Any = make_arg_parser(FlexibleArgumentParser())  # type: ignore[no-untyped-call]
+    args = parser.parse_args(words)
+    args.structured_outputs_config = engine.vllm_config.structured_outputs_config
+    app = build_app(args, _TASKS, engine.model_config)
+    await init_app_state(engine, app.state, args, _TASKS)
+    app.state.server = None  # nothing to end where the engine has died
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://engine", timeout=None)
 
 
 def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:

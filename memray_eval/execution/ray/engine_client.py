@@ -45,7 +45,96 @@ SURE_S = 30.0  # before a run is stopped for want of engines
 logger = logging.getLogger(__name__)
 
 
-class EngineClient:
+class EngineFinder:
+    """Finds the engines of a pipeline, and asks one so that its loss is noticed. `own_name` is that
+    of the engine that this process is the client of, "" for none."""
+
+    def __init__(
+        self,
+        model: str,
+        pipeline: str,
+        least: int,
+        context: StageContext | None,
+        own_name: str = "",
+    ) -> None:
+        self._model, self._pipeline, self._least = model, pipeline, least
+        self._context, self._own_name = context, own_name
+        self._own: Any = None
+        self._up: list[Any] = []  # engines to ask, of a client while its own is not there
+        self._looked_at, self._has_told = 0.0, False
+
+    async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
+        """Calls a method of the engine, perhaps of another client's; None if the engine was lost.
+        Ray fails a call to an actor that it restarts within 2 s."""
+        try:
+            return await method.remote(*args)
+        except GenerationError as error:  # it was restarted, in vain
+            self._note_loss(engine, str(error))
+        except RayTaskError:  # of the stage: it would come again
+            raise
+        except RayError as error:
+            self._note_loss(engine, type(error).__name__)
+        return None
+
+    def _note_loss(self, engine: Any, reason: str) -> None:
+        if engine in self._up:
+            self._up = [other for other in self._up if other != engine]
+            self._tell_loss(reason)
+
+    def _tell_loss(self, reason: str) -> None:
+        logger.warning("an engine of %s was lost: %s", self._model, reason)
+        self._say(
+            f"An engine of {self._model} was lost; what it was asked is asked of another, or "
+            "of itself when it is up again."
+        )
+
+    def _find_engines(self) -> None:
+        """Looks which engines are up. Raises GenerationError if the own one (without one: any) has
+        failed for good and too few others are up."""
+        self._up, failure = self._look_around(READY_S)
+        if failure is not None and len(self._up) < self._least:  # one that is busy may take longer
+            self._up, failure = self._look_around(SURE_S)
+        self._looked_at = time.monotonic()
+        if failure is not None and len(self._up) < self._least:
+            raise GenerationError(failure)
+        if failure is not None and not self._has_told:
+            self._has_told = True
+            self._say(f"The run goes on with {len(self._up)} engines: {failure.splitlines()[0]}")
+        if not self._up:
+            time.sleep(READY_S)
+
+    def _look_around(self, within_s: float) -> tuple[list[Any], str | None]:
+        """The engines of the pipeline that say within this time that they are up, and why the own
+        one (without one: any) has failed, if it has."""
+        replies = dict[Any, tuple[str, Any]]()
+        for name in ray.util.list_named_actors():
+            if pipeline_of(name) == self._pipeline and name == engine_name(name):
+                with suppress(ValueError):  # it has ended meanwhile
+                    engine = ray.get_actor(name)
+                    replies[engine.ready.remote()] = name, engine
+        up, failure = list[Any](), None
+        ready = (
+            ray.wait(list(replies), num_returns=len(replies), timeout=within_s) if replies else [[]]
+        )
+        for reply in ready[0]:
+            name, engine = replies[reply]
+            try:
+                ray.get(reply)
+                up.append(engine)
+                self._own = engine if name == self._own_name else self._own
+            except GenerationError as error:
+                if self._own_name in ("", name):
+                    failure = str(getattr(error, "cause", error))
+            except RayError:  # it has died since
+                pass
+        return up, failure
+
+    def _say(self, line: str) -> None:
+        if self._context is not None:
+            self._context.counter.add_line(line)
+
+
+class EngineClient(EngineFinder):
     """Has one engine answer rows, and rows that begin alike the pipeline's engine for such
     (prefix_router.py), which has `places` rows when it is busy. While the own one is not up, any
     other answers, until it is clear that a row kills them all (lost_rows.py). An engine that fails
@@ -62,13 +151,10 @@ class EngineClient:
         load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
         sessions: SessionSpec | None = None,
     ) -> None:
-        self._model, self._least, self._context = model, least, context
-        self._places, self._placed = places, dict[str, Any]()  # engines by name
         name = str(ray.get_runtime_context().get_actor_name())
-        self._pipeline, self._own_name = pipeline_of(name) or "", engine_name(name)
-        self._own: Any = None
-        self._up: list[Any] = []  # engines to ask while the own one is not there
-        self._looked_at, self._look, self._has_told = 0.0, asyncio.Lock(), False
+        super().__init__(model, pipeline_of(name) or "", least, context, engine_name(name))
+        self._places, self._placed = places, dict[str, Any]()  # engines by name
+        self._look = asyncio.Lock()
         self._died_alone: Any = None  # the last engine that was lost with rows that it had alone
         self._asker = PersistentAsker(self._ask, model)
         self._add_stored = load_stored(context)
@@ -163,19 +249,6 @@ class EngineClient:
             ticket = await self._call(engine, engine.reserve)
         return engine, ticket
 
-    async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
-        """Calls a method of the engine, perhaps of another client's; None if the engine was lost.
-        Ray fails a call to an actor that it restarts within 2 s."""
-        try:
-            return await method.remote(*args)
-        except GenerationError as error:  # it was restarted, in vain
-            self._note_loss(engine, str(error))
-        except RayTaskError:  # of the stage: it would come again
-            raise
-        except RayError as error:
-            self._note_loss(engine, type(error).__name__)
-        return None
-
     def _note_loss(self, engine: Any, reason: str) -> None:
         self._up = [other for other in self._up if other != engine]
         for name in [name for name, placed in self._placed.items() if placed == engine]:
@@ -183,11 +256,7 @@ class EngineClient:
         if engine == self._own:
             self._own = None
             self._forget(self._own_name)
-            logger.warning("an engine of %s was lost: %s", self._model, reason)
-            self._say(
-                f"An engine of {self._model} was lost; what it was asked is asked of another, or "
-                "of itself when it is up again."
-            )
+            self._tell_loss(reason)
 
     async def _any_engine(self) -> Any:
         """This client's engine, or one that is up."""
@@ -216,50 +285,6 @@ class EngineClient:
                     self._find_engines()
                     return
             time.sleep(0.1)
-
-    def _find_engines(self) -> None:
-        """Looks which engines of the pipeline are up. Raises GenerationError if this client's
-        own has failed for good and too few others are."""
-        self._up, failure = self._look_around(READY_S)
-        if failure is not None and len(self._up) < self._least:  # one that is busy may take longer
-            self._up, failure = self._look_around(SURE_S)
-        self._looked_at = time.monotonic()
-        if failure is not None and len(self._up) < self._least:
-            raise GenerationError(failure)
-        if failure is not None and not self._has_told:
-            self._has_told = True
-            self._say(f"The run goes on with {len(self._up)} engines: {failure.splitlines()[0]}")
-        if not self._up:
-            time.sleep(READY_S)
-
-    def _look_around(self, within_s: float) -> tuple[list[Any], str | None]:
-        """The engines of the pipeline that say within this time that they are up, and why this
-        client's own has failed, if it has."""
-        replies = dict[Any, tuple[str, Any]]()
-        for name in ray.util.list_named_actors():
-            if pipeline_of(name) == self._pipeline and name == engine_name(name):
-                with suppress(ValueError):  # it has ended meanwhile
-                    engine = ray.get_actor(name)
-                    replies[engine.ready.remote()] = name, engine
-        up, failure = list[Any](), None
-        ready = (
-            ray.wait(list(replies), num_returns=len(replies), timeout=within_s) if replies else [[]]
-        )
-        for reply in ready[0]:
-            name, engine = replies[reply]
-            try:
-                ray.get(reply)
-                up.append(engine)
-                self._own = engine if name == self._own_name else self._own
-            except GenerationError as error:
-                failure = str(getattr(error, "cause", error)) if name == self._own_name else failure
-            except RayError:  # it has died since
-                pass
-        return up, failure
-
-    def _say(self, line: str) -> None:
-        if self._context is not None:
-            self._context.counter.add_line(line)
 
 
 def split_by_prefix(table: pa.Table) -> list[pa.Table]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import GenerationError, ServiceLost
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches_here
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.plan import (
-    SERVER_GIB,
+    Device,
     Pool,
     engine_device,
     engines_at_first,
@@ -24,7 +25,7 @@ from memray_eval.execution.plan import (
     most_judge_actors,
 )
 from memray_eval.execution.ray import cluster
-from memray_eval.execution.ray.judge_server import judge_server
+from memray_eval.execution.ray.judge_port import judge_port
 from memray_eval.execution.ray.pipeline import (
     PipelineSetup,
     generate_responses,
@@ -90,7 +91,7 @@ class RayExecutor:
         self, counter: RunCounter, enter_phase: Callable[[Phase], None], waiting: Waiting
     ) -> None:
         self._counter, self._enter_phase, self._waiting = counter, enter_phase, waiting
-        self._why_dead: str | None = None  # of the embedded judge's server
+        self._why_dead: str | None = None  # of the embedded judge's engines
         spec, capacity, order = self.spec, self.plan.capacity, self.plan.phases.order
         device = engine_device(spec, capacity.all_gpus)
         # What judges afterwards must find room when the nodes with GPUs are gone
@@ -128,26 +129,23 @@ class RayExecutor:
 
     @contextmanager
     def _serve(self, setup: PipelineSetup, model: str | None) -> Iterator[PipelineSetup]:
-        """The setup with the embedded judge's server, if there is a model."""
+        """The setup with the port of the judge's engines, if there is a model."""
+        if model is None:
+            yield setup
+            return
 
         def end(reason: str) -> None:
             self._why_dead = self._why_dead or reason
             self._counter.stop(reason)
 
+        assert self.spec.judge_engine is not None
+        assert setup.services is not None
+        engine = self._fit(self.spec.judge_engine, setup.device)
+        port = judge_port(model, engine, setup.device, setup.context, setup.reservation, end)
         with ExitStack() as stack:
-            what = f"the judge's server to load {model}"
-            with self._waiting(what) if model else nullcontext():
-                url = stack.enter_context(
-                    judge_server(
-                        model,
-                        engine=self.spec.engine,
-                        device=setup.device,
-                        on_death=end,
-                        say=self._counter.add_line,
-                        memory_gib=SERVER_GIB if self.plan.capacity.nodes else 0.0,
-                    )
-                )
-            yield replace(setup, embedded_url=url)
+            with self._waiting(f"the judge's engines to load {model}"):
+                url = stack.enter_context(port)
+            yield replace(setup, services=replace(setup.services, embedded_url=url))
 
     def _generate_and_judge(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
         """Each response is judged as soon as it is there: first those of earlier sessions, then
@@ -270,12 +268,14 @@ class RayExecutor:
             pay_in_batches_here(plan, self.folder, services, self._counter, self._waiting)
 
     def _with_engine(self, setup: PipelineSetup, group: Group) -> PipelineSetup:
-        """With the engine of a group's model, and batches for contexts as long as the dataset's."""
+        """With the engine of a group's model."""
+        return replace(setup, engine=self._fit(self.spec.engine_of(group[0].model), setup.device))
+
+    def _fit(self, engine: EngineConfig, device: Device) -> EngineConfig:
+        """An engine with batches for contexts as long as the dataset's."""
         scan = self.plan.scan
         mean_chars = scan.context_chars / max(1, scan.n_samples)
-        config, rows = self.spec.engine_of(group[0].model), self.plan.block_rows
-        engine = fit_engine(config, mean_chars, setup.device, rows)
-        return replace(setup, engine=engine)
+        return fit_engine(engine, mean_chars, device, self.plan.block_rows)
 
     @contextmanager
     def _services(self, members: int, max_in_flight: int) -> Iterator[JudgeServices | None]:

@@ -94,7 +94,6 @@ class PipelineSetup:
     device: Device
     engine: EngineConfig
     services: JudgeServices | None = None
-    embedded_url: str | None = None
     reservation: NodeReservation = field(default_factory=NodeReservation)
     label_selector: dict[str, str] | None = None
     tasks_at_once: int = 2
@@ -318,7 +317,7 @@ def _sessions(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Sessio
     if not setup.plan.has_sessions:
         return None
     asking = _asking(setup, candidates)
-    return session_spec(setup.plan, asking, setup.services, setup.embedded_url)
+    return session_spec(setup.plan, asking, setup.services)
 
 
 def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Dataset:
@@ -348,9 +347,7 @@ def add_affect(
     affect = setup.plan.spec.affect
     return dataset.map_batches(
         EnrichSamples,
-        fn_constructor_args=affect_arguments(
-            setup.plan, candidates, setup.services, setup.embedded_url, setup.context
-        ),
+        fn_constructor_args=affect_arguments(setup.plan, candidates, setup.services, setup.context),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
         **setup.actor_options(affect.cpus, AFFECT_GIB),
     )
@@ -438,9 +435,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
     if at_judge:
         dataset = dataset.map_batches(
             JudgeRecords,
-            fn_constructor_args=judging_arguments(
-                spec, setup.services, setup.embedded_url, setup.context
-            ),
+            fn_constructor_args=judging_arguments(spec, setup.services, setup.context),
             compute=ActorPoolStrategy(
                 min_size=min(setup.judge_actors, inputs),
                 max_size=min(max(setup.judge_actors, setup.most_judge_actors), inputs),

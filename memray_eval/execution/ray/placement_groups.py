@@ -149,7 +149,8 @@ class _Engine(NamedTuple):
 class EnginePlacement:
     """The placement groups of one pipeline's engines, removed when their engine has ended, and all
     at the block's end. `on_end` is called in a thread when a group was removed before that;
-    `counter` hears of engines that wait for a node, and of those that have ended."""
+    `counter` hears of engines that wait for a node, and of those that have ended. Engines end with
+    their clients, if they have any (`has_clients`)."""
 
     def __init__(
         self,
@@ -157,9 +158,10 @@ class EnginePlacement:
         reservation: NodeReservation,
         on_end: Callable[[], None] | None = None,
         counter: RunCounter | None = None,
+        has_clients: bool = True,
     ) -> None:
         self._spec, self._reservation, self._on_end = spec, reservation, on_end
-        self._counter = counter or RunCounter()
+        self._counter, self._has_clients = counter or RunCounter(), has_clients
         self._pipeline = uuid.uuid4().hex
         self._engines: dict[str, _Engine] = {}  # by the name of the client
         self._lock, self._is_over = threading.Lock(), threading.Event()
@@ -234,6 +236,8 @@ class EnginePlacement:
     def _find_unwanted(self) -> list[str]:
         """The clients whose engines are of no use once Ray Data has begun to end clients: never up,
         or of ended clients, unless clients without an engine ask them."""
+        if not self._has_clients:
+            return []
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
             old = {

@@ -63,9 +63,7 @@ async def block(stage: Any, table: pa.Table) -> list[Record]:
 
 
 def judging(context: StageContext) -> JudgeRecords:
-    return JudgeRecords(
-        ["lexical_diversity"], MetricOptions(), {}, JudgingConfig(), None, None, context
-    )
+    return JudgeRecords(["lexical_diversity"], MetricOptions(), {}, JudgingConfig(), None, context)
 
 
 def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(

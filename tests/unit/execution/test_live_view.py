@@ -263,12 +263,13 @@ def test_a_pipe_gets_a_line_at_once_and_another_every_ten_seconds(
     monkeypatch.setattr(live_view, "SOON_S", 0.01)
     source = Source(None, snapshot())
     display = RunDisplay(source, outline(), lambda: None)
-    with display.showing(quiet=False), display.waiting("the judge's server to load j"):
+    with display.showing(quiet=False), display.waiting("the judge's engines to load j"):
         assert source.is_polled.wait(20)  # 30 polls are 0.6 s at least
     printed = capsys.readouterr().err.splitlines()
     first = "[     0 s] read 0/100  generate 0/100  judge 0/100  write 0/100; waiting for"
     assert (
-        re.sub(r"^\[ +\d+ s\]", "[     0 s]", printed[0]) == f"{first} the judge's server to load j"
+        re.sub(r"^\[ +\d+ s\]", "[     0 s]", printed[0])
+        == f"{first} the judge's engines to load j"
     )
     assert printed.count("a line for a person") == 1
     lines = [line for line in printed if line.startswith("[")]

@@ -120,7 +120,7 @@ def test_what_needs_no_ray_gets_none() -> None:
     ("keys", "reason"),
     [
         ({"candidates": [{"name": "e", "model": "embedded"}]}, "candidate 'e' needs a vLLM engine"),
-        ({"judge": "embedded"}, "the embedded judge needs a vLLM server"),
+        ({"judge": "embedded"}, "the embedded judge needs a vLLM engine"),
         ({"cluster": {"address": "10.0.0.1:6379"}}, "cluster.address is 10.0.0.1:6379"),
         ({"cluster": {"phases": "apart"}}, "cluster.phases is apart"),
     ],

@@ -143,7 +143,7 @@ def test_models_run_side_by_side_where_they_fit(
     assert names(schedule(job, cluster(*nodes), device)) == waves
 
 
-def test_pipelines_side_by_side_share_the_judges_and_one_judge_server() -> None:
+def test_pipelines_side_by_side_share_the_judges_and_their_engine() -> None:
     job = config(judging={"actors": 6}, judge="embedded", metrics=["empathy"])
     wave = schedule(job, cluster(H100, CPUS), "gpu")[0]
     pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu")
@@ -163,18 +163,42 @@ def test_a_model_has_an_engine_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "needs"),
+    [
+        ({}, (1, 0.25, 1.0, None)),
+        ({"replicas": 2, "accelerator_type": "H100"}, (2, 0.25, 1.0, "H100")),
+        ({"tensor_parallel": 4, "replicas": {"min": 1, "max": 3}}, (1, 4.0, 4.0, None)),
+        ({"tensor_parallel": 4, "pipeline_parallel": 2, "cpus": 2}, (2, 8.0, 4.0, None)),
+    ],
+)
+def test_a_judge_has_engines_of_its_own(changed: dict[str, Any], needs: tuple[Any, ...]) -> None:
+    """Not the candidates': of `engine` it has the device, the window and the numbers' type."""
+    engine = {"replicas": 3, "tensor_parallel": 2, "max_model_len": 512, "cpus": 3}
+    job = config(
+        engine=engine, engines={"org/j": changed}, judge="embedded:org/j", metrics=["empathy"]
+    )
+    assert job.judge_engine is not None
+    assert job.judge_engine.max_model_len == 512
+    wave = schedule(job, cluster(H100, CPUS), "gpu")[0]
+    pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu")
+    (pool,) = [pool for pool in pools if pool.name == "embedded judge"]
+    assert (pool.actors, pool.cpus, pool.gpus, pool.accelerator_type) == needs
+
+
+@pytest.mark.parametrize(
     ("engines", "message"),
     [
-        ({"org/bgi": {"replicas": 2}}, "no vLLM candidate has the model 'org/bgi'"),
-        ({SERVED: {"replicas": 2}}, f"no vLLM candidate has the model '{SERVED}'"),
+        ({"org/bgi": {"replicas": 2}}, "no vLLM candidate or judge has the model 'org/bgi'"),
+        ({SERVED: {"replicas": 2}}, f"no vLLM candidate or judge has the model '{SERVED}'"),
+        ({"org/j": {"replica": 2}}, "replica: no such key; did you mean 'replicas'"),
         ({BIG: {"device": "cpu"}}, "set engine.device"),
         ({BIG: {"replica": 2}}, "replica: no such key; did you mean 'replicas'"),
         ({BIG: {"replicas": 0}}, f"engines: {BIG}.replicas: must be 1 or more"),
     ],
 )
 def test_engines_that_cannot_be_are_named(engines: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match="engines") as raised:
-        config(engines=engines)
+    with pytest.raises((ValueError, ConfigError), match="engines") as raised:
+        config(engines=engines, judge="embedded:org/j", metrics=["empathy"])
     assert message in str(raised.value)
 
 

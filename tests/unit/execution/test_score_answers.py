@@ -110,7 +110,7 @@ def score_of(context: StageContext, state: ResumeState | None = None) -> ScoreAn
 def apart(table: pa.Table, context: StageContext) -> pa.Table:
     """What the stages make that read and judge one after the other."""
     read = read_answers(table, READER, ResumeState(), context)
-    judge = JudgeRecords(NAMES, MetricOptions(), {}, JudgingConfig(), None, None, context)
+    judge = JudgeRecords(NAMES, MetricOptions(), {}, JudgingConfig(), None, context)
 
     async def judged() -> pa.Table:
         return pa.concat_tables([block async for block in judge(read)])
