@@ -212,9 +212,10 @@ def fit_engine(
     length = max(1.0, mean_chars)
     load = ENGINE_LOADS[device, length >= LONG_CHARS]
     seqs = engine.max_num_seqs or load.max_num_seqs
+    at_once = seqs * engine.data_parallel
     for_all = min(ROWS_AN_ENGINE * most_of(engine.replicas), block_rows, seqs, MOST_ROWS)
     wanted = engine.batch_size or max(FEW_ROWS, for_all)
-    batches = engine.concurrent_batches or max(2, math.ceil(WAITING * seqs / wanted))
+    batches = engine.concurrent_batches or max(2, math.ceil(WAITING * at_once / wanted))
     rows = max(1, min(wanted, int(BATCH_CHARS / length)))
     most = min(wanted * batches, int(ENGINE_CHARS / length))
     step = load.max_num_batched_tokens  # vLLM wants it to be no less than the sequences
@@ -272,20 +273,20 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
         ]
     if candidate.backend != "vllm":
         return []
-    # Of one stage of its pipeline, which must lie on one node
-    workers, on_gpu = (engine.tensor_parallel, device == "gpu")
+    # Of one part, which must lie on one node
+    workers, on_gpu = engine.workers // engine.parts, device == "gpu"
     memory = ENGINE_OVERHEAD_GIB + (
         0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model)
     )
     return [
         Pool(
             name=ENGINES,
-            actors=least_of(engine.replicas) * engine.pipeline_parallel,
+            actors=least_of(engine.replicas) * engine.parts,
             cpus=engine.cpus * workers,
             gpus=float(workers) if on_gpu else 0.0,
-            memory_gib=memory / engine.pipeline_parallel,
+            memory_gib=memory / engine.parts,
             accelerator_type=engine.accelerator_type,
-            knob="engine.replicas, engine.tensor_parallel or engine.cpus",
+            knob="engine.replicas, engine.tensor_parallel (engine.nodes) or engine.cpus",
         )
     ]
 
@@ -296,7 +297,7 @@ def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capa
     least, most = least_of(engine.replicas), most_of(engine.replicas)
     own = next((pool for pool in pools if pool.name == ENGINES), None)
     for replicas in range(most, least, -1) if own is not None else ():
-        actors = replicas * engine.pipeline_parallel
+        actors = replicas * engine.parts
         grown = [
             pool.model_copy(update={"actors": actors}) if pool is own else pool for pool in pools
         ]

@@ -96,6 +96,7 @@ class PromptSpec:
     resume_state: ResumeState
     context: StageContext
     max_model_len: int | None = None
+    trust_remote_code: bool = False
     rows: int = 16
     is_repeated: Callable[[], bool] = lambda: False
 
@@ -108,7 +109,7 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
 
 def engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
     """What an engine is asked with, as rows of ENGINE_SCHEMA."""
-    tokenizer = load_tokenizer(asking.candidates[0].model)
+    tokenizer = load_tokenizer(asking.candidates[0].model, asking.trust_remote_code)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
     def build_request(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:

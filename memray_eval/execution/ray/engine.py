@@ -49,10 +49,12 @@ from memray_eval.execution.session_stage import SessionSpec
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.types.json_text import candidate_from_json
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
 LEAST_PLACES = 64  # rows of one context that an engine may have, however few it answers at once
+CANDIDATE = "candidate_config"  # of RECORD_SCHEMA
 _ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
@@ -81,7 +83,7 @@ def add_engines(
     most = most_of(config.replicas) if is_on_cluster else at_first
     grows = f", up to {most} as the cluster grows" if most > at_first else ""
     logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
-    stage = _stage_options(config, model, device)
+    stage = _stage_options(config, device)
     engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
     options = _actor_options(config, model, device)
     in_flight = blocks_in_flight(config, blocks, at_first)
@@ -112,19 +114,27 @@ def add_engines(
     )
 
 
-def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
-    """The options of Ray Data LLM's stage."""
+def _stage_options(config: EngineConfig, device: Device) -> dict[str, Any]:
+    """The options of Ray Data LLM's stage, but for the model's place on the engine's node."""
     return {
         "batch_size": config.rows,
         "max_concurrent_batches": config.concurrent_batches,
-        "model": resolve_model(model),
         "engine_kwargs": {
             **engine_kwargs(config, device),
             "distributed_executor_backend": executor_backend(config),
         },
+        "max_pending_requests": pending_requests(config),
         "should_continue_on_error": True,
         "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
     }
+
+
+def pending_requests(config: EngineConfig) -> int | None:
+    """The prompts that Ray Data LLM's stage lets into the engine; None is its own figure, which
+    forgets that each copy of the attention answers `max_num_seqs`."""
+    if config.data_parallel == 1 or config.max_num_seqs is None:
+        return None
+    return math.ceil(1.1 * config.max_num_seqs * config.data_parallel)
 
 
 def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
@@ -132,7 +142,7 @@ def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str
     # The driver is quieter than its engines, whose warnings the run's log takes
     level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
     environment = engine_environment(config, model, device)
-    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
+    environment.setdefault("VLLM_LOGGING_LEVEL", "INFO" if level == QUIET_VLLM else level)
     return {
         "max_restarts": -1,
         "max_task_retries": -1,
@@ -159,7 +169,13 @@ class EngineActor:
         self._turns = Turns()
         self._failure: GenerationError | None = None
         try:
-            self._stage = start_engine(lambda: make_stage()(**columns, **options), model, at_once)
+            self._stage = start_engine(
+                lambda: make_stage()(
+                    **columns, **options, model=resolve_model(model, weights=True)
+                ),
+                model,
+                at_once,
+            )
         except GenerationError as error:
             self._failure = error
         self._idle_since = time.monotonic()
@@ -187,8 +203,10 @@ class EngineActor:
         Raises EngineReserved if somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
-        rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()
+        rows = table.select([TOKENS, SAMPLING, CANDIDATE]).filter(is_asked).to_pylist()
         for row in rows:
+            if adapter := candidate_from_json(row.pop(CANDIDATE)).lora:
+                row["model"] = adapter  # Ray Data LLM's stage asks with a LoRARequest for it
             sampling = row[SAMPLING] = json.loads(row[SAMPLING])
             if bias := sampling.get("logit_bias"):  # by token, which JSON has as text
                 sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
@@ -213,6 +231,8 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
         "tensor_parallel_size": config.tensor_parallel,
         "pipeline_parallel_size": config.pipeline_parallel,
     }
+    if config.data_parallel > 1:
+        kwargs["data_parallel_size"] = config.data_parallel
     if config.max_model_len is not None:
         kwargs["max_model_len"] = config.max_model_len
     if device == "cpu":
@@ -225,7 +245,7 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
 def _is_one_process(config: EngineConfig, device: Device) -> bool:
     """True if the model is computed in the engine's own process. vLLM starts another one for it on
     a CPU, which imports everything once more: a fifth of the time to the first answer."""
-    one_worker = config.tensor_parallel * config.pipeline_parallel == 1
+    one_worker = config.workers == 1
     backend = config.engine_kwargs.get("distributed_executor_backend", "uni")
     return device == "cpu" and one_worker and backend == "uni"
 
@@ -260,7 +280,7 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # else vLLM takes "uni" for "mp"
     if Path(resolve_model(model)).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
-    return variables
+    return variables | config.env
 
 
 def telling_engine(context: StageContext | None) -> type:

@@ -56,6 +56,7 @@ from memray_eval.execution.schedule import (
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
+from memray_eval.models.adapters import with_adapters
 from memray_eval.results.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -275,7 +276,7 @@ class RayExecutor:
         mean_chars = scan.context_chars / max(1, scan.n_samples)
         config, rows = self.spec.engine_of(group[0].model), self.plan.block_rows
         engine = fit_engine(config, mean_chars, setup.device, rows)
-        return replace(setup, engine=engine)
+        return replace(setup, engine=with_adapters(engine, group, setup.device == "cpu"))
 
     @contextmanager
     def _services(self, members: int, max_in_flight: int) -> Iterator[JudgeServices | None]:
