@@ -83,7 +83,7 @@ def add_engines(
     most = most_of(config.replicas) if is_on_cluster else at_first
     grows = f", up to {most} as the cluster grows" if most > at_first else ""
     logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
-    stage = _stage_options(config, device)
+    stage = _stage_options(config, model, device)
     engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
     options = _actor_options(config, model, device)
     in_flight = blocks_in_flight(config, blocks, at_first)
@@ -114,11 +114,12 @@ def add_engines(
     )
 
 
-def _stage_options(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """The options of Ray Data LLM's stage, but for the model's place on the engine's node."""
+def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
+    """The options of Ray Data LLM's stage."""
     return {
         "batch_size": config.rows,
         "max_concurrent_batches": config.concurrent_batches,
+        "model": model,
         "engine_kwargs": {
             **engine_kwargs(config, device),
             "distributed_executor_backend": executor_backend(config),
@@ -127,6 +128,11 @@ def _stage_options(config: EngineConfig, device: Device) -> dict[str, Any]:
         "should_continue_on_error": True,
         "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
     }
+
+
+def on_this_node(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the stage with the model's folder on this node, copied there if need be."""
+    return {**options, "model": resolve_model(options["model"], weights=True)}
 
 
 def pending_requests(config: EngineConfig) -> int | None:
@@ -170,11 +176,7 @@ class EngineActor:
         self._failure: GenerationError | None = None
         try:
             self._stage = start_engine(
-                lambda: make_stage()(
-                    **columns, **options, model=resolve_model(model, weights=True)
-                ),
-                model,
-                at_once,
+                lambda: make_stage()(**columns, **on_this_node(options)), model, at_once
             )
         except GenerationError as error:
             self._failure = error

@@ -92,7 +92,7 @@ def test_an_engine_of_several_copies_is_let_all_their_prompts(
     config: dict[str, Any], size: int | None, pending: int | None, backend: str
 ) -> None:
     fitted = fit_engine(EngineConfig.model_validate(config), 1_000, "gpu")
-    options = _stage_options(fitted, "gpu")
+    options = _stage_options(fitted, "org/model", "gpu")
     assert options["engine_kwargs"].get("data_parallel_size") == size
     assert options["engine_kwargs"]["distributed_executor_backend"] == backend
     assert options["max_pending_requests"] == pending
