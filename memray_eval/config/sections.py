@@ -91,6 +91,7 @@ PLANNED_KWARGS = {
     "prefill_context_parallel_size": "engine.tensor_parallel",
     "max_num_seqs": "engine.max_num_seqs",
     "max_model_len": "engine.max_model_len",
+    "VLLM_CPU_KVCACHE_SPACE": "engine.kv_cache_gib",
 }
 
 
@@ -102,18 +103,7 @@ MEASURED_KEYS = tuple(
 )
 
 
-# Variables of vLLM's that the run sets
-PLANNED_ENV = {
-    "VLLM_CPU_KVCACHE_SPACE": "engine.kv_cache_gib",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "engine.engine_kwargs.distributed_executor_backend",
-}
 _ENV_NAME, _SECRET = re.compile(r"VLLM_[A-Z0-9_]+"), re.compile(r"_(?:KEY|TOKEN|SECRET|PASSWORD)$")
-
-
-def _as_variable(value: object) -> object:
-    """The text of a number, and 1 or 0 of a truth value, as YAML reads them."""
-    value = int(value) if isinstance(value, bool) else value
-    return str(value) if isinstance(value, int | float) else value
 
 
 FEW_ROWS = 16  # that travel together, unless there are many
@@ -137,8 +127,7 @@ class EngineConfig(Frozen):
     """Copies of an engine's attention, which share the experts of a mixture (`engine_kwargs:
     {enable_expert_parallel: true}`), on one node. Each answers `max_num_seqs` prompts at once."""
     nodes: Count = 1
-    """Nodes over which each group of `tensor_parallel` devices is spread; for models that no one
-    node holds."""
+    """Nodes over which each group of `tensor_parallel` devices is spread."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """`auto` takes GPUs where there are any, else the CPU."""
     accelerator_type: str | None = None
@@ -160,9 +149,8 @@ class EngineConfig(Frozen):
     """Batches in flight in an engine; by default as many as keep it busy."""
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's."""
-    env: dict[str, Annotated[str, BeforeValidator(_as_variable)]] = Field(default_factory=dict)
-    """Environment variables of vLLM's, such as VLLM_USE_DEEP_GEMM: 0; no secrets, which the nodes
-    have."""
+    env: dict[str, Annotated[str, Field(coerce_numbers_to_str=True)]] = Field(default_factory=dict)
+    """Variables of vLLM's, such as VLLM_USE_DEEP_GEMM: 0; its secrets are the nodes' own."""
 
     @property
     def rows(self) -> int:
@@ -182,10 +170,17 @@ class EngineConfig(Frozen):
     @model_validator(mode="after")
     def _plans_its_devices(self) -> EngineConfig:
         for name, key in PLANNED_KWARGS.items():
-            if name in self.engine_kwargs:
+            if name in self.engine_kwargs or name in self.env:
                 raise ValueError(
-                    f"engine_kwargs.{name} changes how many devices or prompts an engine has, "
-                    f"which the run plans: write {key} instead"
+                    f"{'env' if name in self.env else 'engine_kwargs'}.{name} changes how many "
+                    "devices or prompts an engine has, or its memory, which the run plans: write "
+                    f"{key} instead"
+                )
+        for name in self.env:
+            if not _ENV_NAME.fullmatch(name) or _SECRET.search(name):
+                raise ValueError(
+                    f"env.{name} is no setting of vLLM's: write VLLM_...; secrets and variables of "
+                    "others are set on the nodes"
                 )
         if self.cpus < 1 and self.workers > 1:
             raise ValueError(
@@ -197,29 +192,14 @@ class EngineConfig(Frozen):
     @model_validator(mode="after")
     def _spreads_its_devices(self) -> EngineConfig:
         backend = self.engine_kwargs.get("distributed_executor_backend")
+        planned = "ray" if self.nodes > 1 else "mp" if self.data_parallel > 1 else backend
         is_even = not self.tensor_parallel % self.nodes and self.data_parallel == 1
-        if self.nodes > 1 and not (is_even and backend in (None, "ray")):
+        if (self.nodes > 1 and not is_even) or backend not in (None, planned):
             raise ValueError(
-                f"nodes is {self.nodes}: tensor_parallel ({self.tensor_parallel}) must be a "
-                "multiple of it, with data_parallel 1 and no distributed_executor_backend but ray"
+                f"nodes: {self.nodes} share tensor_parallel ({self.tensor_parallel}) evenly, by "
+                f"ray, without data_parallel; data_parallel ({self.data_parallel}) has processes "
+                f"of one node, mp (distributed_executor_backend: {backend})"
             )
-        if self.data_parallel > 1 and backend not in (None, "mp"):
-            raise ValueError(
-                f"data_parallel is {self.data_parallel}, for which vLLM's workers are processes of "
-                f"one node: leave out distributed_executor_backend: {backend}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _sets_only_vllm(self) -> EngineConfig:
-        for name in self.env:
-            if not _ENV_NAME.fullmatch(name) or _SECRET.search(name):
-                raise ValueError(
-                    f"env.{name} is no setting of vLLM's: write VLLM_...; secrets and variables of "
-                    "others are set on the nodes"
-                )
-            if name in PLANNED_ENV:
-                raise ValueError(f"env.{name} is planned by the run: write {PLANNED_ENV[name]}")
         return self
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from memray_eval.datasets.sources import Shard
 from memray_eval.errors import describe_error
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stage_context import StageContext
-from memray_eval.models.embedded_model import resolve_model
+from memray_eval.models.embedded_model import config_of
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
@@ -160,11 +159,7 @@ def server_requests() -> tuple[RequestBuilder, pa.Schema]:
 
 def window_of(model: str) -> int | None:
     """The window, in tokens, of a model folder's config.json; None for a model of the hub."""
-    try:
-        config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
-    except OSError:
-        return None
-    window = config.get("max_position_embeddings")
+    window = config_of(model).get("max_position_embeddings")
     return window if isinstance(window, int) else None
 
 

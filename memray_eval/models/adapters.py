@@ -12,21 +12,26 @@ from typing import Any, NamedTuple
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError, reason_of
-from memray_eval.models.embedded_model import resolve_model
+from memray_eval.models.embedded_model import config_of
 from memray_eval.types import Candidate
 
-CONFIG = "adapter_config.json"
-WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's max_lora_rank is one of them
 MOST_AT_ONCE = 8  # adapters of one step, each of which takes memory of the device
-# What adapters may have that vLLM 0.29 refuses (vllm/lora/peft_helper.py)
-_REFUSED = {"use_dora": False, "modules_to_save": None, "bias": "none"}
+# What vLLM 0.29 serves (vllm/lora/peft_helper.py)
+_PLAIN: Mapping[str, list[Any]] = {
+    "peft_type": ["LORA"],
+    "use_dora": [False, None],
+    "modules_to_save": [None, []],
+    "bias": ["none", None],
+}
 _READS_HIDDEN = re.compile(r"layers\.(\d+)\..*\b(?:q|k|v|gate|up)_proj\.lora_A(?:\.\w+)?\.weight$")
+_OF_HUB = re.compile(r"[^/.][^/]*/([^/]+)")
 
 
 class Adapter(NamedTuple):
-    """An adapter's rank, the base model that it names, and the digest of its files. `shapes` are
-    the layer and the input width of its weights, as far as they are told without torch."""
+    """An adapter's rank, the base model that it names, the digest of its files, and the layer and
+    input width of each of its weights."""
 
     rank: int
     base: str
@@ -38,54 +43,46 @@ class Adapter(NamedTuple):
 def read_adapter(folder: str) -> Adapter:
     """The adapter in a folder, as PEFT saves it. Raises ConfigError: no such folder, no adapter, or
     one that vLLM refuses."""
-    path = Path(folder)
-    if not path.is_dir():
-        raise ConfigError(f"lora: no folder {folder}; name one that holds {CONFIG}")
-    weights = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
-    if weights is None or not (path / CONFIG).is_file():
-        raise ConfigError(
-            f"lora: {folder} is no adapter: it lacks {CONFIG if weights else WEIGHTS[0]}; name a "
-            "folder as PEFT's save_pretrained writes it"
-        )
+    path, weights = Path(folder, CONFIG), Path(folder, WEIGHTS)
+    if lacking := [file.name for file in (path, weights) if not file.is_file()]:
+        what = lacking[0] if path.parent.is_dir() else "such folder"
+        raise ConfigError(f"lora: {folder}: no {what}; name one that PEFT's save_pretrained wrote")
     try:
-        config = json.loads(text := (path / CONFIG).read_text("utf-8"))
-        digest = hashlib.blake2b(text.encode(), digest_size=8)
+        digest = hashlib.blake2b(path.read_bytes(), digest_size=8)
         with weights.open("rb") as file:
             while chunk := file.read(1 << 24):
                 digest.update(chunk)
-        shapes = _shapes(weights)
-    except (OSError, ValueError) as error:
+        config = json.loads(path.read_text("utf-8"))
+        base, rank = str(config.get("base_model_name_or_path") or ""), _rank_of(config)
+        return Adapter(rank, base, digest.hexdigest(), _shapes(weights))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"lora: cannot read the adapter {folder}: {reason_of(error)}") from None
-    config = config if isinstance(config, dict) else {}
-    base = str(config.get("base_model_name_or_path") or "")
-    return Adapter(_rank_of(f"{folder}/{CONFIG}", config), base, digest.hexdigest(), shapes)
+    except ConfigError as error:
+        raise ConfigError(f"lora: {path} {error}") from None
 
 
-def _rank_of(file: str, config: Mapping[str, Any]) -> int:
+def _rank_of(config: Mapping[str, Any]) -> int:
     """The largest rank of an adapter's modules. Raises ConfigError for what vLLM refuses."""
-    kind, rank = config.get("peft_type", "LORA"), config.get("r")
-    ranks = [r for r in (rank, *(config.get("rank_pattern") or {}).values()) if isinstance(r, int)]
-    if kind != "LORA" or not isinstance(rank, int) or not 0 < min(ranks) <= max(ranks) <= RANKS[-1]:
+    odd = {key: value for key, value in config.items() if value not in _PLAIN.get(key, [value])}
+    ranks = [config.get("r"), *(config.get("rank_pattern") or {}).values()]
+    if odd or not all(isinstance(rank, int) and 0 < rank <= RANKS[-1] for rank in ranks):
         raise ConfigError(
-            f"lora: {file} is no LoRA of a rank of 1 to {RANKS[-1]}: peft_type {kind!r}, r {rank!r}"
+            f"is no LoRA that vLLM serves, with ranks of 1 to {RANKS[-1]}: it has "
+            f"{odd or ranks}; merge it into its model, and name that"
         )
-    for key, plain in _REFUSED.items():
-        if config.get(key) and config[key] != plain:
-            raise ConfigError(
-                f"lora: {file} has {key}: {config[key]!r}, which vLLM does not serve; merge the "
-                "adapter into its model and name that"
-            )
     return max(ranks)
 
 
 def _shapes(weights: Path) -> Sequence[tuple[int, int]]:
-    """The layers and widths that a safetensors header tells; none of another file."""
-    if weights.suffix != ".safetensors":
-        return ()
+    """The layers and widths that a safetensors header tells."""
     with weights.open("rb") as file:
-        tensors: Mapping[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    found = ((_READS_HIDDEN.search(name), value) for name, value in tensors.items())
-    return tuple((int(match[1]), value["shape"][1]) for match, value in found if match)
+        length = min(int.from_bytes(file.read(8), "little"), 1 << 27)
+        tensors: Mapping[str, Any] = json.loads(file.read(length))
+    return [
+        (int(match[1]), value["shape"][1])
+        for name, value in tensors.items()
+        if (match := _READS_HIDDEN.search(name))
+    ]
 
 
 def check_adapters(candidates: Sequence[Candidate]) -> Iterator[str]:
@@ -99,9 +96,8 @@ def check_adapters(candidates: Sequence[Candidate]) -> Iterator[str]:
             _check_fits(adapter, candidate.model)
         except ConfigError as error:
             raise ConfigError(f"candidate {candidate.name!r}: {error}") from None
-        names = [name.lower().rpartition("/") for name in (adapter.base, candidate.model)]
-        is_of_hub = all(owner and not owner.startswith((".", "/")) for owner, _, _ in names)
-        if is_of_hub and names[0][2] != names[1][2]:
+        base, model = (_OF_HUB.fullmatch(name.lower()) for name in (adapter.base, candidate.model))
+        if base and model and base[1] != model[1]:
             yield (
                 f"The adapter of {candidate.name} was trained on {adapter.base}, and is asked on "
                 f"{candidate.model}."
@@ -109,11 +105,9 @@ def check_adapters(candidates: Sequence[Candidate]) -> Iterator[str]:
 
 
 def _check_fits(adapter: Adapter, model: str) -> None:
-    """Raises ConfigError if the base is a folder whose layers have other shapes."""
-    try:
-        config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):  # of the hub: vLLM says so at its first prompt
-        return
+    """Raises ConfigError if the base is a folder whose layers have other shapes. Of a model of the
+    hub the first prompt says so."""
+    config = config_of(model)
     width, layers = config.get("hidden_size"), config.get("num_hidden_layers")
     for layer, taken in adapter.shapes if width and layers else ():
         if taken != width or layer >= layers:

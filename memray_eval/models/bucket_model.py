@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -35,25 +35,23 @@ def fetch_model(url: str, weights: bool) -> Path:
         ]
         if "config.json" not in {info.base_name for info in files}:
             raise ConfigError(f"{url} holds no model: there is no {url.rstrip('/')}/config.json")
-        told = sorted((info.base_name, info.size, info.mtime_ns) for info in files)
-        key = hashlib.blake2b(repr((url, told)).encode(), digest_size=8).hexdigest()
+        listing = sorted((info.base_name, info.size, info.mtime_ns) for info in files)
+        key = hashlib.blake2b(repr((url, listing)).encode(), digest_size=8).hexdigest()
         folder = cache_dir() / "models" / f"{Path(path).name}-{key}"
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as lock:  # engines of a node copy it once
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
-                _copy(source, [info.path for info in files], folder)
+                _copy(source, files, folder)
     return folder
 
 
-def _copy(source: fs.FileSystem, paths: list[str], folder: Path) -> None:
+def _copy(source: fs.FileSystem, files: Sequence[fs.FileInfo], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pending-") as work:
-
-        def copy(path: str) -> None:
-            target = f"{work}/model/{os.path.basename(path)}"
-            fs.copy_files(path, target, source, fs.LocalFileSystem())
-
-        Path(work, "model").mkdir()
+        (pending := Path(work, "model")).mkdir()
+        targets = [str(pending / info.base_name) for info in files]
         with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
-            list(threads.map(copy, paths))
-        Path(work, "model").rename(folder)
+            here = fs.LocalFileSystem()
+            paths = [info.path for info in files]
+            list(threads.map(lambda *pair: fs.copy_files(*pair, source, here), paths, targets))
+        pending.rename(folder)

@@ -4,6 +4,7 @@ device. `python -m memray_eval.models.embedded_model` fetches it, or says that i
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from memray_eval.config.environment import cache_dir
 from memray_eval.config.sections import EMBEDDED
@@ -28,6 +30,15 @@ def resolve_model(model: str, weights: bool = False) -> str:
     if "://" in model:
         return str(fetch_model(model, weights))
     return str(ensure()) if model == EMBEDDED else model
+
+
+def config_of(model: str) -> dict[str, Any]:
+    """The config.json of a model's folder; empty for a model of the hub."""
+    try:
+        config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
+    except OSError:
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def model_dir() -> Path:

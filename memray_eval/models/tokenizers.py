@@ -71,9 +71,7 @@ def _cannot_load(name_or_path: str, is_folder: bool, error: Exception) -> str:
         "that has its tokenizer"
     )
     if "custom code" in reason:
-        way_out = (
-            "read that code, and set engine.engine_kwargs: {trust_remote_code: true} to run it"
-        )
+        way_out = "read it, and let it run by engine.engine_kwargs: {trust_remote_code: true}"
     return f"tokenizer {name_or_path!r} cannot be loaded: {reason}; {way_out}"
 
 

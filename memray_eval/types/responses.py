@@ -131,10 +131,7 @@ class Candidate(Frozen):
     @model_validator(mode="after")
     def _adapts_an_engine(self) -> Candidate:
         if self.lora is not None and self.backend != "vllm":
-            raise ValueError(
-                "lora: goes with an engine of this run (backend: vllm); a server has its adapters "
-                "as models of its own"
-            )
+            raise ValueError("lora: goes with backend: vllm; a server names an adapter as a model")
         return self
 
     @model_validator(mode="after")

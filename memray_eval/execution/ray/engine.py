@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -54,7 +55,6 @@ from memray_eval.types.json_text import candidate_from_json
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
 LEAST_PLACES = 64  # rows of one context that an engine may have, however few it answers at once
-CANDIDATE = "candidate_config"  # of RECORD_SCHEMA
 _ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
@@ -116,6 +116,7 @@ def add_engines(
 
 def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
     """The options of Ray Data LLM's stage."""
+    at_once = (config.max_num_seqs or 0) * config.data_parallel
     return {
         "batch_size": config.rows,
         "max_concurrent_batches": config.concurrent_batches,
@@ -124,23 +125,11 @@ def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str
             **engine_kwargs(config, device),
             "distributed_executor_backend": executor_backend(config),
         },
-        "max_pending_requests": pending_requests(config),
+        # Ray's own figure (None) forgets that each copy of the attention answers as many
+        "max_pending_requests": math.ceil(1.1 * at_once) if config.data_parallel > 1 else None,
         "should_continue_on_error": True,
         "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
     }
-
-
-def on_this_node(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the stage with the model's folder on this node, copied there if need be."""
-    return {**options, "model": resolve_model(options["model"], weights=True)}
-
-
-def pending_requests(config: EngineConfig) -> int | None:
-    """The prompts that Ray Data LLM's stage lets into the engine; None is its own figure, which
-    forgets that each copy of the attention answers `max_num_seqs`."""
-    if config.data_parallel == 1 or config.max_num_seqs is None:
-        return None
-    return math.ceil(1.1 * config.max_num_seqs * config.data_parallel)
 
 
 def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
@@ -175,9 +164,7 @@ class EngineActor:
         self._turns = Turns()
         self._failure: GenerationError | None = None
         try:
-            self._stage = start_engine(
-                lambda: make_stage()(**columns, **on_this_node(options)), model, at_once
-            )
+            self._stage = start_engine(lambda: make_stage()(**columns, **options), model, at_once)
         except GenerationError as error:
             self._failure = error
         self._idle_since = time.monotonic()
@@ -205,9 +192,9 @@ class EngineActor:
         Raises EngineReserved if somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
-        rows = table.select([TOKENS, SAMPLING, CANDIDATE]).filter(is_asked).to_pylist()
+        rows = table.select([TOKENS, SAMPLING, "candidate_config"]).filter(is_asked).to_pylist()
         for row in rows:
-            if adapter := candidate_from_json(row.pop(CANDIDATE)).lora:
+            if adapter := candidate_from_json(row.pop("candidate_config")).lora:
                 row["model"] = adapter  # Ray Data LLM's stage asks with a LoRARequest for it
             sampling = row[SAMPLING] = json.loads(row[SAMPLING])
             if bias := sampling.get("logit_bias"):  # by token, which JSON has as text
@@ -293,11 +280,20 @@ def telling_engine(context: StageContext | None) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
-            super().__init__(*args, **kwargs)
+            model = resolve_model(kwargs.pop("model"), weights=True)  # on this node
+            super().__init__(*args, model=model, **kwargs)
             self._details: dict[int, dict[str, Any]] = {}
+            self._adapters = dict[str, asyncio.Future[bool]]()  # by name, as they are loaded
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
+                if (adapter := request.lora_request) is not None:
+                    # Once for all its prompts: vLLM answers by the base the next time it is told
+                    # of an adapter that it could not load
+                    if adapter.lora_name not in self._adapters:
+                        loading = asyncio.ensure_future(self.llm.engine.add_lora(adapter))
+                        self._adapters[adapter.lora_name] = loading
+                    await asyncio.shield(self._adapters[adapter.lora_name])
                 output = await generate(request)
                 self._details[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,

@@ -259,15 +259,15 @@ def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        ("{tensor_parallel: 8, nodes: 3}", "must be a multiple"),
-        ("{tensor_parallel: 8, nodes: 2, data_parallel: 2}", "with data_parallel 1"),
+        ("{tensor_parallel: 8, nodes: 3}", "nodes: 3 share"),
+        ("{tensor_parallel: 8, nodes: 2, data_parallel: 2}", "without data_parallel"),
         (
             "{tensor_parallel: 8, nodes: 2, engine_kwargs: {distributed_executor_backend: mp}}",
-            "no distributed_executor_backend",
+            "distributed_executor_backend: mp",
         ),
         (
             "{data_parallel: 2, engine_kwargs: {distributed_executor_backend: ray}}",
-            "processes of one node",
+            r"distributed_executor_backend: ray",
         ),
         ("{engine_kwargs: {data_parallel_size: 2}}", r"write engine\.data_parallel"),
         ("{data_parallel: 2, cpus: 0.5}", "2 workers"),
@@ -282,12 +282,12 @@ def test_devices_that_do_not_add_up_are_refused(tmp_path: Path, engine: str, mes
     ("env", "held"),
     [
         ("{VLLM_USE_DEEP_GEMM: 0}", {"VLLM_USE_DEEP_GEMM": "0"}),
-        ("{VLLM_USE_V1: true, VLLM_X: 1.5}", {"VLLM_USE_V1": "1", "VLLM_X": "1.5"}),
+        ("{VLLM_Y: text, VLLM_X: 1.5}", {"VLLM_Y": "text", "VLLM_X": "1.5"}),
         ("{VLLM_API_KEY: x}", r"env\.VLLM_API_KEY is no setting .* set on the nodes"),
         ("{HF_TOKEN: x}", r"env\.HF_TOKEN is no setting"),
         ("{LD_PRELOAD: x}", r"env\.LD_PRELOAD is no setting"),
         ("{VLLM_CPU_KVCACHE_SPACE: 4}", r"write engine\.kv_cache_gib"),
-        ("{VLLM_X: [1]}", r"env\.VLLM_X"),
+        ("{VLLM_X: true}", r"env\.VLLM_X: must be text"),
     ],
 )
 def test_only_settings_of_vllms_go_to_an_engine(

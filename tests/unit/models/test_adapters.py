@@ -54,7 +54,7 @@ def candidate(model: str, lora: str | None, name: str = "c") -> Candidate:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"peft_type": "IA3"}, "no LoRA"),
+        ({"peft_type": "IA3"}, "IA3"),
         ({"r": 0}, "no LoRA"),
         ({"r": 1000}, "no LoRA"),
         ({"rank_pattern": {"q_proj": 600}}, "no LoRA"),
@@ -72,7 +72,7 @@ def test_what_vllm_refuses_is_refused_before_the_run(
 
 @pytest.mark.parametrize(
     ("lacking", "said"),
-    [(CONFIG, CONFIG), ("adapter_model.safetensors", "adapter_model"), (None, "no folder")],
+    [(CONFIG, CONFIG), ("adapter_model.safetensors", "adapter_model"), (None, "no such folder")],
 )
 def test_a_folder_without_an_adapter_says_what_it_lacks(
     tmp_path: Path, lacking: str | None, said: str
