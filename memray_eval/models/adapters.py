@@ -64,13 +64,13 @@ def read_adapter(folder: str) -> Adapter:
 def _rank_of(config: Mapping[str, Any]) -> int:
     """The largest rank of an adapter's modules. Raises ConfigError for what vLLM refuses."""
     odd = {key: value for key, value in config.items() if value not in _PLAIN.get(key, [value])}
-    ranks = [config.get("r"), *(config.get("rank_pattern") or {}).values()]
+    ranks: list[Any] = [config.get("r"), *(config.get("rank_pattern") or {}).values()]
     if odd or not all(isinstance(rank, int) and 0 < rank <= RANKS[-1] for rank in ranks):
         raise ConfigError(
             f"is no LoRA that vLLM serves, with ranks of 1 to {RANKS[-1]}: it has "
             f"{odd or ranks}; merge it into its model, and name that"
         )
-    return max(ranks)
+    return int(max(ranks))
 
 
 def _shapes(weights: Path) -> Sequence[tuple[int, int]]:
@@ -109,8 +109,8 @@ def _check_fits(adapter: Adapter, model: str) -> None:
     hub the first prompt says so."""
     config = config_of(model)
     width, layers = config.get("hidden_size"), config.get("num_hidden_layers")
-    for layer, taken in adapter.shapes if width and layers else ():
-        if taken != width or layer >= layers:
+    for layer, taken in adapter.shapes:
+        if width and layers and (taken != width or layer >= layers):
             raise ConfigError(
                 f"lora: it was trained on another base ({adapter.base or 'unnamed'}): its layer "
                 f"{layer} takes {taken} values, and {model} has {layers} layers of {width}"

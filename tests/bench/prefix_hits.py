@@ -85,7 +85,7 @@ def measure(asked: list[dict[str, Any]], engines: int, books: Path) -> tuple[flo
     config = fit_engine(EngineConfig.model_validate(job), 1.0, "cpu")
     counter = RemoteCounter(ProgressCounter.remote())  # type: ignore[attr-defined]
     context = StageContext(str(books), cast(RunCounter, counter))
-    engine.telling_engine = partial(books_engine, books, engines)  # type: ignore[assignment]
+    engine.telling_engine = partial(books_engine, books, engines)
     with EnginePlacement(group_of_engine(config, "cpu"), NodeReservation()) as placement:
         prompts = ray.data.from_items(asked, override_num_blocks=len(asked) // BATCH)
         answered = engine.add_engines(prompts, config, "embedded", "cpu", placement, context)

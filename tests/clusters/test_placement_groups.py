@@ -101,7 +101,7 @@ def test_an_engine_that_no_node_holds_takes_whole_nodes(
     answers, seen = generate(config=fit_engine(over, 1000.0, "gpu"))
     (placed,) = {group for moment in seen for group in moment if group.state == "CREATED"}
     assert len(answers) == 4
-    assert (placed.gpus, placed.nodes) == (4.0, {nodes.labelled, nodes.unlabelled})
+    assert (placed.gpus, placed.nodes) == (4.0, frozenset({nodes.labelled, nodes.unlabelled}))
 
 
 @pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.night), "error"])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 from safetensors.numpy import save_file
 
+from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.run_plan import engine_groups
+from memray_eval.execution.prepare.resolve import resolve
+from memray_eval.execution.run_manifest import check_measures_the_same, judges_of, rubrics_of
+from memray_eval.execution.run_plan import RunPlan, engine_groups
 from memray_eval.models.adapters import (
     CONFIG,
     adapters_of,
@@ -23,6 +27,7 @@ from memray_eval.models.adapters import (
 )
 from memray_eval.types import Candidate
 from memray_eval.types.scores import unit_id
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
@@ -154,3 +159,19 @@ def test_an_adapter_makes_units_of_its_own_and_its_content_counts(tmp_path: Path
 def test_a_server_has_no_adapter_of_ours() -> None:
     with pytest.raises(ValidationError, match="lora: "):
         Candidate(name="c", model="m", backend="openai", lora="a")
+
+
+def test_a_run_is_not_resumed_with_another_adapter(tmp_path: Path) -> None:
+    asked = {"name": "c", "model": "org/base", "lora": adapter(tmp_path / "a")}
+    dataset = str(REPOSITORY / "dataset/samples")
+    spec = resolve(RunConfig.model_validate({"dataset": dataset, "candidates": [asked]}))
+    plan = cast(RunPlan, SimpleNamespace(scan=SimpleNamespace(fingerprint="f"), spec=spec))
+    before = {
+        "dataset": {"fingerprint": "f"},
+        "judges": judges_of(spec),
+        "rubrics": rubrics_of(spec),
+        "adapters": adapters_of(spec.candidates),
+    }
+    check_measures_the_same(plan, before)
+    with pytest.raises(ConfigError, match="the adapter of c was other"):
+        check_measures_the_same(plan, before | {"adapters": {"c": "other"}})
