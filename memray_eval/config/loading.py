@@ -195,6 +195,8 @@ def _resolve_candidate(entry: Any, folder: Path) -> Any:
         resolved["prompt"] = resolve(entry["prompt"])
     if isinstance(prompts := entry.get("prompts"), list | tuple):
         resolved["prompts"] = [resolve(prompt) for prompt in prompts]
+    if isinstance(entry.get("lora"), str):
+        resolved["lora"] = _resolve_path(entry["lora"], folder)
     if "model" in entry:
         resolved["model"] = _resolve_own(entry["model"], folder)
     return resolved

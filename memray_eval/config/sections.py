@@ -91,11 +91,12 @@ ColumnSource.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[at
 PLANNED_KWARGS = {
     "tensor_parallel_size": "engine.tensor_parallel",
     "pipeline_parallel_size": "engine.pipeline_parallel",
-    "data_parallel_size": "engine.replicas",
-    "data_parallel_size_local": "engine.replicas",
+    "data_parallel_size": "engine.data_parallel",
+    "data_parallel_size_local": "engine.data_parallel",
     "prefill_context_parallel_size": "engine.tensor_parallel",
     "max_num_seqs": "engine.max_num_seqs",
     "max_model_len": "engine.max_model_len",
+    "VLLM_CPU_KVCACHE_SPACE": "engine.kv_cache_gib",
 }
 
 
@@ -107,14 +108,17 @@ MEASURED_KEYS = tuple(
 )
 
 
+_ENV_NAME, _SECRET = re.compile(r"VLLM_[A-Z0-9_]+"), re.compile(r"_(?:KEY|TOKEN|SECRET|PASSWORD)$")
+
+
 FEW_ROWS = 16  # that travel together, unless there are many
 
 
 class EngineConfig(Frozen):
-    """How vLLM runs: `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices;
-    of a range as many as find room, and more as the cluster grows. More engines that load at a time
-    would only share their node's disk and network. execution/plan.py's table has the default of
-    `max_num_seqs`."""
+    """How vLLM runs: `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` x
+    `data_parallel` devices; of a range as many as find room, and more as the cluster grows. More
+    engines that load at a time would only share their node's disk and network. execution/plan.py's
+    table has the default of `max_num_seqs`."""
 
     replicas: Counts = 1
     """Engines of one model."""
@@ -124,6 +128,11 @@ class EngineConfig(Frozen):
     """Devices that share each layer."""
     pipeline_parallel: Count = 1
     """Groups of devices that share the layers."""
+    data_parallel: Count = 1
+    """Copies of an engine's attention, which share the experts of a mixture (`engine_kwargs:
+    {enable_expert_parallel: true}`), on one node. Each answers `max_num_seqs` prompts at once."""
+    nodes: Count = 1
+    """Nodes over which each group of `tensor_parallel` devices is spread."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """`auto` takes GPUs where there are any, else the CPU."""
     accelerator_type: str | None = None
@@ -145,25 +154,56 @@ class EngineConfig(Frozen):
     """Batches in flight in an engine; by default as many as keep it busy."""
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's."""
+    env: dict[str, Annotated[str, Field(coerce_numbers_to_str=True)]] = Field(default_factory=dict)
+    """Variables of vLLM's, such as VLLM_USE_DEEP_GEMM: 0; its secrets are the nodes' own."""
 
     @property
     def rows(self) -> int:
         """Rows that travel together, as configured or fitted (`fit_engine`)."""
         return self.batch_size or FEW_ROWS
 
+    @property
+    def workers(self) -> int:
+        """Devices of an engine, with a process each."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    @property
+    def parts(self) -> int:
+        """Parts of an engine that lie on one node each."""
+        return self.pipeline_parallel * self.nodes if self.data_parallel == 1 else 1
+
     @model_validator(mode="after")
     def _plans_its_devices(self) -> EngineConfig:
         for name, key in PLANNED_KWARGS.items():
-            if name in self.engine_kwargs:
+            if name in self.engine_kwargs or name in self.env:
                 raise ValueError(
-                    f"engine_kwargs.{name} changes how many devices or prompts an engine has, "
-                    f"which the run plans: write {key} instead"
+                    f"{'env' if name in self.env else 'engine_kwargs'}.{name} changes how many "
+                    "devices or prompts an engine has, or its memory, which the run plans: write "
+                    f"{key} instead"
                 )
-        if self.cpus < 1 and self.tensor_parallel * self.pipeline_parallel > 1:
+        for name in self.env:
+            if not _ENV_NAME.fullmatch(name) or _SECRET.search(name):
+                raise ValueError(
+                    f"env.{name} is no setting of vLLM's: write VLLM_...; secrets and variables of "
+                    "others are set on the nodes"
+                )
+        if self.cpus < 1 and self.workers > 1:
             raise ValueError(
-                f"cpus is {self.cpus:g}, and each of the engine's "
-                f"{self.tensor_parallel * self.pipeline_parallel} workers is a process of its own "
-                "that Ray places by whole CPUs: write cpus: 1 or more"
+                f"cpus is {self.cpus:g}, and each of the engine's {self.workers} workers is a "
+                "process of its own that Ray places by whole CPUs: write cpus: 1 or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _spreads_its_devices(self) -> EngineConfig:
+        backend = self.engine_kwargs.get("distributed_executor_backend")
+        planned = "ray" if self.nodes > 1 else "mp" if self.data_parallel > 1 else backend
+        is_even = not self.tensor_parallel % self.nodes and self.data_parallel == 1
+        if (self.nodes > 1 and not is_even) or backend not in (None, planned):
+            raise ValueError(
+                f"nodes: {self.nodes} share tensor_parallel ({self.tensor_parallel}) evenly, by "
+                f"ray, without data_parallel; data_parallel ({self.data_parallel}) has processes "
+                f"of one node, mp (distributed_executor_backend: {backend})"
             )
         return self
 

@@ -213,9 +213,10 @@ def fit_engine(
     length = max(1.0, mean_chars)
     load = ENGINE_LOADS[device, length >= LONG_CHARS]
     seqs = engine.max_num_seqs or load.max_num_seqs
+    at_once = seqs * engine.data_parallel
     for_all = min(ROWS_AN_ENGINE * most_of(engine.replicas), block_rows, seqs, MOST_ROWS)
     wanted = engine.batch_size or max(FEW_ROWS, for_all)
-    batches = engine.concurrent_batches or max(2, math.ceil(WAITING * seqs / wanted))
+    batches = engine.concurrent_batches or max(2, math.ceil(WAITING * at_once / wanted))
     rows = max(1, min(wanted, int(BATCH_CHARS / length)))
     most = min(wanted * batches, int(ENGINE_CHARS / length))
     step = load.max_num_batched_tokens  # vLLM wants it to be no less than the sequences
@@ -269,7 +270,7 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
         ]
     if candidate.backend != "vllm":
         return []
-    knob = "engine.replicas, engine.tensor_parallel or engine.cpus"
+    knob = "engine.replicas, engine.tensor_parallel (engine.nodes) or engine.cpus"
     return [
         _engine_pool(ENGINES, engine, candidate.model, device, knob),
         Pool(name=CLIENTS, actors=least_of(engine.replicas), cpus=CLIENT_CPUS),
@@ -277,15 +278,15 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
 
 
 def _engine_pool(name: str, engine: EngineConfig, model: str, device: Device, knob: str) -> Pool:
-    # Of one stage of its pipeline, which must lie on one node
-    workers, on_gpu = (engine.tensor_parallel, device == "gpu")
+    # Of one part, which must lie on one node
+    workers, on_gpu = engine.workers // engine.parts, device == "gpu"
     memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(model))
     return Pool(
         name=name,
-        actors=least_of(engine.replicas) * engine.pipeline_parallel,
+        actors=least_of(engine.replicas) * engine.parts,
         cpus=engine.cpus * workers,
         gpus=float(workers) if on_gpu else 0.0,
-        memory_gib=memory / engine.pipeline_parallel,
+        memory_gib=memory / engine.parts,
         accelerator_type=engine.accelerator_type,
         knob=knob,
     )
@@ -297,7 +298,7 @@ def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capa
     least, most = least_of(engine.replicas), most_of(engine.replicas)
     has_engines = any(pool.name == ENGINES for pool in pools)
     for replicas in range(most, least, -1) if has_engines else ():
-        actors = {ENGINES: replicas * engine.pipeline_parallel, CLIENTS: replicas}
+        actors = {ENGINES: replicas * engine.parts, CLIENTS: replicas}
         grown = [
             pool.model_copy(update={"actors": actors.get(pool.name, pool.actors)}) for pool in pools
         ]

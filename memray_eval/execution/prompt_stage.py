@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from memray_eval.datasets.sources import Shard
 from memray_eval.errors import describe_error
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stage_context import StageContext
-from memray_eval.models.embedded_model import resolve_model
+from memray_eval.models.embedded_model import config_of
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
@@ -96,6 +95,7 @@ class PromptSpec:
     resume_state: ResumeState
     context: StageContext
     max_model_len: int | None = None
+    trust_remote_code: bool = False
     rows: int = 16
     is_repeated: Callable[[], bool] = lambda: False
 
@@ -108,7 +108,7 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
 
 def engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
     """What an engine is asked with, as rows of ENGINE_SCHEMA."""
-    tokenizer = load_tokenizer(asking.candidates[0].model)
+    tokenizer = load_tokenizer(asking.candidates[0].model, asking.trust_remote_code)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
     def build_request(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
@@ -159,11 +159,7 @@ def server_requests() -> tuple[RequestBuilder, pa.Schema]:
 
 def window_of(model: str) -> int | None:
     """The window, in tokens, of a model folder's config.json; None for a model of the hub."""
-    try:
-        config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
-    except OSError:
-        return None
-    window = config.get("max_position_embeddings")
+    window = config_of(model).get("max_position_embeddings")
     return window if isinstance(window, int) else None
 
 

@@ -27,6 +27,7 @@ from memray_eval.judges.accounts import (
 )
 from memray_eval.judges.router import asked_judges, named_judges
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
+from memray_eval.models.adapters import adapters_of
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.types import Summary
 
@@ -92,6 +93,7 @@ def build_manifest(
         if telemetry is None
         else telemetry.parameters,
         "prompts": prompts_of(spec),
+        **({"adapters": adapters} if (adapters := adapters_of(spec.candidates)) else {}),
         "own_code": own_code_of(spec),
         "events": telemetry.events if telemetry is not None else [],
     }
@@ -134,7 +136,8 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
 
 
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the dataset, a judge, a rubric or a prompt file has changed."""
+    """Raises ConfigError if the dataset, a judge, a rubric, an adapter or a prompt file has
+    changed."""
     if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(
             f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "
@@ -144,6 +147,7 @@ def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
         "judge": (_judges_before(plan.spec, before), judges_of(plan.spec)),
         "rubric": (before["rubrics"], rubrics_of(plan.spec)),
         "prompt": (before.get("prompts", {}), prompts_of(plan.spec)),
+        "adapter": (before.get("adapters", {}), adapters_of(plan.spec.candidates)),
         "code": (before.get("own_code", {}), own_code_of(plan.spec)),
     }
     for what, (then, now) in compared.items():

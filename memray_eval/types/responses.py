@@ -61,6 +61,9 @@ class Candidate(Frozen):
     """What the candidate is called in every figure."""
     model: Name
     """A hub name, a folder, `embedded`, a server's model, or `my_model.py:FUNCTION`."""
+    lora: str | None = None
+    """The folder of a LoRA adapter of `model`; candidates of one model share its engines, with and
+    without one. On a cluster every node has the folder."""
     backend: Literal["vllm", "openai", "code", "given"] = "vllm"
     """`vllm` (an engine of this run), `openai` (a server that speaks OpenAI's protocol), `code`
     (your function), or `given` (responses that exist already)."""
@@ -123,6 +126,12 @@ class Candidate(Frozen):
     def _retrieves_where_asked(self) -> Candidate:
         if self.retrieved is not None and self.context not in (None, "retrieved"):
             raise ValueError(f"retrieved: goes with context: retrieved, not {self.context}")
+        return self
+
+    @model_validator(mode="after")
+    def _adapts_an_engine(self) -> Candidate:
+        if self.lora is not None and self.backend != "vllm":
+            raise ValueError("lora: goes with backend: vllm; a server names an adapter as a model")
         return self
 
     @model_validator(mode="after")

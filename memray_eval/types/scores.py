@@ -152,7 +152,10 @@ def _identity_of(candidate: Candidate, suite: str) -> str:
     if not request["extra"]:
         del request["extra"]
     # fields that units of older runs did not have
-    for later in ("tokenizer", "max_prompt_tokens", "context", "retrieved", "retry_max_tokens"):
+    for later in (
+        *("tokenizer", "max_prompt_tokens", "context", "retrieved", "retry_max_tokens"),
+        "lora",
+    ):
         if request[later] is None:
             del request[later]
     return json.dumps([request, suite], sort_keys=True, ensure_ascii=False)[1:-1]

@@ -61,9 +61,11 @@ def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
     assert two_models.groups[-1] == []
 
 
-def generate(reservation: NodeReservation | None = None) -> tuple[list[str], list[list[Group]]]:
-    """The answers of an engine of two workers, and the groups meanwhile."""
-    set_up_data_context(no_progress_timeout_s=60)
+def generate(
+    reservation: NodeReservation | None = None, config: EngineConfig = CONFIG
+) -> tuple[list[str], list[list[Group]]]:
+    """The answers of an engine of two workers, or as `config` has it, and the groups meanwhile."""
+    set_up_data_context(no_progress_timeout_s=300)
     drains = signal.getsignal(signal.SIGTERM)
     sampling = json.dumps({"temperature": 0.0})
     own = {
@@ -75,10 +77,10 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
     rows = [{"row": row, **own} for row in range(4)]
     with (
         watched_groups() as seen,
-        EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
+        EnginePlacement(group_of_engine(config, "gpu"), reservation or NodeReservation()) as placed,
     ):
         prompts = ray.data.from_items(rows, override_num_blocks=1)
-        answered = add_engines(prompts, CONFIG, "embedded", "gpu", placed)
+        answered = add_engines(prompts, config, "embedded", "gpu", placed)
         answers = [row["answer"]["generated_text"] for row in answered.iter_rows()]
     print(describe([*seen, groups()]))
     assert signal.getsignal(signal.SIGTERM) is drains, (
@@ -89,6 +91,17 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
 
 def ids(seen: list[list[Group]]) -> set[str]:
     return {group.id for moment in seen for group in moment}
+
+
+def test_an_engine_that_no_node_holds_takes_whole_nodes(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine())
+    over = EngineConfig.model_validate({"tensor_parallel": 4, "nodes": 2, "device": "gpu"})
+    answers, seen = generate(config=fit_engine(over, 1000.0, "gpu"))
+    (placed,) = {group for moment in seen for group in moment if group.state == "CREATED"}
+    assert len(answers) == 4
+    assert (placed.gpus, placed.nodes) == (4.0, frozenset({nodes.labelled, nodes.unlabelled}))
 
 
 @pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.night), "error"])

@@ -53,6 +53,7 @@ from memray_eval.execution.stage_context import StageContext
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.types.json_text import candidate_from_json
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
@@ -126,14 +127,17 @@ def engine_starter(
 
 def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
     """The options of Ray Data LLM's stage."""
+    at_once = (config.max_num_seqs or 0) * config.data_parallel
     return {
         "batch_size": config.rows,
         "max_concurrent_batches": config.concurrent_batches,
-        "model": resolve_model(model),
+        "model": model,
         "engine_kwargs": {
             **engine_kwargs(config, device),
             "distributed_executor_backend": executor_backend(config),
         },
+        # Ray's own figure (None) forgets that each copy of the attention answers as many
+        "max_pending_requests": math.ceil(1.1 * at_once) if config.data_parallel > 1 else None,
         "should_continue_on_error": True,
         "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
     }
@@ -145,7 +149,7 @@ def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str
     # The driver is quieter than its engines, whose warnings the run's log takes
     level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
     environment = engine_environment(config, model, device)
-    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
+    environment.setdefault("VLLM_LOGGING_LEVEL", "INFO" if level == QUIET_VLLM else level)
     return {
         "max_restarts": -1,
         "accelerator_type": config.accelerator_type,
@@ -213,8 +217,10 @@ class EngineActor:
         Raises EngineReserved if somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
-        rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()
+        rows = table.select([TOKENS, SAMPLING, "candidate_config"]).filter(is_asked).to_pylist()
         for row in rows:
+            if adapter := candidate_from_json(row.pop("candidate_config")).lora:
+                row["model"] = adapter  # Ray Data LLM's stage asks with a LoRARequest for it
             sampling = row[SAMPLING] = json.loads(row[SAMPLING])
             if bias := sampling.get("logit_bias"):  # by token, which JSON has as text
                 sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
@@ -239,6 +245,8 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
         "tensor_parallel_size": config.tensor_parallel,
         "pipeline_parallel_size": config.pipeline_parallel,
     }
+    if config.data_parallel > 1:
+        kwargs["data_parallel_size"] = config.data_parallel
     if config.max_model_len is not None:
         kwargs["max_model_len"] = config.max_model_len
     if device == "cpu":
@@ -251,7 +259,7 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
 def _is_one_process(config: EngineConfig, device: Device) -> bool:
     """True if the model is computed in the engine's own process. vLLM starts another one for it on
     a CPU, which imports everything once more: a fifth of the time to the first answer."""
-    one_worker = config.tensor_parallel * config.pipeline_parallel == 1
+    one_worker = config.workers == 1
     backend = config.engine_kwargs.get("distributed_executor_backend", "uni")
     return device == "cpu" and one_worker and backend == "uni"
 
@@ -286,7 +294,7 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # else vLLM takes "uni" for "mp"
     if Path(resolve_model(model)).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
-    return variables
+    return variables | config.env
 
 
 def telling_engine(context: StageContext | None) -> type:
@@ -297,12 +305,21 @@ def telling_engine(context: StageContext | None) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
-            super().__init__(*args, **kwargs)
+            model = resolve_model(kwargs.pop("model"), weights=True)  # on this node
+            super().__init__(*args, model=model, **kwargs)
             self._server: asyncio.Task[httpx2.AsyncClient] | None = None
             self._details: dict[int, dict[str, Any]] = {}
+            self._adapters = dict[str, asyncio.Future[bool]]()  # by name, as they are loaded
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
+                if (adapter := request.lora_request) is not None:
+                    # Once for all its prompts: vLLM answers by the base the next time it is told
+                    # of an adapter that it could not load
+                    if adapter.lora_name not in self._adapters:
+                        loading = asyncio.ensure_future(self.llm.engine.add_lora(adapter))
+                        self._adapters[adapter.lora_name] = loading
+                    await asyncio.shield(self._adapters[adapter.lora_name])
                 output = await generate(request)
                 self._details[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,

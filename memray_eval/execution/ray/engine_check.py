@@ -53,7 +53,7 @@ def check_engine(
     that a run gives it, asks it for N_TOKENS tokens, and ends it. Raises ResourceError with the
     cause and the last lines of its log, or when `timeout_s` seconds pass."""
     fitted = fit_engine(config, 0.0, device)
-    spec = {"model": resolve_model(model), "kwargs": engine_kwargs(fitted, device)}
+    spec = {"model": resolve_model(model, weights=True), "kwargs": engine_kwargs(fitted, device)}
     looks = list[EnginePhase]()
     with ScratchFolder("engine") as folder:
         log, result = Path(folder) / "log", Path(folder) / "result.json"

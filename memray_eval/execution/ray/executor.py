@@ -57,6 +57,7 @@ from memray_eval.execution.schedule import (
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
+from memray_eval.models.adapters import with_adapters
 from memray_eval.results.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -269,7 +270,8 @@ class RayExecutor:
 
     def _with_engine(self, setup: PipelineSetup, group: Group) -> PipelineSetup:
         """With the engine of a group's model."""
-        return replace(setup, engine=self._fit(self.spec.engine_of(group[0].model), setup.device))
+        engine = self._fit(self.spec.engine_of(group[0].model), setup.device)
+        return replace(setup, engine=with_adapters(engine, group, setup.device == "cpu"))
 
     def _fit(self, engine: EngineConfig, device: Device) -> EngineConfig:
         """An engine with batches for contexts as long as the dataset's."""

@@ -307,6 +307,7 @@ def _asking(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> PromptSp
         resume_state=setup.plan.resume_state,
         context=setup.context,
         max_model_len=setup.engine.max_model_len,
+        trust_remote_code=setup.engine.engine_kwargs.get("trust_remote_code") is True,
         rows=setup.engine.rows,
         is_repeated=is_repeated_task,
     )

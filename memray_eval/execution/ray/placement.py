@@ -94,11 +94,9 @@ def plan_placement(
 def _engine_use(
     cluster_spec: ClusterSpec, model: str, engine: EngineConfig, device: Device
 ) -> EngineUse:
-    """The use of an engine: one stage's workers are on one node, its stages may be on several."""
-    cpus, gpus = (
-        engine.cpus * engine.tensor_parallel,
-        engine.tensor_parallel if device == "gpu" else 0,
-    )
+    """The use of an engine: the workers of one part are on one node."""
+    workers = engine.workers // engine.parts
+    cpus, gpus = engine.cpus * workers, workers if device == "gpu" else 0
     suited = [
         group
         for group in cluster_spec.groups
@@ -115,8 +113,8 @@ def _engine_use(
         model=model,
         replicas=least_of(engine.replicas),
         most=most_of(engine.replicas),
-        fit=stages // engine.pipeline_parallel,
-        gpus=gpus * engine.pipeline_parallel,
+        fit=stages // engine.parts,
+        gpus=gpus * engine.parts,
     )
 
 

@@ -321,17 +321,17 @@ def _waits_since_before(began: float) -> bool:
 
 
 def group_of_engine(config: EngineConfig, device: Device, model: str = "") -> GroupSpec:
-    """The placement group of one engine: a bundle for each worker (tensor x pipeline parallel), or
-    one for all where vLLM starts them as processes of the actor. Workers of one stage lie on one
-    node, the stages of a pipeline may on several."""
-    workers = config.tensor_parallel * config.pipeline_parallel
+    """The placement group of one engine: a bundle for each worker, or one for all where vLLM starts
+    them as processes of the actor. Workers of one stage lie on one node (or on `nodes`, as few as
+    have room), the stages of a pipeline may on several."""
+    workers = config.workers
     bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
     bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]
     if not is_over_ray(config):
         bundles = [{name: amount * workers for name, amount in bundle.items()}]
     if config.accelerator_type is not None:
         bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
-    strategy = "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK"
+    strategy = "STRICT_PACK" if config.parts == 1 else "PACK"
     return GroupSpec(tuple(bundles), strategy, model)
 
 
@@ -342,5 +342,5 @@ def is_over_ray(config: EngineConfig) -> bool:
 
 def executor_backend(config: EngineConfig) -> Any:
     """vLLM's `--distributed-executor-backend` of an engine in Ray's actor."""
-    is_one = config.tensor_parallel * config.pipeline_parallel == 1
-    return config.engine_kwargs.get("distributed_executor_backend", "uni" if is_one else "ray")
+    planned = "mp" if config.data_parallel > 1 else "uni" if config.workers == 1 else "ray"
+    return config.engine_kwargs.get("distributed_executor_backend", planned)

@@ -254,3 +254,48 @@ def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=message):
         load_config(job(tmp_path), settings=["engine.engine_kwargs={tensor_parallel_size: 2}"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ("{tensor_parallel: 8, nodes: 3}", "nodes: 3 share"),
+        ("{tensor_parallel: 8, nodes: 2, data_parallel: 2}", "without data_parallel"),
+        (
+            "{tensor_parallel: 8, nodes: 2, engine_kwargs: {distributed_executor_backend: mp}}",
+            "distributed_executor_backend: mp",
+        ),
+        (
+            "{data_parallel: 2, engine_kwargs: {distributed_executor_backend: ray}}",
+            r"distributed_executor_backend: ray",
+        ),
+        ("{engine_kwargs: {data_parallel_size: 2}}", r"write engine\.data_parallel"),
+        ("{data_parallel: 2, cpus: 0.5}", "2 workers"),
+    ],
+)
+def test_devices_that_do_not_add_up_are_refused(tmp_path: Path, engine: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(job(tmp_path), settings=[f"engine={engine}"])
+
+
+@pytest.mark.parametrize(
+    ("env", "held"),
+    [
+        ("{VLLM_USE_DEEP_GEMM: 0}", {"VLLM_USE_DEEP_GEMM": "0"}),
+        ("{VLLM_Y: text, VLLM_X: 1.5}", {"VLLM_Y": "text", "VLLM_X": "1.5"}),
+        ("{VLLM_API_KEY: x}", r"env\.VLLM_API_KEY is no setting .* set on the nodes"),
+        ("{HF_TOKEN: x}", r"env\.HF_TOKEN is no setting"),
+        ("{LD_PRELOAD: x}", r"env\.LD_PRELOAD is no setting"),
+        ("{VLLM_CPU_KVCACHE_SPACE: 4}", r"write engine\.kv_cache_gib"),
+        ("{VLLM_X: true}", r"env\.VLLM_X: must be text"),
+    ],
+)
+def test_only_settings_of_vllms_go_to_an_engine(
+    tmp_path: Path, env: str, held: dict[str, str] | str
+) -> None:
+    settings = [f"engine.env={env}"]
+    if isinstance(held, dict):
+        assert load_config(job(tmp_path), settings=settings).engine.env == held
+    else:
+        with pytest.raises(ConfigError, match=held):
+            load_config(job(tmp_path), settings=settings)

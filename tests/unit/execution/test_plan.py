@@ -200,7 +200,7 @@ def test_many_engines_have_larger_batches_of_short_prompts(
     ("engine", "message"),
     [
         ({"engine_kwargs": {"tensor_parallel_size": 2}}, "write engine.tensor_parallel instead"),
-        ({"engine_kwargs": {"data_parallel_size": 2}}, "write engine.replicas instead"),
+        ({"engine_kwargs": {"data_parallel_size": 2}}, "write engine.data_parallel instead"),
         ({"engine_kwargs": {"max_num_seqs": 512}}, "write engine.max_num_seqs instead"),
         ({"tensor_parallel": 2, "cpus": 0.5}, "cpus is 0.5.*2 workers.*write cpus: 1 or more"),
     ],

@@ -14,7 +14,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution import schedule as schedule_module
 from memray_eval.execution.capacity import Capacity, Node
-from memray_eval.execution.plan import Pool, check_room, first_homeless
+from memray_eval.execution.plan import Pool, check_room, explain_lack, first_homeless
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import (
@@ -107,11 +107,22 @@ def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
     assert "cluster.wait_s" in message
 
 
-def test_a_pipeline_of_stages_may_lie_on_several_nodes() -> None:
-    job = config(engine={"pipeline_parallel": 2, "tensor_parallel": 1})
-    check_room(
-        wave_pools(job, [(job.candidates[0],)], cluster(T4, T4, CPUS), "gpu"), cluster(T4, T4, CPUS)
-    )
+@pytest.mark.parametrize(
+    ("engine", "fits"),
+    [
+        ({"pipeline_parallel": 2}, True),
+        ({"tensor_parallel": 2, "nodes": 2}, True),
+        ({"tensor_parallel": 2}, False),
+        ({"data_parallel": 2}, False),
+        ({"tensor_parallel": 4, "nodes": 2}, False),
+    ],
+)
+def test_an_engine_lies_on_several_nodes_if_its_parts_do(
+    engine: dict[str, Any], fits: bool
+) -> None:
+    job, room = config(engine=engine), cluster(T4, T4, CPUS)
+    pools = wave_pools(job, [(job.candidates[0],)], room, "gpu")
+    assert (explain_lack(pools, room) is None) == fits
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from memray_eval.errors import ConfigError
+from memray_eval.execution.prompt_stage import window_of
+from memray_eval.models.bucket_model import fetch_model
+from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.types import Message
 
@@ -81,3 +85,44 @@ def test_what_is_no_folder(name: str) -> None:
 def test_a_folder_without_a_tokenizer_says_what_it_needs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must hold tokenizer\.json"):
         load_tokenizer(str(tmp_path))
+
+
+def test_a_tokenizers_own_code_runs_only_if_it_is_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path_factory.mktemp("code"))
+    )
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(
+        "from transformers import PreTrainedTokenizerFast\n"
+        "class Own(PreTrainedTokenizerFast):\n    def chat_is_own(self): return True\n"
+    )
+    with pytest.raises(ConfigError, match="trust_remote_code: true"):
+        load_tokenizer(str(folder))
+    trusted = load_tokenizer(str(folder), trust_remote_code=True)
+    assert trusted._own.chat_is_own()  # type: ignore[attr-defined]
+    assert trusted.encode("hello") == [0, 4]
+
+
+def test_a_buckets_tokenizer_is_copied_once_and_again_if_it_changes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path_factory.mktemp("cache")))
+    url = f"file://{folder}"
+    with pytest.raises(ConfigError, match="no model"):
+        load_tokenizer(url)
+    (folder / "config.json").write_text('{"max_position_embeddings": 77}')
+    (folder / "model.safetensors").write_bytes(b"weights")
+    assert load_tokenizer(url).encode("hello") == [0, 4]
+    assert window_of(url) == 77
+    copied, whole = Path(resolve_model(url)), Path(resolve_model(url, weights=True))
+    assert not (copied / "model.safetensors").exists()
+    assert (whole / "model.safetensors").read_bytes() == b"weights"
+    fetch_model.cache_clear()
+    assert resolve_model(url) == str(copied)
+    (folder / "config.json").write_text('{"max_position_embeddings": 177}')
+    fetch_model.cache_clear()
+    assert window_of(url) == 177
