@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
-from urllib.parse import urljoin
 
 import aiohttp
 import httpx2
@@ -66,21 +65,21 @@ class JsonClient:
             async with sending as response:
                 if self._on_headers is not None:
                     await self._on_headers(response.headers)
-                location = response.headers.get("location", "")
-                if location and response.status in _MOVED:
-                    here, url = url, urljoin(url, location)
-                    refuse_other_origin(here, url)
-                    continue
-                packing = response.headers.get("content-encoding", "")
-                parts = response.content.iter_any()
-                content = b"".join(
-                    [part async for part in unpacked(parts, packing, MOST_BYTES, self.edge.host)]
-                )
-                if not 200 <= response.status < 300:
-                    retry_after = response.headers.get("retry-after")
-                    raise self.edge.refusal(response.status, retry_after, content)
-                return HttpReply(response.status, content)
+                location = response.headers.get("location")
+                if location is None or response.status not in _MOVED:
+                    return await self._read(response)
+            here = httpx2.URL(url)
+            refuse_other_origin(here, there := here.join(location))
+            url = str(there)
         raise JudgeError(f"{self.edge.host} redirects without end")
+
+    async def _read(self, response: aiohttp.ClientResponse) -> HttpReply:
+        packing = response.headers.get("content-encoding", "")
+        parts = unpacked(response.content.iter_any(), packing, MOST_BYTES, self.edge.host)
+        content = b"".join([part async for part in parts])
+        if 200 <= response.status < 300:
+            return HttpReply(response.status, content)
+        raise self.edge.refusal(response.status, response.headers.get("retry-after"), content)
 
     async def aclose(self) -> None:
         if "_session" in vars(self):

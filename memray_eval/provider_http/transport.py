@@ -7,7 +7,7 @@ import errno
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,7 +41,7 @@ def client_options(
     async def bound(response: httpx2.Response) -> None:
         if response.has_redirect_location:
             there = response.url.join(response.headers["location"])
-            refuse_other_origin(str(response.url), str(there))
+            refuse_other_origin(response.url, there)
         is_stream = streams and response.headers.get("content-type", "").startswith(_EVENTS)
         response.stream = _Bounded(response, MOST_STREAMED_BYTES if is_stream else most_bytes)
         if on_headers is not None:
@@ -54,9 +54,9 @@ def client_options(
     }
 
 
-def refuse_other_origin(asked: str, there: str) -> None:
+def refuse_other_origin(asked: httpx2.URL, there: httpx2.URL) -> None:
     """Raises JudgeError if a redirect leads to another origin."""
-    here, other = (f"{url.scheme}://{url.netloc}" for url in map(urlsplit, (asked, there)))
+    here, other = (f"{url.scheme}://{url.netloc.decode()}" for url in (asked, there))
     if here != other:
         raise JudgeError(
             f"{here} redirects to {other}, where nothing is sent; if that is the server that you "
@@ -74,10 +74,12 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         host, parts = urlsplit(str(self._request.url)).netloc, self._stream.__aiter__()
+        pieces = unpacked(parts, self._packing, self._most, host)
         try:
-            async for piece in unpacked(parts, self._packing, self._most, host):
+            async for piece in pieces:
                 yield piece
         finally:
+            await pieces.aclose()
             if hasattr(parts, "aclose"):
                 await parts.aclose()
 
@@ -87,7 +89,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 async def unpacked(
     parts: AsyncIterator[bytes], packing: str, most: int, host: str
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """The bytes of a reply that came packed as its content-encoding says. Raises Unreadable if they
     are not, and JudgeError if they are more than `most`."""
     seen, unpack = 0, _unpacker(packing.strip().lower(), most, host)
