@@ -82,8 +82,9 @@ class CpuParts:
         while not self._is_over.wait(LOOK_S):
             part, now_s = _part_of(sys._current_frames().get(self._main)), time.process_time()
             if part is not None:
-                self.looks[part] += bool(part)
                 self.cpu_s += now_s - last_s
+            if part:
+                self.looks[part] += 1
             last_s = now_s
 
 
@@ -160,9 +161,8 @@ def main() -> None:
             print(f"aiohttp alone {bare_s:5.0f} calls/s, a whole run {run_s:5.0f}: ", end="")
             print(f"{run_s / bare_s:.2f} of it; {total_ms:.2f} ms of CPU a call, of which")
             for part, looks in cpu.looks.most_common():
-                if part:
-                    share = looks / max(1, cpu.looks.total())
-                    print(f"    {part:<22}{total_ms * share:5.2f} ms")
+                share = looks / cpu.looks.total()
+                print(f"    {part:<22}{total_ms * share:5.2f} ms")
 
 
 if __name__ == "__main__":
