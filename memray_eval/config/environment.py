@@ -93,13 +93,19 @@ def server_address(provider: Provider, url: str | None) -> str:
     return f"{parts.hostname or ''}{port}{parts.path.rstrip('/')}"
 
 
-def proxy_of(host: str) -> str | None:
-    """The proxy that the environment names for HTTPS to a host, without its user and password."""
-    proxies = getproxies()
-    proxy = proxies.get("https") or proxies.get("all")
+def proxy_url(url: str) -> str | None:
+    """The proxy that the environment names for a URL, with its user and password."""
+    proxies, host = getproxies(), host_of(url)
+    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all")
     if not proxy or not host or proxy_bypass(host):
         return None
-    return server_address("openai", proxy if "://" in proxy else f"http://{proxy}") or "(unnamed)"
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def proxy_of(host: str) -> str | None:
+    """The proxy that the environment names for HTTPS to a host, without its user and password."""
+    proxy = proxy_url(f"https://{host}")
+    return None if proxy is None else server_address("openai", proxy) or "(unnamed)"
 
 
 def key_digest(key: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -77,6 +78,7 @@ class LocalExecutor:
         self._context = StageContext(
             self._folder.path, counter, stops_on_failure=self._spec.stops_on_failure
         )
+        collects_at = gc.get_threshold()
         try:
             _run_on_a_loop(self._run())
         except EvalError:
@@ -84,6 +86,8 @@ class LocalExecutor:
         except Exception as error:
             logger.exception("a stage failed")
             raise GenerationError(f"a stage stopped: {describe_error(error)}") from error
+        finally:
+            gc.set_threshold(*collects_at)  # a judge sets its own
 
     async def _run(self) -> None:
         async with closing_clients():

@@ -14,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
+import orjson
 from pydantic import AfterValidator, Field
 
 from memray_eval.config.environment import calls_file
@@ -119,7 +120,7 @@ class CacheStats(Frozen):
 
 def schema_digest(schema: Mapping[str, Any]) -> str:
     """A judgment's JSON schema as 32 hex digits, whatever the order of its keys."""
-    return digest_of(dict(schema))
+    return _digest(dumps(schema))
 
 
 def call_key(
@@ -134,23 +135,22 @@ def call_key(
     """The identity of a judge call, 32 hex digits. `schema` is what schema_digest made; `layout`
     the prompt's and its version, "" for the first; `version` is the rubric's, not counted up to 1.
     Raises TypeError for parameters that are not JSON."""
-    content = [
-        judge,
-        [message.model_dump() for message in messages],
-        schema,
-        dict(parameters),
-        repeat,
-    ]
+    others: list[Any] = [schema, dict(parameters), repeat]
     if version > 1:
-        return digest_of([*content, layout, version])
-    return digest_of([*content, layout] if layout else content)
+        others += [layout, version]
+    elif layout:
+        others.append(layout)
+    turns = [{"content": message.content, "role": message.role} for message in messages]
+    try:  # as `dumps`, of texts alone, in a tenth of the time
+        text = orjson.dumps(turns).decode()
+    except TypeError:  # half a surrogate pair
+        text = dumps(turns)
+    return _digest(f"{dumps([judge])[:-1]},{text},{dumps(others)[1:]}")
 
 
-def digest_of(value: dict[str, Any] | list[Any]) -> str:
+def _digest(text: str) -> str:
     # A tokenizer may cut an emoji in two: half of one is a str that UTF-8 proper has no bytes for.
-    return hashlib.blake2b(
-        dumps(value).encode("utf-8", "surrogatepass"), digest_size=16
-    ).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class CallCache:

@@ -152,14 +152,16 @@ class PaidCalls:
 
     async def claim(self, keys: Sequence[str]) -> list[CachedCall | Lease]:
         """The call of each key, or the lease on it: the intent to ask for it outlives a kill."""
-        calls = dict(zip(keys, await self.get(keys), strict=True))
-        wanted = [key for key, call in calls.items() if call is None]
-        leases: dict[str, Lease] = dict.fromkeys(wanted, "new")
-        if wanted and self._log is None:
+        leases: dict[str, Lease] = dict.fromkeys(keys, "new")
+        paid = list(keys)  # perhaps
+        if self._log is None:
             loop = asyncio.get_running_loop()
+            wanted = [key for key in keys if key not in self._pending]
             claim = self._cache.claim
-            leases = await loop.run_in_executor(self._leases, claim, wanted, self._owner)
-        return [calls[key] or leases[key] for key in keys]
+            leases |= await loop.run_in_executor(self._leases, claim, wanted, self._owner)
+            paid = [key for key in keys if leases[key] == "held" or key not in wanted]
+        calls = dict(zip(paid, await self.get(paid), strict=True)) if paid else {}
+        return [calls.get(key) or leases[key] for key in keys]
 
     async def release(self, keys: Sequence[str]) -> None:
         """Gives up the leases on calls that came to nothing."""

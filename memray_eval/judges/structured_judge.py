@@ -507,7 +507,9 @@ class StructuredJudge:
             return self._call_shared_first(messages, judgment, repeat, is_batch)
         # A candidate may have answered with half a character, which UTF-8 cannot carry.
         valid = [
-            message.model_copy(update={"content": valid_text(message.content)})
+            message
+            if (text := valid_text(message.content)) is message.content
+            else message.model_copy(update={"content": text})
             for message in messages
         ]
         system = valid[0].content if valid[0].role == "system" else ""

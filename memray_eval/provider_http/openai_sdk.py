@@ -9,20 +9,18 @@ import openai
 
 from memray_eval.errors import JudgeError
 from memray_eval.provider_http import keep_open, silence_payload_logs
+from memray_eval.provider_http.json_client import CONNECT_S, JsonClient
 from memray_eval.provider_http.replies import Edge, HttpReply
-from memray_eval.provider_http.transport import client_options
+from memray_eval.provider_http.transport import OnHeaders, client_options
 
-CONNECT_S = 10.0  # for a connection; nobody is at an address that takes longer
 silence_payload_logs()
 
 
 def open_client(
     key: str, base_url: str | None, timeout_s: float, *, max_retries: int = 0, **transport: Any
 ) -> openai.AsyncOpenAI:
-    """A client whose replies are bounded: see `client_options`. Without retries of the SDK's own it
-    sends over aiohttp, for half the CPU of a call over httpx2."""
-    make = openai.DefaultAsyncHttpxClient if max_retries else openai.DefaultAioHttpClient
-    http = keep_open(make(**client_options(timeout_s, **transport)))
+    """A client whose replies are bounded: see `client_options`."""
+    http = keep_open(openai.DefaultAsyncHttpxClient(**client_options(timeout_s, **transport)))
     return openai.AsyncOpenAI(
         api_key=key,
         base_url=base_url,
@@ -30,6 +28,19 @@ def open_client(
         max_retries=max_retries,
         http_client=http,
     )
+
+
+def json_client(
+    client: openai.AsyncOpenAI, timeout_s: float, on_headers: OnHeaders | None
+) -> JsonClient:
+    """What sends to the server of an SDK's client as that would, but for the SDK's own figures."""
+    headers = {**client.default_headers, **client.auth_headers}
+    sent = {
+        name: value
+        for name, value in headers.items()
+        if isinstance(value, str) and not name.startswith("X-Stainless")
+    }
+    return JsonClient(edge_for(client), sent, timeout_s, on_headers)
 
 
 def edge_for(client: openai.AsyncOpenAI) -> Edge:

@@ -7,7 +7,7 @@ import errno
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,7 +39,9 @@ def client_options(
     prompts and keys on to another origin."""
 
     async def bound(response: httpx2.Response) -> None:
-        _refuse_other_origin(response)
+        if response.has_redirect_location:
+            there = response.url.join(response.headers["location"])
+            refuse_other_origin(response.url, there)
         is_stream = streams and response.headers.get("content-type", "").startswith(_EVENTS)
         response.stream = _Bounded(response, MOST_STREAMED_BYTES if is_stream else most_bytes)
         if on_headers is not None:
@@ -52,12 +54,10 @@ def client_options(
     }
 
 
-def _refuse_other_origin(response: httpx2.Response) -> None:
-    if not response.has_redirect_location:
-        return
-    asked, there = response.url, response.url.join(response.headers["location"])
-    if (asked.scheme, asked.netloc) != (there.scheme, there.netloc):
-        here, other = (f"{url.scheme}://{url.netloc.decode()}" for url in (asked, there))
+def refuse_other_origin(asked: httpx2.URL, there: httpx2.URL) -> None:
+    """Raises JudgeError if a redirect leads to another origin."""
+    here, other = (f"{url.scheme}://{url.netloc.decode()}" for url in (asked, there))
+    if here != other:
         raise JudgeError(
             f"{here} redirects to {other}, where nothing is sent; if that is the server that you "
             "mean, write its address as the base URL"
@@ -69,55 +69,57 @@ class _Bounded(httpx2.AsyncByteStream):
 
     def __init__(self, response: httpx2.Response, most: int) -> None:
         self._stream: Any = response.stream
-        self._packing = response.headers.pop("content-encoding", "").strip().lower()
+        self._packing = response.headers.pop("content-encoding", "")
         self._request, self._most = response.request, most
 
-    @property
-    def _host(self) -> str:
-        return urlsplit(str(self._request.url)).netloc
-
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        seen, unpack = 0, self._unpacker()
-        parts = self._stream.__aiter__()
+        host, parts = urlsplit(str(self._request.url)).netloc, self._stream.__aiter__()
+        pieces = unpacked(parts, self._packing, self._most, host)
         try:
-            async for part in parts:
-                for piece in unpack(part):
-                    seen += len(piece)
-                    if seen > self._most:
-                        raise JudgeError(
-                            f"{self._host} sent a reply of more than {self._most / 1e6:g} MB, "
-                            "which is refused"
-                        )
-                    yield piece
+            async for piece in pieces:
+                yield piece
         finally:
+            await pieces.aclose()
             if hasattr(parts, "aclose"):
                 await parts.aclose()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def _unpacker(self) -> Callable[[bytes], Iterator[bytes]]:
-        if self._packing in ("", "identity"):
-            return lambda part: iter((part,))
-        if self._packing not in ("gzip", "x-gzip", "deflate"):
-            raise Unreadable(
-                f"{self._host} sent a reply packed as {self._packing[:20]!r}, which was not asked "
-                "for"
-            )
-        inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
 
-        def unpack(part: bytes) -> Iterator[bytes]:
-            while part:
-                try:
-                    piece = inflate.decompress(part, self._most + 1)
-                except zlib.error:
-                    raise Unreadable(
-                        f"{self._host} sent a reply that is no {self._packing}, as it says"
-                    ) from None
-                part = inflate.unconsumed_tail
-                yield piece
+async def unpacked(
+    parts: AsyncIterator[bytes], packing: str, most: int, host: str
+) -> AsyncGenerator[bytes, None]:
+    """The bytes of a reply that came packed as its content-encoding says. Raises Unreadable if they
+    are not, and JudgeError if they are more than `most`."""
+    seen, unpack = 0, _unpacker(packing.strip().lower(), most, host)
+    async for part in parts:
+        for piece in unpack(part):
+            seen += len(piece)
+            if seen > most:
+                raise JudgeError(
+                    f"{host} sent a reply of more than {most / 1e6:g} MB, which is refused"
+                )
+            yield piece
 
-        return unpack
+
+def _unpacker(packing: str, most: int, host: str) -> Callable[[bytes], Iterator[bytes]]:
+    if packing in ("", "identity"):
+        return lambda part: iter((part,))
+    if packing not in ("gzip", "x-gzip", "deflate"):
+        raise Unreadable(f"{host} sent a reply packed as {packing[:20]!r}, which was not asked for")
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def unpack(part: bytes) -> Iterator[bytes]:
+        while part:
+            try:
+                piece = inflate.decompress(part, most + 1)
+            except zlib.error:
+                raise Unreadable(f"{host} sent a reply that is no {packing}, as it says") from None
+            part = inflate.unconsumed_tail
+            yield piece
+
+    return unpack
 
 
 def connection_error(error: BaseException, host: str) -> JudgeError | None:

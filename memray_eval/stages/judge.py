@@ -222,8 +222,11 @@ def missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
 
 async def _gather_all(tasks: Iterable[Awaitable[T]]) -> list[T]:
     """Awaits all tasks, then raises the first error: no paid call is abandoned."""
+    awaited = list(tasks)
+    if len(awaited) == 1:
+        return [await awaited[0]]
     results = []
-    for result in await asyncio.gather(*tasks, return_exceptions=True):
+    for result in await asyncio.gather(*awaited, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
         results.append(result)

@@ -320,11 +320,13 @@ class Usage(Frozen):
         return cls(**{name: round(getattr(spent, name, 0)) for name in cls.model_fields})
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{name: value + getattr(other, name) for name, value in self})
+        sums = {name: value + getattr(other, name) for name, value in self}
+        return Usage.trusted(sums, {*sums})
 
     def __sub__(self, other: Usage) -> Usage:
         """What is new since `other`, an earlier sum."""
-        return Usage(**{name: value - getattr(other, name) for name, value in self})
+        news = {name: value - getattr(other, name) for name, value in self}
+        return Usage.trusted(news, {*news})
 
 
 FigureForm = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]

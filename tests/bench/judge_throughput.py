@@ -1,26 +1,31 @@
-"""Judge calls/s of a whole run against the bare openai client, on a local provider with 200 ms
-latency on the same cores.
+"""Judge calls/s of a whole run beside a bare aiohttp client, in turns, on a local provider with
+200 ms latency on the same cores; and the CPU of a call, by what takes it.
 
-    python -m tests.bench.judge_throughput [--units 1000] [--latency-s 0.2]
+    python -m tests.bench.judge_throughput [--units 300] [--latency-s 0.2] [--rounds 3]
 
 The run judges ten metrics of each response with structured validation, its limiter and its memory
-of calls on; it is timed at the provider, from the first request to the last, so that the start of
-Ray does not count. The bare client sends the same number of requests, 200 at a time from one
-process, and validates nothing: over httpx, the SDK's default, and over aiohttp."""
+of calls on; it is timed at the provider, from the first request to the last, so that its start does
+not count. The bare client posts a body of the same length, as many at a time from one process, and
+parses each reply as JSON. The CPU of a call is that of the run's process while it judges; its parts
+are what the innermost function of this package was doing, as looked at every few ms."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-import openai
+import aiohttp
 
 from memray_eval.execution.runs import run
-from tests.build import RESPONSE_TEXT, judging_job, write_responses
+from tests.build import judging_job, write_responses
 from tests.servers.process import ServerProcess, serving_process
 
 METRICS = (
@@ -40,40 +45,92 @@ SCHEMA = {
     "properties": {"score": {"type": "integer", "minimum": 1, "maximum": 5}},
     "required": ["score"],
 }
+BODY_CHARACTERS = 2500  # of the prompt of a call of the run, about
 IN_FLIGHT = 200
+# By the start of a module's name below the package, the first that fits
+PARTS = (
+    ("provider_http", "HTTP"),
+    ("judges.limits", "limits"),
+    *((f"judges.{name}", "memory of calls") for name in ("call_cache", "paid_calls", "segment")),
+    ("execution.services", "memory of calls"),
+    ("judges", "judge call"),
+    *((name, "prompts and scores") for name in ("stages", "metric", "text_processing")),
+    ("", "records and the rest"),
+)
+LOOK_S = 0.002
 
 
-async def bare(base_url: str, calls: int, client: Any) -> float:
-    """Calls/s of the SDK alone."""
-    asked = openai.AsyncOpenAI(api_key="none", base_url=base_url, max_retries=0, http_client=client)
-    places, format_ = (
-        asyncio.Semaphore(IN_FLIGHT),
-        {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}},
-    )
+class CpuParts:
+    """What the main thread does within an event loop, looked at while it runs, and the CPU of the
+    process meanwhile."""
 
-    async def ask(number: int) -> None:
-        async with places:
-            await asked.chat.completions.create(
-                model="local",
-                messages=[
-                    {"role": "system", "content": RESPONSE_TEXT * 20},
-                    {"role": "user", "content": f"{RESPONSE_TEXT} {number}"},
-                ],
-                response_format=format_,  # type: ignore[arg-type]
-            )
+    def __init__(self) -> None:
+        self.looks, self.cpu_s = Counter[str](), 0.0
+        self._is_over, self._main = threading.Event(), threading.main_thread().ident or 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    started = time.perf_counter()
-    await asyncio.gather(*(ask(number) for number in range(calls)))
-    await asked.close()
-    return calls / (time.perf_counter() - started)
+    def __enter__(self) -> CpuParts:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        last_s = time.process_time()
+        while not self._is_over.wait(LOOK_S):
+            part, now_s = _part_of(sys._current_frames().get(self._main)), time.process_time()
+            if part is not None:
+                self.cpu_s += now_s - last_s
+            if part:
+                self.looks[part] += 1
+            last_s = now_s
+
+
+def _part_of(frame: FrameType | None) -> str | None:
+    """The part that a stack is in; "" if it waits, None outside of an event loop."""
+    part, is_first = "", True
+    while frame is not None:
+        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if is_first and module == "selectors":
+            part = "waits"
+        is_first = False
+        if not part and module.startswith("memray_eval."):
+            inner = module.removeprefix("memray_eval.")
+            part = next(title for start, title in PARTS if inner.startswith(start))
+        if name == "_run_once":
+            return "" if part == "waits" else part or "event loop and sockets"
+        frame = frame.f_back
+    return None
+
+
+async def bare(base_url: str, calls: int, in_flight: int) -> float:
+    """Calls/s of aiohttp alone."""
+    places = asyncio.Semaphore(in_flight)
+    format_ = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+
+    async def ask(session: aiohttp.ClientSession, number: int) -> None:
+        words = f"{number} " + "word " * (BODY_CHARACTERS // 5)
+        messages = [{"role": "user", "content": words}]
+        body = {"model": "local", "messages": messages, "response_format": format_}
+        async with places, session.post(f"{base_url}/chat/completions", json=body) as reply:
+            assert "choices" in await reply.json()
+
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        started = time.perf_counter()
+        await asyncio.gather(*(ask(session, number) for number in range(calls)))
+        return calls / (time.perf_counter() - started)
 
 
 def ours(server: ServerProcess, units: int, latency_s: float, **judging: Any) -> float:
     """Calls/s of a run, from the first request to the last answer."""
     server.reset()
     with tempfile.TemporaryDirectory() as folder:
+        dataset = write_responses(Path(folder), units)
         config = judging_job(
-            write_responses(Path(folder), units), Path(folder), server.base_url, METRICS, **judging
+            dataset, Path(folder), server.base_url, METRICS, executor="local", **judging
         )
         finished = run(config, lambda line: None, quiet=True)
     stats = server.stats()
@@ -88,28 +145,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--units", type=int, default=1000)
+    parser.add_argument("--units", type=int, default=300)
     parser.add_argument("--latency-s", type=float, default=0.2)
-    parser.add_argument("--actors", type=int, default=None)
-    parser.add_argument("--in-flight", type=int, default=None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--in-flight", type=int, default=IN_FLIGHT)
     options = parser.parse_args()
+    calls, in_flight = options.units * len(METRICS), options.in_flight
     with serving_process(latency_s=options.latency_s) as server:
-        calls = min(3000, options.units * len(METRICS))
-        httpx_s = asyncio.run(bare(server.base_url, calls, None))
-        aiohttp_s = asyncio.run(bare(server.base_url, calls, openai.DefaultAioHttpClient()))
-        run_s = ours(
-            server,
-            options.units,
-            options.latency_s,
-            actors=options.actors,
-            max_in_flight=options.in_flight,
-        )
-    print(f"bare openai client, httpx:   {httpx_s:6.0f} calls/s")
-    print(f"bare openai client, aiohttp: {aiohttp_s:6.0f} calls/s")
-    print(
-        f"a whole run:                 {run_s:6.0f} calls/s, {run_s / httpx_s:.2f} and "
-        f"{run_s / aiohttp_s:.2f} of these"
-    )
+        ours(server, 2, options.latency_s)  # imports what is needed
+        for _ in range(options.rounds):
+            bare_s = asyncio.run(bare(server.base_url, calls, in_flight))
+            with CpuParts() as cpu:
+                run_s = ours(server, options.units, options.latency_s, max_in_flight=in_flight)
+            total_ms = 1000 * cpu.cpu_s / calls
+            print(f"aiohttp alone {bare_s:5.0f} calls/s, a whole run {run_s:5.0f}: ", end="")
+            print(f"{run_s / bare_s:.2f} of it; {total_ms:.2f} ms of CPU a call, of which")
+            for part, looks in cpu.looks.most_common():
+                share = looks / cpu.looks.total()
+                print(f"    {part:<22}{total_ms * share:5.2f} ms")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ ALONE = {
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
     "pairwise": "--questions 6 --cups 2",
+    "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
     "million_rows": "--units 60",
@@ -33,7 +34,6 @@ ON_RAY = {
     "context_memory": "--megabytes 1 --characters 200000",
     "driver_memory": "--units 10 20",
     "executors": "--units 3 --rows 2 --rounds 1",
-    "judge_throughput": "--units 2 --latency-s 0.01",
     "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
     "0.1 --seconds 3 --settled-s 1 --processes 1 --stories 0",
     "overlap": "--samples 4",

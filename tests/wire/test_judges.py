@@ -67,7 +67,8 @@ def build(
         judge = openai_judge(
             JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access
         )
-        judge.adapter._client.base_url = server.base_url
+        client = judge.adapter._client
+        client.edge = replace(client.edge, url=f"{server.base_url}/")
         return judge
     builder = {
         "openai-compatible": openai_judge,

@@ -545,7 +545,7 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names(begun: str) 
     async def ask_judge(wire: str, url: str) -> str:
         base_url = f"{url}/v1" if wire == "openai" else url
         spec = JudgeSpec(
-            name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=0.5
+            name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=2
         )
         judge = BUILDERS[wire](spec, CallPolicy(RetryPolicy(tries=1)))
         with pytest.raises(Unavailable) as raised:
@@ -568,7 +568,7 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names(begun: str) 
     with dripping(sent.encode()) as port:
         candidate, *judges = asyncio.run(ask_all(f"http://127.0.0.1:{port}"))
     assert "not whole within 5 s (10 times server.timeout_s)" in candidate
-    assert all("not whole within 0.5 s (judging.timeout_s)" in text for text in judges), judges
+    assert all("not whole within 2 s (judging.timeout_s)" in text for text in judges), judges
 
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:

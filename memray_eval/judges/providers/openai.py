@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 import openai
@@ -11,13 +12,12 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
-from memray_eval.judges.call_cache import digest_of
 from memray_eval.judges.first_token import TOP_LOGPROBS, FirstTokenJudgment
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
-from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
+from memray_eval.provider_http.json_client import JsonClient, encode
 from memray_eval.provider_http.parameters import LIMITS, Changes
 from memray_eval.provider_http.replies import (
     Edge,
@@ -47,7 +47,7 @@ class OpenAIAdapter(BodyAdapter):
 
     def __init__(
         self,
-        client: openai.AsyncOpenAI,
+        client: JsonClient,
         model: str,
         is_openai: bool,
         parameters: Mapping[str, Any],
@@ -63,7 +63,7 @@ class OpenAIAdapter(BodyAdapter):
 
     @property
     def edge(self) -> Edge:
-        return edge_for(self._client)
+        return self._client.edge
 
     def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
         adjusted = super().adjust(prepared, changes)
@@ -109,21 +109,16 @@ class OpenAIAdapter(BodyAdapter):
     async def send(
         self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> HttpReply:
-        body = self.body(prepared, messages, start)
-        # As an extra body: what the SDK takes by name it walks through, type by type, at every
-        # call. Raw: the SDK does not check what it reads.
-        create = self._client.chat.completions.with_raw_response.create
-        headers = None
+        body, headers = encode(self.body(prepared, messages, start)), {}
         if key := IDEMPOTENCY_KEY.get():  # another body under an equal key would be refused
-            headers = {"Idempotency-Key": f"{key}-{digest_of(body)[:16]}"}
-        reply = await create(model=self._model, messages=[], extra_body=body, extra_headers=headers)
-        return to_http_reply(reply)
+            headers = {"Idempotency-Key": f"{key}-{blake2b(body, digest_size=8).hexdigest()}"}
+        return await self._client.post("chat/completions", body, headers)
 
     def read(self, completion: HttpReply) -> Reply:
         return read_completion(self.edge, completion)
 
     def translate(self, error: BaseException) -> JudgeError:
-        return to_judge_error(self._client, error)
+        return self._client.edge.lost(error)
 
 
 def read_completion(edge: Edge, reply: HttpReply) -> Reply:
@@ -180,7 +175,8 @@ def open_client(spec: JudgeSpec, **transport: Any) -> openai.AsyncOpenAI:
 
 
 def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
-    client = open_client(spec, on_headers=access.admission.observe_headers)
+    sdk = open_client(spec)
+    client = openai_sdk.json_client(sdk, spec.timeout_s, access.admission.observe_headers)
     is_own_server = spec.base_url is not None or spec.environment_url is not None
     is_openai = spec.is_providers or not is_own_server
     limit = "max_completion_tokens" if is_openai else "max_tokens"
@@ -188,4 +184,9 @@ def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) ->
     adapter = OpenAIAdapter(
         client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked
     )
-    return StructuredJudge(spec, adapter, access, client.close)
+
+    async def close() -> None:
+        await client.aclose()
+        await sdk.close()
+
+    return StructuredJudge(spec, adapter, access, close)

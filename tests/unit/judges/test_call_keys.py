@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
 
 from memray_eval.config.sections import JudgingConfig
-from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.call_cache import CachedCall, call_key
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.types import Message
 from tests.fake_judges import MemoryStore
 
 LONG = {"MEMORY": "x" * 40_000, "QUERY": "Why?", "RESPONSE": "Because \ud83d of rain."}
@@ -98,3 +101,20 @@ def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) ->
         return calls.keys
 
     return asyncio.run(look_up())
+
+
+@pytest.mark.parametrize("half", ["", "\ud83d"])
+@pytest.mark.parametrize(
+    ("layout", "version", "more"), [("", 0, []), ("l", 1, ["l"]), ("", 2, ["", 2])]
+)
+def test_a_key_is_the_digest_of_plain_json(
+    half: str, layout: str, version: int, more: list[Any]
+) -> None:
+    surrogates = range(0xD800, 0xE000)
+    text = "".join(chr(code) for code in range(0x20000) if code not in surrogates) + half
+    message = Message.model_construct(role="user", content=text)
+    content = ["é/m", [message.model_dump()], "s", {"t": 1e-7, "n": 1e16}, 3, *more]
+    plain = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    parameters = {"t": 1e-7, "n": 1e16}
+    assert call_key("é/m", [message], "s", parameters, 3, layout, version) == digest

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import anthropic
-import openai
 import pytest
 from google import genai
 from google.genai._transformers import t_schema
@@ -111,8 +110,8 @@ def check_strict(schema: dict[str, Any], keywords: set[str]) -> None:
 
 @each_judgment
 def test_openai_takes_it_as_a_strict_schema(name: str) -> None:
-    client = openai.AsyncOpenAI(api_key="k")
-    request = OpenAIAdapter(client, "m", True, {}).prepare(JUDGMENTS[name], "s")
+    adapter = OpenAIAdapter(cast(Any, None), "m", True, {})
+    request = adapter.prepare(JUDGMENTS[name], "s")
     sent = request["response_format"]["json_schema"]
     assert (request["response_format"]["type"], sent["strict"]) == ("json_schema", True)
     check_strict(sent["schema"], OPENAI_KEYWORDS)
