@@ -153,14 +153,15 @@ class PaidCalls:
     async def claim(self, keys: Sequence[str]) -> list[CachedCall | Lease]:
         """The call of each key, or the lease on it: the intent to ask for it outlives a kill."""
         leases: dict[str, Lease] = dict.fromkeys(keys, "new")
-        paid = list(keys)  # perhaps
+        looked_up = list(keys)
         if self._log is None:
             loop = asyncio.get_running_loop()
             wanted = [key for key in keys if key not in self._pending]
             claim = self._cache.claim
             leases |= await loop.run_in_executor(self._leases, claim, wanted, self._owner)
-            paid = [key for key in keys if leases[key] == "held" or key not in wanted]
-        calls = dict(zip(paid, await self.get(paid), strict=True)) if paid else {}
+            looked_up = [key for key in keys if leases[key] == "held" or key not in wanted]
+        found = await self.get(looked_up) if looked_up else []
+        calls = dict(zip(looked_up, found, strict=True))
         return [calls.get(key) or leases[key] for key in keys]
 
     async def release(self, keys: Sequence[str]) -> None:
