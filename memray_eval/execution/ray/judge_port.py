@@ -68,7 +68,7 @@ def judge_port(
             yield "http://{}:{}/v1".format(*address)
         finally:
             closed = port.close.remote()
-            ray.wait([serving, closed], num_returns=2, timeout=_CLOSE_S)
+            ray.wait([serving, ready, closed], num_returns=3, timeout=_CLOSE_S)
             ray.kill(port)
 
 
@@ -101,8 +101,9 @@ class JudgePort(EngineFinder):
         self._is_closed = True
 
     async def ready(self) -> None:
-        """Returns once an engine is up."""
-        await self._any_up()
+        """Returns once an engine is up, or at `close`."""
+        while not (self._up or self._is_closed):
+            await asyncio.sleep(READY_S / 10)
 
     async def serve(self, host: str, port: int) -> str:
         """Serves until `close`, or until too few engines are left; returns why they failed."""
