@@ -21,6 +21,7 @@ from memray_eval.execution.plan import Device, fit_engine
 
 CALLERS = 4  # of the judge, one call after the other each
 QUESTIONS = 4  # on each shared context
+ASKED_BY = '{"name": "table", "model": "dummy", "backend": "vllm"}'  # a row's column
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,8 @@ def table_of(prompts: Prompts, answer: int) -> Any:
 
     sampling = json.dumps({"temperature": 0.0, "max_tokens": answer, "ignore_eos": True})
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]
-    return pa.Table.from_pylist([{SAMPLING: sampling, TOKENS: one, PREFIX: None} for one in tokens])
+    shared = {SAMPLING: sampling, PREFIX: None, "candidate_config": ASKED_BY}
+    return pa.Table.from_pylist([shared | {TOKENS: one} for one in tokens])
 
 
 @contextmanager
