@@ -29,6 +29,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError, suggest
 
+JOBS_OWN = "job"  # of `doctor --engine`: the job's own models
+
 if TYPE_CHECKING:
     from memray_eval.judges.model_table import ModelEntry, PriceBand
     from memray_eval.judges.prices import Price
@@ -110,8 +112,8 @@ def doctor(
     config: Path | None = argument("Also check that this job can run.", None),
     settings: list[str] | None = JobOptions.settings,
     engine: str | None = option(
-        "Also start one vLLM engine of this model (`embedded`, a Hugging Face name, a folder) with "
-        "the job's `engine` section, and generate 8 tokens.",
+        "Also start one vLLM engine of this model (`embedded`, a Hugging Face name, a folder; "
+        "`job`: of each of the job's own) with the job's settings of it, and generate 8 tokens.",
         show_default=False,
     ),
 ) -> None:
@@ -122,8 +124,9 @@ def doctor(
     from memray_eval.execution.prepare.resolve import needs_of
 
     checks = examine(None if job is None else needs_of(job))
-    if engine is not None:
-        checks = chain(checks, examine_engine(engine, job.engine if job else EngineConfig()))
+    for model in _models_to_start(engine, job) if engine is not None else ():
+        own = job.engine_of(model) if job else EngineConfig()
+        checks = chain(checks, examine_engine(model, own))
     failed = False
     for check in checks:
         show(
@@ -132,6 +135,17 @@ def doctor(
         failed = failed or check.state == "fail"
     if failed:
         raise typer.Exit(3)
+
+
+def _models_to_start(engine: str, job: RunConfig | None) -> list[str]:
+    """The models of `--engine`. Raises ConfigError if it is the job's, which has none for vLLM."""
+    if engine != JOBS_OWN:
+        return [engine]
+    candidates = job.candidates if job else ()
+    models = dict.fromkeys(one.model for one in candidates if one.backend == "vllm")
+    if not models:
+        raise ConfigError(f"--engine {JOBS_OWN}: name a job with candidates of backend vllm first")
+    return [*models]
 
 
 @dataset_app.command("validate")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 
 import psutil
 
@@ -11,6 +12,7 @@ from memray_eval.config.sections import ClusterConfig
 from memray_eval.types import Frozen
 
 MIN_LOCAL_CPUS = 2.0
+CUDA_FOLDER = "/usr/local/cuda"
 
 
 class Node(Frozen):
@@ -75,3 +77,10 @@ def _visible_gpus() -> int:
         if visible is None
         else min(devices, len([part for part in visible.split(",") if part.strip()]))
     )
+
+
+def find_nvcc() -> str | None:
+    """CUDA's compiler by the path at which vLLM's libraries look for it; None if there is none."""
+    homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), CUDA_FOLDER)
+    folders = [os.environ.get("PATH", os.defpath), *(f"{home}/bin" for home in homes if home)]
+    return shutil.which("nvcc", path=os.pathsep.join(folders))

@@ -15,10 +15,11 @@ from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.config.server_models import check_served
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import ConfigError, EvalError
-from memray_eval.execution.capacity import Capacity, local_capacity
+from memray_eval.execution.capacity import Capacity, find_nvcc, local_capacity
 from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.prepare.checks import proxied, servers_asked
 from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.engine import COMPILED
 from memray_eval.execution.ray.engine_check import check_engine
 from memray_eval.execution.ray.placement_groups import PendingGroup, pending_groups
 from memray_eval.execution.run_manifest import installed_versions
@@ -34,7 +35,6 @@ from memray_eval.types import Frozen
 MIN_DISK_GIB = 2.0
 MIN_SHM_GIB = 1.0
 _GIB = 1 << 30
-_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 
 
 class Check(Frozen):
@@ -49,8 +49,8 @@ def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
     """Checks of the machine, then of what a job needs `today`, where there is one."""
     yield _check_platform()
     yield from _check_packages(job)
-    if (sampler := _check_sampler()) is not None:
-        yield sampler
+    if (compiler := _check_compiler()) is not None:
+        yield compiler
     yield _check_embedded_model()
     yield from _check_disk()
     for variable, is_set in keys_set().items():
@@ -81,23 +81,20 @@ def examine_engine(model: str, config: EngineConfig) -> Iterator[Check]:
     )
 
 
-def _check_sampler() -> Check | None:
-    """vLLM samples with FlashInfer by default, which compiles its kernels when an engine starts; an
-    engine without a compiler dies of it (vllm#49497)."""
-    if not is_installed("flashinfer") or is_installed("flashinfer_jit_cache"):
+def _check_compiler() -> Check | None:
+    """The compiler of what vLLM would compile as an engine starts, where it is built for CUDA."""
+    if not is_installed("flashinfer"):
         return None
-    if os.environ.get(_SAMPLER) == "0":
-        return Check(state="ok", what=f"{_SAMPLER}=0: vLLM samples without FlashInfer")
-    homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
-    if nvcc := shutil.which("nvcc") or shutil.which(
-        "nvcc", path=os.pathsep.join(f"{home}/bin" for home in homes if home)
-    ):
-        return Check(state="ok", what=f"{nvcc} compiles FlashInfer's sampler for vLLM")
-    return Check(
-        state="fail",
-        what="vLLM would compile FlashInfer's sampler, and there is no nvcc",
-        mend=f"set {_SAMPLER}=0 on every node, or put nvcc of torch's CUDA version on PATH",
-    )
+    if nvcc := find_nvcc():
+        return Check(state="ok", what=f"{nvcc} compiles kernels for vLLM as engines start")
+    off = ", ".join(f"{name}=0" for name in COMPILED)
+    if wanted := [name for name in COMPILED if os.environ.get(name, "0") != "0"]:
+        return Check(
+            state="warn",
+            what=f"{' and '.join(wanted)}: vLLM would compile kernels, and there is no nvcc",
+            mend=f"set {off}, or put nvcc of torch's CUDA version on PATH",
+        )
+    return Check(state="ok", what=f"no nvcc: engines start with {off}")
 
 
 def _check_platform() -> Check:

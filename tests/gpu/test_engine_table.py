@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from memray_eval.execution.plan import ENGINE_LOADS
-from tests.bench.engine_parts import CPU, GPU, Part, Sizes
+from memray_eval.execution.prompt_stage import SECOND
+from memray_eval.execution.ray.engine_client import ask_again
+from tests.bench.engine_parts import CPU, GPU, Part, Sizes, table_of
 from tests.bench.engine_table import RATIOS, assumptions_text, ratio_lines, row_text, rows_of_part
 from tests.conftest import REPOSITORY
 
@@ -67,6 +71,15 @@ def test_ratios_are_of_what_was_measured_on_both_sides() -> None:
 def test_prompts_fit_the_window_and_shared_contexts_do_not_fit_the_cache(sizes: Sizes) -> None:
     assert max(sizes.contexts.values()) + sizes.answer + 1 <= sizes.window
     assert sizes.n_shared * sizes.shared >= 1.8 * sizes.window
+
+
+def test_rows_have_what_the_engines_client_reads() -> None:
+    async def refuse(_: object) -> pa.Table:
+        raise AssertionError("nothing is to be asked again")
+
+    table = table_of([[1, 2], [3]], 4)
+    answered = asyncio.run(ask_again(table, table, refuse))
+    assert answered.column(SECOND).null_count == 2
 
 
 def test_the_engine_is_the_one_that_the_product_fits_to_long_prompts() -> None:

@@ -21,6 +21,7 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
+from memray_eval.execution.capacity import find_nvcc
 from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.prompt_stage import (
     ANSWER,
@@ -61,6 +62,9 @@ LEAST_PLACES = 64  # rows of one context that an engine may have, however few it
 STRUCTURED = "structured_outputs_config"  # of vLLM's arguments
 _TASKS: Final = ("generate",)  # of vLLM's server
 _JSON = {"Content-Type": "application/json"}
+# What vLLM would compile with nvcc as an engine starts: FlashInfer's sampler (vllm#49497), and in
+# an image with CUDA's folder DeepGEMM's kernels for FP8 by blocks (seen on an H200, vLLM 0.29.0)
+COMPILED = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_USE_DEEP_GEMM")
 _ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
@@ -286,10 +290,13 @@ def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
 
 
 def engine_environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:
-    """The environment variables that vLLM is started with, beside the node's own."""
+    """The environment variables that vLLM is started with, beside the node's own. On a GPU without
+    nvcc (this machine's: all nodes have one image) all of COMPILED is off that is not set here."""
     variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     if device == "cpu":
         variables["VLLM_CPU_KVCACHE_SPACE"] = f"{max(1, round(config.kv_cache_gib))}"
+    elif find_nvcc() is None:
+        variables |= {name: os.environ.get(name, "0") for name in COMPILED}
     if _is_one_process(config, device):
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # else vLLM takes "uni" for "mp"
     if Path(resolve_model(model)).is_dir():

@@ -4,11 +4,9 @@ and what is said of how it ends. A real engine: tests/e2e/test_engine_check.py."
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,8 +16,11 @@ import pytest
 from memray_eval.cli import main
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ResourceError
-from memray_eval.execution.doctor import Check, examine, examine_engine
+from memray_eval.execution import capacity, doctor
+from memray_eval.execution.doctor import Check, examine_engine
+from memray_eval.execution.plan import Device
 from memray_eval.execution.ray import engine_check, engine_start
+from memray_eval.execution.ray.engine import COMPILED, engine_environment
 from memray_eval.execution.ray.engine_check import N_TOKENS, check_engine
 from memray_eval.execution.ray.engine_start import LAST_LINES
 
@@ -148,41 +149,112 @@ class TestDoctor:
         assert output.err == ""
         assert f"[fail] the engine of org/model ended with exit code 1: {ROOT_CAUSE}" in output.out
 
-    def test_a_gpu_node_without_a_compiler_is_told_of_the_sampler(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("engine", "started"),
+        [
+            ("org/model", {"org/model": 64}),
+            ("org/large", {"org/large": 8}),  # `engines` of the job
+            ("job", {"org/small": 64, "org/large": 8}),
+        ],
+    )
+    def test_an_engine_is_the_jobs_own(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        engine: str,
+        started: dict[str, int],
     ) -> None:
-        """Where FlashInfer is installed, as on a GPU node."""
+        seen = dict[str, int | None]()
 
-        def check() -> Check | None:
-            checks = [item for item in examine(None) if "FlashInfer" in item.what]
-            return checks[0] if checks else None
+        def check(model: str, config: EngineConfig) -> Iterator[Check]:
+            seen[model] = config.max_num_seqs
+            yield Check(state="ok", what=model)
 
-        assert check() is None  # it is not installed here
+        monkeypatch.setattr(doctor, "examine", lambda job: iter(()))
+        monkeypatch.setattr(doctor, "examine_engine", check)
+        job = tmp_path / "job.yaml"
+        candidates = [
+            {"name": name, "model": f"org/{name}", "backend": "vllm"} for name in ("small", "large")
+        ]
+        candidates.append({**candidates[0], "name": "again"})
+        shape = {"engine": {"max_num_seqs": 64}, "engines": {"org/large": {"max_num_seqs": 8}}}
+        job.write_text(json.dumps({"dataset": "rows", "candidates": candidates, **shape}), "utf-8")
+        monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", str(job), "--engine", engine])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        assert seen == started
+
+    def test_the_jobs_own_engine_needs_a_job(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", "--engine", "job"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        assert "name a job with candidates of backend vllm" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("sampler", "has_nvcc", "state", "said"),
+        [
+            (None, False, "ok", "VLLM_USE_FLASHINFER_SAMPLER=0, VLLM_USE_DEEP_GEMM=0"),
+            ("0", False, "ok", "VLLM_USE_FLASHINFER_SAMPLER=0, VLLM_USE_DEEP_GEMM=0"),
+            ("1", False, "warn", "VLLM_USE_FLASHINFER_SAMPLER: vLLM would compile"),
+            ("1", True, "ok", "nvcc compiles kernels"),
+        ],
+    )
+    def test_a_node_with_vllm_s_cuda_build_is_told_of_its_compiler(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        sampler: str | None,
+        has_nvcc: bool,
+        state: str,
+        said: str,
+    ) -> None:
         (tmp_path / "flashinfer.py").touch()
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setenv("PATH", "/nowhere")
-        real_which = shutil.which
-        monkeypatch.setattr(
-            shutil,
-            "which",
-            lambda name, path=None: real_which(
-                name, path=None if path is None else path.replace("/usr/local/cuda/bin", "/nowhere")
-            ),
-        )
-        monkeypatch.delenv("CUDA_HOME", raising=False)
         monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
-        result = check()
-        assert result is not None
-        assert result.state == "fail"
-        assert "VLLM_USE_FLASHINFER_SAMPLER=0" in result.mend
-        with monkeypatch.context() as image:
-            image.setenv("VLLM_USE_FLASHINFER_SAMPLER", "0")
-            assert (result := check()) is not None
-            assert result.state == "ok"
-        nvcc = tmp_path / "bin" / "nvcc"
-        nvcc.parent.mkdir()
-        nvcc.touch()
-        os.chmod(nvcc, 0o755)
-        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-        assert (result := check()) is not None
-        assert (result.state, str(nvcc) in result.what) == ("ok", True)
+        if sampler is not None:
+            monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", sampler)
+        put_nvcc(tmp_path, monkeypatch, has_nvcc)
+        (check,) = [item for item in doctor.examine(None) if "nvcc" in item.what]
+        assert check.state == state
+        assert said in check.what
+
+
+def put_nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
+    """A machine whose CUDA is in `folder`, with a compiler or without."""
+    nvcc = folder / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.touch()
+    nvcc.chmod(0o755 if is_there else 0o644)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CUDA_HOME", str(folder))
+    monkeypatch.setattr(capacity, "CUDA_FOLDER", "/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("device", "has_nvcc", "own", "expected"),
+    [
+        ("gpu", False, {}, ("0", "0")),
+        ("gpu", False, {"VLLM_USE_DEEP_GEMM": "1"}, ("0", "1")),  # the user's own wins
+        ("gpu", True, {}, (None, None)),
+        ("cpu", False, {}, (None, None)),
+    ],
+)
+def test_an_engine_without_nvcc_compiles_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: Device,
+    has_nvcc: bool,
+    own: dict[str, str],
+    expected: tuple[str | None, str | None],
+) -> None:
+    for name in COMPILED:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    put_nvcc(tmp_path, monkeypatch, has_nvcc)
+    environment = engine_environment(EngineConfig(), "org/model", device)
+    assert tuple(environment.get(name) for name in COMPILED) == expected
