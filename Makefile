@@ -2,7 +2,7 @@
 # make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories
 # make quick  the checks and the quick unit tests (three minutes)
 # make test   what CI runs after the checks: all tests but those of the night
-# make night  the tests of the night (hours); KILLS=3 tries each kill three times
+# make night  the tests of the night (hours); KILLS=3 tries each kill three times; tests/README.md says what it wants beside .venv
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
 # make sbom   results/sbom.json: the locks' packages, as CycloneDX

@@ -30,6 +30,7 @@ from memray_eval.execution.prompt_stage import (
 )
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
+from memray_eval.execution.ray.engine_metrics import EngineMetrics
 from memray_eval.execution.ray.engine_start import start_engine
 from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.lost_rows import Turns
@@ -39,6 +40,7 @@ from memray_eval.execution.ray.placement_groups import (
     group_of_engine,
     is_over_ray,
 )
+from memray_eval.execution.ray.progress_counter import new_recorder
 from memray_eval.execution.ray.ray_compat import (
     engine_stage_class,
     is_restarted_actor,
@@ -123,7 +125,7 @@ def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str
             "distributed_executor_backend": executor_backend(config),
         },
         "should_continue_on_error": True,
-        "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
+        "log_engine_metrics": False,  # it imports ray.serve: EngineMetrics in its place
     }
 
 
@@ -265,13 +267,19 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 def telling_engine(context: StageContext | None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
-    prefix cache, takes prompts as bytes, and sends vLLM's warnings to the run's counter."""
+    prefix cache, takes prompts as bytes, sends vLLM's warnings to the run's counter, and exports
+    its figures."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
+            if context is not None and (stats := self.llm.engine.logger_manager) is not None:
+                name = Path(self.model).name if os.path.isdir(self.model) else self.model
+                replica = (ray.get_runtime_context().get_actor_id() or "")[:12]
+                run_id = RunFolder(context.folder).run_id
+                stats.stat_loggers.append(EngineMetrics(name, replica, run_id, new_recorder))
             self._details: dict[int, dict[str, Any]] = {}
             generate = self.llm._generate_async
 
