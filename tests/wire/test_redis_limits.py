@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,13 +20,17 @@ from memray_eval.errors import ConfigError, ServiceLost
 from memray_eval.judges.limits import redis_limits
 from memray_eval.judges.limits.rate_limiter import HORIZON_S, Limiter
 from memray_eval.judges.limits.redis_limits import PREFIX, RedisLimits, check_limits_at
-from tests.build import finish, judging_job, write_responses
+from tests.build import finish, go_on, judging_job, write_responses
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Limits, serving
 from tests.servers.redis_server import serving_redis
 from tests.unit.judges.limits.test_shared_limits import wanted
 
 PASSWORD = "correct-horse-battery"
+
+
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 0
 
 
 class Counting:
@@ -78,7 +83,7 @@ def test_an_answer_that_is_lost_is_not_a_second_swap(monkeypatch: pytest.MonkeyP
 
 def test_a_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving_redis(password=PASSWORD) as url:
-        for password, problem in ((None, "authenticated"), (f"{PASSWORD}!", "password")):
+        for password, problem in ((None, "Authentication required"), (f"{PASSWORD}!", "password")):
             if password is not None:
                 monkeypatch.setenv(REDIS_PASSWORD, password)
             with pytest.raises(ConfigError, match=problem) as raised:
@@ -118,8 +123,35 @@ def test_a_redis_that_comes_back_goes_on_and_one_that_does_not_is_an_error() -> 
 
     with ExitStack() as down:
         url = down.enter_context(serving_redis())
-        before, after = asyncio.run(main(url, int(url.rsplit(":", 1)[1].partition("/")[0])))
+        before, after = asyncio.run(main(url, port_of(url)))
     assert after >= before + 0.09
+
+
+def test_a_run_that_loses_its_redis_ends_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RedisLimits.__init__, "__defaults__", (1.0,))
+    asked = list[dict[str, Any]]()
+
+    def reply(body: dict[str, Any]) -> str:
+        asked.append(body)
+        if len(asked) == 5:
+            down.close()
+        return judgment_reply(body)
+
+    with ExitStack() as down, serving(reply) as server:
+        url = down.enter_context(serving_redis())
+        judging = {"limits": {"openai/local": {"requests_per_min": 60}}, "limits_at": url}
+        data = write_responses(tmp_path, 12)
+        job = judging_job(data, tmp_path, server.base_url, ("empathy",), "local", **judging)
+        with pytest.raises(ServiceLost, match="has not answered for 1 s"):
+            finish(job)
+        assert 5 <= len(asked) < 12
+        (folder,) = tmp_path.glob("memory-given-*")
+        with serving_redis(port_of(url)):
+            done = go_on(str(folder))
+    assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
+    assert len(asked) == 12, "none is asked twice"
 
 
 def test_runs_of_two_clusters_keep_one_limit(tmp_path: Path) -> None:

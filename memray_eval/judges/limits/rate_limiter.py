@@ -281,12 +281,13 @@ class RatePacer:
     def load(cls, dumped: Mapping[str, Any]) -> RatePacer:
         pacer = cls(RateLimits(), is_firm=False)
         for name, value in dumped.items():
-            if name in ("_firm", "_assumed"):
+            if name == "_last_minute":
+                value = SlidingWindow.load(value)
+            elif name in ("_firm", "_assumed"):
                 value = value and RateLimits(**value)
             elif isinstance(value, list):
                 value = deque(map(tuple, value))
             setattr(pacer, name, value)
-        pacer._last_minute = SlidingWindow.load(dumped["_last_minute"])
         return pacer
 
     @property
@@ -684,8 +685,8 @@ class _Judge:
 
     def dump(self) -> bytes:
         """What limiters share of it, as JSON."""
-        shared = {"canary_at": self.canary_at, "applied_at": self.applied_at}
-        shared |= {"members": self.members, "pace": self.pace.dump()}
+        times = {"canary_at": self.canary_at, "applied_at": self.applied_at}
+        shared = {**times, "members": self.members, "pace": self.pace.dump()}
         return orjson.dumps(shared, default=_plain)
 
     def load(self, dumped: bytes) -> None:

@@ -79,8 +79,9 @@ def check_limits_at(url: str) -> None:
             seconds, microseconds = client.time()
     except RedisError as error:
         raise ConfigError(
-            f"judging.limits_at: {url} cannot be used: {error}. Start it (redis-server), or mend "
-            f"the address; a password goes into the environment variable {REDIS_PASSWORD}"
+            f"judging.limits_at: {url} cannot be used: {str(error).rstrip('.')}. Start it "
+            f"(redis-server), or mend the address; its password is what {REDIS_PASSWORD} holds in "
+            "the environment"
         ) from None
     if abs(ahead_s := seconds + microseconds / 1e6 - time.time()) > LATE_S:
         raise ConfigError(
@@ -92,4 +93,4 @@ def check_limits_at(url: str) -> None:
 def _options() -> dict[str, Any]:
     """The password is not a part of any URL, job or record."""
     times = {"socket_timeout": ANSWER_S, "socket_connect_timeout": ANSWER_S}
-    return {**times, "password": api_key(REDIS_PASSWORD)}
+    return {**times, "protocol": 2, "password": api_key(REDIS_PASSWORD)}
