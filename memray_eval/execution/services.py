@@ -87,13 +87,13 @@ class JudgeServices:
     async def end(self) -> None:
         """After the last call: merges segments of paid calls, writes down what was spent, and takes
         leave of other clusters' limiters, which hear of a silence too."""
-        with suppress(ServiceLost, TimeoutError):
-            await asyncio.wait_for(self.limiter.leave(self.run), LEAVE_S)
-        await self.limiter.close()
         if self.calls is not None:
             await self.calls.finish()
         if self.ledger is not None:
             await self.ledger.close()
+        with suppress(ServiceLost, TimeoutError):
+            await asyncio.wait_for(self.limiter.leave(self.run), LEAVE_S)
+        await self.limiter.close()
 
 
 class AskingStage:

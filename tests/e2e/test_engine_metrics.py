@@ -23,7 +23,7 @@ _OWN = re.compile(r'\b(model|replica|run_id|state|prefix)="([^"]*)"')
 
 
 def test_an_engine_is_on_the_page_of_its_node(tmp_path: Path) -> None:
-    """The largest value of each series, read twice a second. No prompt begins like another here, and
+    """The largest value of each series, read twice a second. No prompt begins like another, and
     none is put back for want of memory: those series begin with the first that does."""
     job = {
         "dataset": str(REPOSITORY / "dataset" / "samples"),
