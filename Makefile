@@ -104,10 +104,10 @@ endef
 export HASHED
 lock: | $(BIN)/python
 	@$(PIP) install -q -q uv
-	$(UV) $(CPU) --extra cpu --extra google -o cluster/locks/cpu.txt
-	$(UV) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra dev -c cluster/locks/cpu.txt -o $(VENV)/dev-all.txt
+	$(UV) $(CPU) --extra cpu --extra google --extra redis -o cluster/locks/cpu.txt
+	$(UV) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra redis --extra dev -c cluster/locks/cpu.txt -o $(VENV)/dev-all.txt
 	@grep -vxFf cluster/locks/cpu.txt $(VENV)/dev-all.txt > cluster/locks/dev.txt
-	$(UV) --extra gpu --extra google --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o cluster/locks/gpu.txt
+	$(UV) --extra gpu --extra google --extra redis --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o cluster/locks/gpu.txt
 	$(BIN)/uv pip compile -q cluster/locks/gpu.txt --no-deps --python-version 3.11 $(LINUX) --format pylock.toml \
 	  | $(BIN)/python -c "$$HASHED" > $(VENV)/gpu.txt && mv $(VENV)/gpu.txt cluster/locks/gpu.txt
 
