@@ -2,7 +2,7 @@
 # make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories
 # make quick  the checks and the quick unit tests (three minutes)
 # make test   what CI runs after the checks: all tests but those of the night
-# make night  the tests of the night (hours); KILLS=3 tries each kill three times
+# make night  the tests of the night (hours); KILLS=3 tries each kill three times; tests/README.md says what it wants beside .venv
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
 # make sbom   results/sbom.json: the locks' packages, as CycloneDX
@@ -108,12 +108,12 @@ export HASHED
 WITH_HASHES = $(UV) - --no-deps $(1) --format pylock.toml | $(BIN)/python -c "$$HASHED" > $(VENV)/lock.txt && mv $(VENV)/lock.txt
 lock: | $(BIN)/python
 	@$(PIP) install -q -q uv
-	$(UV) $(FROM_PROJECT) $(CPU) --extra cpu --extra google -o $(VENV)/cpu.txt
+	$(UV) $(FROM_PROJECT) $(CPU) --extra cpu --extra google --extra redis -o $(VENV)/cpu.txt
 	grep ^torch== $(VENV)/cpu.txt > cluster/locks/cpu-torch.txt
 	grep -v ^torch== $(VENV)/cpu.txt | $(call WITH_HASHES,--universal) cluster/locks/cpu.txt
-	$(UV) $(FROM_PROJECT) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra dev -c $(VENV)/cpu.txt -o $(VENV)/dev.txt
+	$(UV) $(FROM_PROJECT) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra redis --extra dev -c $(VENV)/cpu.txt -o $(VENV)/dev.txt
 	grep -vxFf $(VENV)/cpu.txt $(VENV)/dev.txt | $(call WITH_HASHES,--universal) cluster/locks/dev.txt
-	$(UV) $(FROM_PROJECT) --extra gpu --extra google --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o $(VENV)/gpu.txt
+	$(UV) $(FROM_PROJECT) --extra gpu --extra google --extra redis --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o $(VENV)/gpu.txt
 	cat $(VENV)/gpu.txt | $(call WITH_HASHES,$(LINUX)) cluster/locks/gpu.txt
 
 clean:

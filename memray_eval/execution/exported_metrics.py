@@ -1,11 +1,13 @@
 """What Prometheus can read of a run, through Ray's own metrics; SERIES has each name and its
-meaning. The run's counter (execution/ray/progress_counter.py) alone exports: Ray gives every
-process its own time series. Ray puts `ray_` before a name and, at a counter, `_total` behind it; a
-histogram's sum is made of the middles of its buckets."""
+meaning. The run's counter (execution/ray/progress_counter.py) alone exports, as Ray gives every
+process its own time series; ENGINE_SERIES come from each engine (execution/ray/engine_metrics.py).
+Ray puts `ray_` before a name and, at a counter, `_total` behind it; a histogram's sum is made of
+the middles of its buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
@@ -28,19 +30,19 @@ class Series(Frozen):
     buckets: tuple[float, ...] = ()
 
 
-def _counter(name: str, tags: str, description: str) -> Series:
-    return Series(name=name, kind="counter", description=description, tags=tuple(tags.split()))
+def _series(
+    kind: Literal["counter", "gauge", "histogram"],
+    name: str,
+    tags: str,
+    description: str,
+    buckets: tuple[float, ...] = (),
+) -> Series:
+    named = tuple(tags.split())
+    return Series(name=name, kind=kind, description=description, tags=named, buckets=buckets)
 
 
-def _gauge(name: str, tags: str, description: str) -> Series:
-    return Series(name=name, kind="gauge", description=description, tags=tuple(tags.split()))
-
-
-def _histogram(name: str, tag: str, buckets: tuple[float, ...], description: str) -> Series:
-    return Series(
-        name=name, kind="histogram", description=description, tags=(tag,), buckets=buckets
-    )
-
+_counter, _gauge = partial(_series, "counter"), partial(_series, "gauge")
+_histogram = partial(_series, "histogram")
 
 UNITS = _counter(
     "memray_units",
@@ -77,8 +79,8 @@ WAITING = _gauge(
 LIMITER_WAIT = _histogram(
     "memray_limiter_wait_seconds",
     "judge",
-    WAITS_S,
     "What calls waited for their time slot, or for a judge that was down.",
+    WAITS_S,
 )
 CACHE = _counter(
     "memray_cache",
@@ -86,18 +88,44 @@ CACHE = _counter(
     "Verdicts looked for among the calls that were paid; outcome: hit or miss.",
 )
 TTFT = _histogram(
-    "memray_engine_ttft_seconds", "candidate", FIRST_TOKEN_S, "A candidate's time to first token."
+    "memray_engine_ttft_seconds", "candidate", "A candidate's time to first token.", FIRST_TOKEN_S
 )
 SPEED = _histogram(
     "memray_engine_tokens_per_second",
     "candidate",
-    TOKENS_PER_S,
     "Tokens a second of one response, after its first token.",
+    TOKENS_PER_S,
 )
 SERIES = (
     *(UNITS, QUEUE, CALLS, THROTTLED, RETRIED, TOKENS, COST),
     *(IN_FLIGHT, WAITING, LIMITER_WAIT, CACHE, TTFT, SPEED),
 )
+
+ENGINE_KV = _gauge(
+    "memray_vllm_kv_cache", "model replica", "The share of an engine's KV cache that is in use."
+)
+ENGINE_REQUESTS = _gauge(
+    "memray_vllm_requests",
+    "model replica state",
+    "Prompts at an engine; state: running, waiting.",
+)
+ENGINE_PREEMPTIONS = _counter(
+    "memray_vllm_preemptions",
+    "model replica",
+    "Prompts that an engine put back for want of KV cache, to compute them again.",
+)
+ENGINE_PROMPT_TOKENS = _counter(
+    "memray_vllm_prompt_tokens",
+    "model replica prefix",
+    "Tokens of new prompts; prefix: hit (an engine's prefix cache had them) or miss.",
+)
+ENGINE_TTFT = _histogram(
+    "memray_vllm_ttft_seconds",
+    "model replica",
+    "From a prompt's arrival at an engine to its first token.",
+    FIRST_TOKEN_S,
+)
+ENGINE_SERIES = (ENGINE_KV, ENGINE_REQUESTS, ENGINE_PREEMPTIONS, ENGINE_PROMPT_TOKENS, ENGINE_TTFT)
 
 
 class AnswerUsage(Frozen):
@@ -129,8 +157,13 @@ def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
 class Exporter:
     """Records a run's metrics in this process, with a recorder of `new_recorder` a series."""
 
-    def __init__(self, run_id: str, new_recorder: Callable[[Series, str], Any]) -> None:
-        self._recorders = {series.name: new_recorder(series, run_id) for series in SERIES}
+    def __init__(
+        self,
+        run_id: str,
+        new_recorder: Callable[[Series, str], Any],
+        exported: Iterable[Series] = SERIES,
+    ) -> None:
+        self._recorders = {series.name: new_recorder(series, run_id) for series in exported}
 
     def units(self, stage: str, ok: int, failed: int) -> None:
         self._count(UNITS, ok, stage=stage, outcome="ok")
@@ -139,7 +172,7 @@ class Exporter:
     def queues(self, queued: Mapping[str, int]) -> None:
         """Units that wait, by stage."""
         for stage, units in queued.items():
-            self._recorders[QUEUE.name].set(units, {"stage": stage})
+            self._set(QUEUE, units, stage=stage)
 
     def calls(self, judge: str, snapshot: CallMetricsSnapshot) -> None:
         calls = snapshot.calls
@@ -159,8 +192,8 @@ class Exporter:
     def under_way(self, judges: Mapping[str, tuple[int, int]]) -> None:
         """Calls in flight and calls that wait, by judge."""
         for judge, (in_flight, waiting) in judges.items():
-            self._recorders[IN_FLIGHT.name].set(in_flight, {"judge": judge})
-            self._recorders[WAITING.name].set(waiting, {"judge": judge})
+            self._set(IN_FLIGHT, in_flight, judge=judge)
+            self._set(WAITING, waiting, judge=judge)
 
     def answers(self, candidate: str, took: AnswerUsage) -> None:
         self._count(TOKENS, took.input_tokens, who=candidate, kind="in")
@@ -172,6 +205,9 @@ class Exporter:
     def _count(self, series: Series, amount: float, **tags: str) -> None:
         if amount > 0:  # Ray refuses a counter's 0
             self._recorders[series.name].inc(amount, tags)
+
+    def _set(self, series: Series, amount: float, **tags: str) -> None:
+        self._recorders[series.name].set(amount, tags)
 
     def _observe(self, series: Series, values: Iterable[float], **tags: str) -> None:
         recorder = self._recorders[series.name]

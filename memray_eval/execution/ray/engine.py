@@ -33,6 +33,7 @@ from memray_eval.execution.prompt_stage import (
 )
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
+from memray_eval.execution.ray.engine_metrics import EngineMetrics
 from memray_eval.execution.ray.engine_start import start_engine
 from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.lost_rows import Turns
@@ -42,6 +43,7 @@ from memray_eval.execution.ray.placement_groups import (
     group_of_engine,
     is_over_ray,
 )
+from memray_eval.execution.ray.progress_counter import new_recorder
 from memray_eval.execution.ray.ray_compat import (
     engine_stage_class,
     is_restarted_actor,
@@ -143,7 +145,7 @@ def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str
         # Ray's own figure (None) forgets that each copy of the attention answers as many
         "max_pending_requests": math.ceil(1.1 * at_once) if config.data_parallel > 1 else None,
         "should_continue_on_error": True,
-        "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
+        "log_engine_metrics": False,  # it imports ray.serve: EngineMetrics in its place
     }
 
 
@@ -306,7 +308,8 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 def telling_engine(context: StageContext | None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
-    prefix cache, takes prompts as bytes, sends vLLM's warnings to the run's counter, and serves."""
+    prefix cache, takes prompts as bytes, sends vLLM's warnings to the run's counter, exports its
+    figures, and serves."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -314,6 +317,7 @@ def telling_engine(context: StageContext | None) -> type:
                 follow_engine_output(context.counter, worker_output_path())
             model = resolve_model(kwargs.pop("model"), weights=True)  # on this node
             super().__init__(*args, model=model, **kwargs)
+            _export_figures(self.model, self.llm.engine, context)
             self._server: asyncio.Task[httpx2.AsyncClient] | None = None
             self._details: dict[int, dict[str, Any]] = {}
             self._adapters = dict[str, asyncio.Future[bool]]()  # by name, as they are loaded
@@ -365,6 +369,16 @@ def telling_engine(context: StageContext | None) -> type:
             return {**answer, **details, "prompt_token_ids": None}
 
     return TellingEngine
+
+
+def _export_figures(model: str, engine: Any, context: StageContext | None) -> None:
+    """Has an engine's figures on the page for Prometheus."""
+    if context is None or (stats := engine.logger_manager) is None:
+        return
+    name = Path(model).name if os.path.isdir(model) else model
+    replica = (ray.get_runtime_context().get_actor_id() or "")[:12]
+    run_id = RunFolder(context.folder).run_id
+    stats.stat_loggers.append(EngineMetrics(name, replica, run_id, new_recorder))
 
 
 async def open_server(engine: Any) -> httpx2.AsyncClient:

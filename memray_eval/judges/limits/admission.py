@@ -22,7 +22,6 @@ from memray_eval.judges.call_metrics import (
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import NO_MONEY, BudgetPort, spending_of
 from memray_eval.judges.limits.limiter_member import (
-    NOTHING,
     AdmissionOptions,
     CallPermit,
     JudgeEndpoint,
@@ -33,7 +32,7 @@ from memray_eval.judges.limits.limiter_member import (
     SlotQueue,
 )
 from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
-from memray_eval.judges.limits.rate_limiter import CallCost, Grant, HeldBy, LimiterPort
+from memray_eval.judges.limits.rate_limiter import NOTHING, CallCost, Grant, HeldBy, LimiterPort
 from memray_eval.judges.prices import Price
 from memray_eval.provider_http.retry import DAY_S
 

@@ -18,6 +18,7 @@ from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.limits.rate_limiter import (
     LATE_S,
+    NOTHING,
     REQUESTS,
     TOLD_S,
     CallCost,
@@ -30,7 +31,6 @@ from memray_eval.judges.limits.rate_limiter import (
 )
 from memray_eval.log_once import log_once
 
-NOTHING = CallCost()
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.

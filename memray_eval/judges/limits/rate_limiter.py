@@ -13,7 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+import orjson
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.types import TokenCounts
@@ -59,8 +62,14 @@ DOUBLES_S = 200.0
 MEMBER_S = 60.0
 # A judge that nobody has asked for this long is forgotten, with what was learnt of it.
 FORGET_S = 86_400.0
+NEVER = -1e12  # a time before all others, which JSON has
+# Where limiters share a window, its slots that are no longer corrected go together by so much.
+SHARED_S = 0.1
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
+
+
+T = TypeVar("T")
 
 
 class CallCost(NamedTuple):
@@ -95,6 +104,9 @@ class CallCost(NamedTuple):
         if lane == "input_tokens_per_min":
             return self.input_tokens - self.cached_input_tokens
         return self.output_tokens
+
+
+NOTHING = CallCost()
 
 
 class LateSlot(NamedTuple):
@@ -192,6 +204,26 @@ class SlidingWindow:
         if not self._slots:
             self._cost = CallCost()  # no dust of floats
 
+    def dump(self) -> list[list[float]]:
+        """[time, calls, *cost] of its slots; old ones within SHARED_S together, at the last one's
+        time."""
+        dumped, old = list[list[float]](), NEVER
+        for at, calls, cost in self._slots:
+            if dumped and at < self._slots[-1][0] - 2 * HORIZON_S and at // SHARED_S == old:
+                added = zip(dumped[-1][1:], (calls, *cost), strict=True)
+                dumped[-1] = [at, *(before + more for before, more in added)]
+            else:
+                dumped.append([at, calls, *cost])
+            old = at // SHARED_S
+        return dumped
+
+    @classmethod
+    def load(cls, dumped: Iterable[Sequence[float]]) -> SlidingWindow:
+        window, slots = cls(), [(at, int(calls), CallCost(*cost)) for at, calls, *cost in dumped]
+        window._slots, window._calls = deque(slots), sum(calls for _, calls, _ in slots)
+        window._cost = _sum_costs([NOTHING, *(cost for _, _, cost in slots)])
+        return window
+
     def room_at(self, cost: CallCost, limits: Mapping[str, float], more: int = 1) -> float:
         """From when this many more calls, of this cost together, stay within the limits; those that
         are above them alone, from when nothing else is left."""
@@ -231,15 +263,32 @@ class RatePacer:
             self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
         self._blocked_until = self._last_slot = self._spaced_until = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
-        self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
+        self._factor, self._cut_at, self._eased_at = 1.0, NEVER, NEVER
         self._recovery_per_s = RECOVERY_PER_S
         self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
-        self._learnt_at, self._moved_at = -math.inf, -math.inf
+        self._learnt_at, self._moved_at = NEVER, NEVER
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = SlidingWindow()
         self.is_proven, self._n_failed = is_firm, 0
         self.refused_since: float | None = None
-        self._refused_at = -math.inf
+        self._refused_at = NEVER
+
+    def dump(self) -> dict[str, Any]:
+        """What `load` makes the same pacer of, for JSON."""
+        return {**vars(self), "_last_minute": self._last_minute.dump()}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> RatePacer:
+        pacer = cls(RateLimits(), is_firm=False)
+        for name, value in dumped.items():
+            if name == "_last_minute":
+                value = SlidingWindow.load(value)
+            elif name in ("_firm", "_assumed"):
+                value = value and RateLimits(**value)
+            elif isinstance(value, list):
+                value = deque(map(tuple, value))
+            setattr(pacer, name, value)
+        return pacer
 
     @property
     def is_free(self) -> bool:
@@ -447,7 +496,7 @@ class RatePacer:
     def resume(self, found_per_min: float, now: float) -> None:
         """Takes over a limit that was found before a restart, if nothing is known."""
         if self.is_free:
-            self._find(found_per_min, -math.inf)
+            self._find(found_per_min, NEVER)
             self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
 
     def _is_sign(self, now: float) -> bool:
@@ -533,6 +582,11 @@ class RatePacer:
         return 1.0 + (beyond_s / DOUBLES_S) ** 3
 
 
+def _plain(value: object) -> object:
+    """What JSON has for the parts of a pace."""
+    return value.model_dump() if isinstance(value, RateLimits) else list(cast(deque[Any], value))
+
+
 def _sum_costs(costs: Sequence[CallCost]) -> CallCost:
     return CallCost(*map(math.fsum, zip(*costs, strict=True)))
 
@@ -583,6 +637,18 @@ class LimiterPort(Protocol):
     async def standing(self, judge: str) -> StallStatus: ...
 
 
+class SharedLimits(Protocol):
+    """What limiters of several clusters know together of each judge."""
+
+    async def swap(self, judge: str, change: Callable[[bytes | None], tuple[T, bytes]]) -> T:
+        """Puts what `change` makes in the place of what is known (None: nothing, or what this
+        limiter was the last to put there), with nothing in between: it is called again if another
+        limiter was first. Raises ServiceLost."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class _Signal:
     """Wakes all who wait for a change."""
 
@@ -604,16 +670,85 @@ class _Judge:
     """A judge as the limiter knows it: `canary_at` is when the last call that goes first went, and
     `slotless` since when calls wait and none was given a slot, and for which limit."""
 
+    name: str
     pace: RatePacer
     asked_at: float
     members: dict[str, _Member] = field(default_factory=dict)
-    applied_at: float = -math.inf
+    applied_at: float = NEVER
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
     n_waiting: int = 0
-    canary_at: float = -math.inf
+    canary_at: float = NEVER
     slotless: tuple[float, HeldBy | None] | None = None
     changed: _Signal = field(default_factory=_Signal)
     paused: _Signal = field(default_factory=_Signal)
+    swapping: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def dump(self) -> bytes:
+        """What limiters share of it, as JSON."""
+        times = {"canary_at": self.canary_at, "applied_at": self.applied_at}
+        shared = {**times, "members": self.members, "pace": self.pace.dump()}
+        return orjson.dumps(shared, default=_plain)
+
+    def load(self, dumped: bytes) -> None:
+        shared = orjson.loads(dumped)
+        self.canary_at, self.applied_at = shared["canary_at"], shared["applied_at"]
+        self.members = {
+            name: _Member(**{**member, "limits": RateLimits(**member["limits"])})
+            for name, member in shared["members"].items()
+        }
+        self.pace = RatePacer.load(shared["pace"])
+
+    def report(self, wanted: Reservation, is_over: bool, now: float) -> None:
+        """Takes over what a member's calls took, and its limits unless its run is over."""
+        if not is_over:
+            before = self.members.get(wanted.member)
+            member = _Member(now, wanted.run, wanted.limits, wanted.is_firm)
+            self.members[wanted.member] = member
+            is_new = before is None or before.brings != member.brings
+            if is_new or now - self.applied_at >= LOOK_S:
+                self.apply_limits(now)
+        was_proven = self.pace.is_proven
+        self.pace.settle(wanted.correction, wanted.done, now, wanted.answered)
+        self.pace.correct(wanted.late, now)
+        if wanted.found_per_min is not None:
+            self.pace.resume(wanted.found_per_min, now)
+        if wanted.done and not was_proven:
+            # If the call that went first has failed, the next takes its place at once.
+            self.canary_at = NEVER
+            self.changed.announce()
+
+    def hear(self, member: str, now: float) -> bool:
+        """Notes that a member is there; False for a stranger."""
+        if (heard := self.members.get(member)) is not None:
+            heard.heard_at = now
+        return heard is not None
+
+    def drop(self, run: str, now: float) -> None:
+        for name in [name for name, member in self.members.items() if member.run == run]:
+            del self.members[name]
+        self.apply_limits(now)
+
+    def look(
+        self, wanted: Reservation, now: float
+    ) -> tuple[Grant | None, tuple[CallCost, ...], float]:
+        """What the first in the queue gets now: slots, and those of its turn's calls that have
+        none yet; freedom until the given moment; while nothing is known, to be the one call that
+        goes first; or nothing for these seconds."""
+        pace, last_held_by = self.pace, self.slotless[1] if self.slotless else None
+        if now - self.applied_at >= LOOK_S:
+            self.apply_limits(now)
+        if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
+            return Grant(free_until=now + FREE_S), (), 0.0
+        if not pace.is_proven and now - self.canary_at <= CANARY_S:
+            return None, (), LOOK_S
+        costs = wanted.costs[: self.slots_a_turn(wanted) if pace.is_proven else 1]
+        if times := pace.reserve(costs, now):
+            self.canary_at, left = times[0], costs[len(times) :]
+            held_by = pace.held_by(left[0], now) if left else None
+            return Grant(times, held_by=held_by or last_held_by), left, 0.0
+        since = self.slotless[0] if self.slotless else now
+        self.slotless = since, pace.held_by(costs[0], now)
+        return None, (), pace.opens_at(now, costs[0]) - now
 
     def apply_limits(self, now: float) -> None:
         """Forgets lost members; the others' limits hold (without others the last ones')."""
@@ -656,25 +791,25 @@ class _Judge:
 class Limiter:
     """The paces of all judges of a cluster, behind one queue each. The lowest firm limits of the
     members that live hold for all of them; one not heard of for MEMBER_S counts no more. `hold_s`
-    after a restart nothing is granted, as earlier slots may still be in use."""
+    after a restart nothing is granted, as earlier slots may still be in use. What limiters of
+    several clusters know is `shared`, which then has all of it through a restart."""
 
-    def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        hold_s: float = 0.0,
+        clock: Callable[[], float] = time.time,
+        shared: SharedLimits | None = None,
+    ) -> None:
+        self._shared = shared
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
         self._judges: dict[str, _Judge] = {}
         self._left_runs: deque[str] = deque(maxlen=100)
 
     async def reserve(self, wanted: Reservation) -> Grant:
         """At least one slot (waits for one in the horizon), or freedom without a limit."""
-        judge, now = self._judge_of(wanted), self._clock()
-        pace, was_proven = judge.pace, judge.pace.is_proven
-        pace.settle(wanted.correction, wanted.done, now, wanted.answered)
-        pace.correct(wanted.late, now)
-        if wanted.found_per_min is not None:
-            pace.resume(wanted.found_per_min, now)
-        if wanted.done and not was_proven:
-            # If the call that went first has failed, the next takes its place at once.
-            judge.canary_at = -math.inf
-            judge.changed.announce()
+        judge = self._judge_of(wanted)
+        is_over = wanted.run in self._left_runs
+        await self._change(judge, partial(judge.report, wanted, is_over))
         granted, gather_s = Grant(), 0.0
         if wanted.costs:
             gather_s = judge.gather_s(wanted)
@@ -688,60 +823,71 @@ class Limiter:
                 if not judge.n_waiting:
                     judge.slotless = None
         share = judge.share_of(wanted)
-        return granted._replace(share=share, found_per_min=pace.found_per_min, gather_s=gather_s)
+        found = judge.pace.found_per_min
+        return granted._replace(share=share, found_per_min=found, gather_s=gather_s)
 
     async def leave(self, run: str) -> None:
         """Ends a run: its limits hold no longer, its reservations end without a slot."""
         self._left_runs.append(run)
-        for judge in self._judges.values():
-            for name in [name for name, member in judge.members.items() if member.run == run]:
-                del judge.members[name]
-            judge.apply_limits(self._clock())
+        for judge in list(self._judges.values()):
+            await self._change(judge, partial(judge.drop, run))
             judge.changed.announce()
 
+    async def close(self) -> None:
+        if self._shared is not None:
+            await self._shared.close()
+
+    async def _change(self, judge: _Judge, change: Callable[[float], T]) -> T:
+        """Makes a change to a judge now; to what limiters share of it, once more for each of them
+        that was first."""
+        if self._shared is None:
+            return change(self._clock())
+
+        def change_shared(dumped: bytes | None) -> tuple[T, bytes]:
+            if dumped is not None:  # else what was known last is as good
+                judge.load(dumped)
+            return change(self._clock()), judge.dump()
+
+        async with judge.swapping:
+            paused_until = judge.pace.blocked_until()
+            changed = await self._shared.swap(judge.name, change_shared)
+        if judge.pace.blocked_until() > paused_until:
+            judge.paused.announce()
+        return changed
+
     async def _wait_for_slots(self, wanted: Reservation, judge: _Judge) -> Grant:
-        """The first in the queue waits for its slots; for freedom until the given moment; or, while
-        nothing is known, to be the one call that goes first."""
-        pace, held_by = judge.pace, None
-        while True:
-            now = self._clock()
+        """The first in the queue waits for its slots, or for freedom."""
+        granted, left = None, tuple[CallCost, ...]()
+        while granted is None:
             if wanted.run in self._left_runs:
                 return Grant()
-            if now - judge.applied_at >= LOOK_S:
-                judge.apply_limits(now)
-            if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
-                return Grant(free_until=now + FREE_S)
-            if pace.is_proven or now - judge.canary_at > CANARY_S:
-                costs = wanted.costs[: judge.slots_a_turn(wanted) if pace.is_proven else 1]
-                if times := pace.reserve(costs, now):
-                    judge.canary_at = times[0]
-                    if len(times) < len(costs):
-                        held_by = pace.held_by(costs[len(times)], now) or held_by
-                        # or who is the last to find some would always get less than the others
-                        await asyncio.sleep(GATHER_S)
-                        times += pace.reserve(costs[len(times) :], self._clock())
-                    return Grant(times, held_by=held_by)
-                held_by = pace.held_by(costs[0], now)
-                judge.slotless = (judge.slotless[0] if judge.slotless else now, held_by)
-                wait_s = pace.opens_at(now, wanted.costs[0]) - now
-            else:
-                wait_s = LOOK_S
-            await judge.changed.wait(min(LOOK_S, max(GATHER_S, wait_s)))
+            granted, left, wait_s = await self._change(judge, partial(judge.look, wanted))
+            if granted is None:
+                await judge.changed.wait(min(LOOK_S, max(GATHER_S, wait_s)))
+        if left:  # or who is the last to find some would always get less than the others
+            await asyncio.sleep(GATHER_S)
+            more = await self._change(judge, lambda now: judge.pace.reserve(left, now))
+            return granted._replace(times=granted.times + more)
+        return granted
 
     async def throttled(
         self, judge: str, sent_at: float, retry_after_s: float | None, done: int
     ) -> float:
         if (state := self._judges.get(judge)) is None:
             return 0.0
-        state.pace.settle(CallCost(), done, self._clock())
-        state.pace.throttled(sent_at, retry_after_s, self._clock())
+
+        def refuse(now: float) -> None:
+            state.pace.settle(NOTHING, done, now)
+            state.pace.throttled(sent_at, retry_after_s, now)
+
+        await self._change(state, refuse)
         state.changed.announce()
         state.paused.announce()
         return state.pace.blocked_until()
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         if (state := self._judges.get(judge)) is not None:
-            state.pace.learn(limits, self._clock())
+            await self._change(state, lambda now: state.pace.learn(limits, now))
             state.changed.announce()
 
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
@@ -752,8 +898,8 @@ class Limiter:
             if (state := self._judges.get(judge)) is None:
                 await asyncio.sleep(min(LOOK_S, left_s))  # its first reservation is on its way
                 continue
-            if not is_heard and (heard := state.members.get(member)) is not None:
-                heard.heard_at, is_heard = self._clock(), True
+            if not is_heard and member in state.members:
+                is_heard = await self._change(state, partial(state.hear, member))
             if (until := state.pace.blocked_until()) > known_until:
                 return until
             await state.paused.wait(left_s)
@@ -770,21 +916,13 @@ class Limiter:
         return {name: judge.pace.limits() for name, judge in self._judges.items()}
 
     def _judge_of(self, wanted: Reservation) -> _Judge:
-        """The judge that is asked for, by the limits of those who ask it now."""
         now = self._clock()
         if (judge := self._judges.get(wanted.judge)) is None:
             self._forget_idle(now)
             brought = wanted.limits, wanted.is_firm, self._not_before, wanted.provider_limits
-            judge = self._judges[wanted.judge] = _Judge(RatePacer(*brought), now)
+            judge = _Judge(wanted.judge, RatePacer(*brought), now)
+            self._judges[wanted.judge] = judge
         judge.asked_at = now
-        # What the calls of a run that is over took is still reported; it sets no limits any more.
-        if wanted.run not in self._left_runs:
-            before = judge.members.get(wanted.member)
-            member = _Member(now, wanted.run, wanted.limits, wanted.is_firm)
-            judge.members[wanted.member] = member
-            is_new = before is None or before.brings != member.brings
-            if is_new or now - judge.applied_at >= LOOK_S:
-                judge.apply_limits(now)
         return judge
 
     def _forget_idle(self, now: float) -> None:

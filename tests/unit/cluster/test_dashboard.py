@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from memray_eval.execution.exported_metrics import RUN, SERIES, Series
+from memray_eval.execution.exported_metrics import ENGINE_SERIES, RUN, SERIES, Series
 from tests.conftest import REPOSITORY
 from tests.unit.cluster.prometheus import Read, reads
 
 DASHBOARD = json.loads((REPOSITORY / "cluster" / "grafana" / "memray_eval.json").read_text("utf-8"))
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+ALL = (*SERIES, *ENGINE_SERIES)
 ENDS = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 
 
@@ -25,13 +26,13 @@ def exported(series: Series) -> set[str]:
 
 OURS = {
     name: {*series.tags, RUN} | ({"le"} if name.endswith("_bucket") else set())
-    for series in SERIES
+    for series in ALL
     for name in exported(series)
 }
 # Ray/dashboard/.../reporter_agent.py
 RAYS = {"ray_cluster_active_nodes": set[str](), "ray_node_gpus_utilization": {"instance"}}
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
-COUNTERS = {name for series in SERIES if series.kind == "counter" for name in exported(series)}
+COUNTERS = {name for series in ALL if series.kind == "counter" for name in exported(series)}
 
 
 def strangers(expression: str) -> list[str]:
@@ -55,7 +56,7 @@ def test_it_reads_only_what_is_exported() -> None:
 
 def test_every_metric_of_ours_has_a_panel() -> None:
     shown = {metric.name for expression in EXPRESSIONS for metric in reads(expression)}
-    assert [series.name for series in SERIES if not shown & exported(series)] == []
+    assert [series.name for series in ALL if not shown & exported(series)] == []
 
 
 def test_a_counter_over_time_is_read_by_its_rate() -> None:

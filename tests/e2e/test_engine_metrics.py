@@ -1,0 +1,76 @@
+"""What a real engine says of itself is on its node's page for Prometheus while it answers."""
+
+from __future__ import annotations
+
+import re
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+import ray
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import ClusterConfig
+from memray_eval.execution.ray import cluster
+from tests.build import finish
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.night
+N, MAX_TOKENS = 24, 48
+_LINE = re.compile(r"^ray_(memray_vllm_\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+_OWN = re.compile(r'\b(model|replica|run_id|state|prefix)="([^"]*)"')
+
+
+def test_an_engine_is_on_the_page_of_its_node(tmp_path: Path) -> None:
+    """The largest value of each series, read twice a second. No prompt begins like another, and
+    none is put back for want of memory: those series begin with the first that does."""
+    job = {
+        "dataset": str(REPOSITORY / "dataset" / "samples"),
+        "candidates": [
+            {"name": "c", "model": "embedded", "sampling": {"max_tokens": MAX_TOKENS}},
+        ],
+        "metrics": ["completeness_score"],
+        "engine": {"kv_cache_gib": 1, "max_model_len": 2048, "max_num_seqs": 4},
+        "limit": N,
+        "out": str(tmp_path),
+    }
+    largest: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    is_over = threading.Event()
+    with cluster.connected(ClusterConfig(num_cpus=2)):
+        page = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
+
+        def read() -> None:
+            while not is_over.wait(0.5):
+                with urllib.request.urlopen(page, timeout=30) as text:
+                    for name, labels, value in _LINE.findall(text.read().decode()):
+                        series = name, frozenset(_OWN.findall(labels))
+                        largest[series] = max(float(value), largest.get(series, 0.0))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            done = finish(RunConfig.model_validate(job))
+            is_over.wait(15.0)  # Ray reports every 10 s
+        finally:
+            is_over.set()
+            reader.join()
+    for (name, labels), value in sorted(largest.items(), key=str):
+        print(name, dict(sorted(labels)), value)
+    assert done.summary.n_failed_units == 0
+    by_labels = {
+        (name, dict(labels).get("state") or dict(labels).get("prefix")): value
+        for (name, labels), value in largest.items()
+    }
+    assert 0 < by_labels["memray_vllm_kv_cache", None] <= 1
+    assert 0 < by_labels["memray_vllm_requests", "running"] <= 4
+    assert by_labels["memray_vllm_prompt_tokens_total", "miss"] == sum(
+        record.response.prompt_tokens or 0 for record in done.folder.each()
+    )
+    assert by_labels["memray_vllm_ttft_seconds_count", None] == N
+    engines = {
+        tuple(dict(labels).get(tag) for tag in ("model", "replica", "run_id"))
+        for _, labels in largest
+    }
+    assert len(engines) == 1
+    assert all(all(tags) for tags in engines)
