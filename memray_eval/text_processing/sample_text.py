@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -38,13 +39,30 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
     return [names[place] for place in order.tolist()]
 
 
-def memory_entries(sample: Sample) -> list[tuple[str, str]]:
+class _MemoryOf:
+    """A sample as the key of a cache: equal to those of its session with the very same memory."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample, self.key = sample, (id(sample.memory), session_of(sample))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _MemoryOf) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@lru_cache(4)  # a sample's candidates, and a record's judges, follow each other
+def _entries(of: _MemoryOf) -> Sequence[tuple[str, str]]:
+    memory = of.sample.memory
+    order = draw_order(of.sample, memory)
+    texts = (text if type(text := memory[key]) is str else value_text(text) for key in order)
+    return tuple(zip(order, texts, strict=True))
+
+
+def memory_entries(sample: Sample) -> Sequence[tuple[str, str]]:
     """The user's memory as keys and the texts of values, in the order of `draw_order`."""
-    memory = sample.memory
-    return [
-        (key, value if type(value := memory[key]) is str else value_text(value))
-        for key in draw_order(sample, memory)
-    ]
+    return _entries(_MemoryOf(sample))
 
 
 def memory_lines(sample: Sample) -> str:
