@@ -337,10 +337,9 @@ def _to_sample(row: Mapping[str, Any], **unstored: Any) -> Sample:
 def _from_json(text: str) -> Any:
     if text == "{}":  # as most are
         return {}
-    if text == "[]":
-        return []
-    value = read_large(text.encode()) if len(text) >= LARGE else None
-    return json.loads(text) if value is None else value
+    if len(text) >= LARGE and (value := read_large(text)) is not None:
+        return value
+    return [] if text == "[]" else json.loads(text)
 
 
 def _to_score_row(score: Score) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -39,30 +40,27 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
     return [names[place] for place in order.tolist()]
 
 
+@dataclass(frozen=True)
 class _MemoryOf:
     """A sample as the key of a cache: equal to those of its session with the very same memory."""
 
-    def __init__(self, sample: Sample) -> None:
-        self.sample, self.key = sample, (id(sample.memory), session_of(sample))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _MemoryOf) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+    memory_id: int
+    session: str
+    sample: Sample = field(compare=False)
 
 
-@lru_cache(4)  # a sample's candidates, and a record's judges, follow each other
-def _entries(of: _MemoryOf) -> Sequence[tuple[str, str]]:
-    memory = of.sample.memory
-    order = draw_order(of.sample, memory)
-    texts = (text if type(text := memory[key]) is str else value_text(text) for key in order)
-    return tuple(zip(order, texts, strict=True))
+@lru_cache(1)  # a sample's candidates, and a record's judges, follow each other
+def _memory_order(of: _MemoryOf) -> Sequence[str]:
+    return draw_order(of.sample, of.sample.memory)
 
 
-def memory_entries(sample: Sample) -> Sequence[tuple[str, str]]:
+def memory_entries(sample: Sample) -> list[tuple[str, str]]:
     """The user's memory as keys and the texts of values, in the order of `draw_order`."""
-    return _entries(_MemoryOf(sample))
+    memory, of = sample.memory, _MemoryOf(id(sample.memory), session_of(sample), sample)
+    return [
+        (key, value if type(value := memory[key]) is str else value_text(value))
+        for key in _memory_order(of)
+    ]
 
 
 def memory_lines(sample: Sample) -> str:

@@ -28,7 +28,7 @@ _encode = json.JSONEncoder(
 _LONG = ("memory", "required_keys", "forbidden_keys", "neutral_keys")
 _FEW = 100  # entries or keys up to which one pass over a sample is faster
 LARGE = 1 << 16  # bytes from which orjson, with what has to be checked, is faster than `json`
-_MOST_NESTING, _LARGEST_FLOAT = 16, 2.0**63  # from here on a float may be an integer
+_MOST_NESTING, _LARGE_FLOAT = 16, 2.0**63
 _SAME_AS_JSON = frozenset({str, bool, int})  # which orjson writes as `_encode` does
 
 _encode_changed = json.JSONEncoder(
@@ -121,33 +121,34 @@ def _fields(sample: Sample) -> Mapping[str, Any]:
     return {**vars(sample), **sample.model_dump(mode="json", include={"metadata"})}
 
 
-def read_large(data: bytes) -> Any:
+def read_large(data: bytes | str) -> Any:
     """What `json.loads` makes of a large text, in two thirds of the time; None if that may differ,
-    as with NaN and integers of more than 64 bits, a key may stand twice, or it nests deep."""
+    as with NaN and integers of more than 64 bits, it nests deep, or bytes may have a key twice."""
     try:
         value = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        n_keys = _count_keys([value])
+    except ValueError:
         return None
+    if isinstance(data, str):  # our own
+        return value
     characters = np.frombuffer(data, np.uint8)
     # A colon after a key is one after a quote or a blank; others may stand within texts
     is_after_key = (characters[1:] == ord(":")) & (characters[:-1] <= ord('"'))
-    return value if np.count_nonzero(is_after_key) == _count_keys([value]) else None
+    return value if np.count_nonzero(is_after_key) == n_keys else None
 
 
-def _count_keys(value: dict[str, Any] | list[Any], depth: int = 0) -> int:
-    """The keys of all objects in a value; fewer if a float is large, or it nests deep."""
+def _count_keys(value: Any, depth: int = 0) -> int:
+    """The keys of all objects in a list or object. Raises ValueError if a float is so large that it
+    may have been an integer, or it nests deep."""
     n_keys, values = (len(value), value.values()) if type(value) is dict else (0, value)
     kinds = {*map(type, values)}
-    if depth > _MOST_NESTING or (float in kinds and any(map(_is_large_float, values))):
-        return -1
+    floats = (abs(item) for item in values if type(item) is float) if float in kinds else ()
+    if depth > _MOST_NESTING or max(floats, default=0.0) >= _LARGE_FLOAT:
+        raise ValueError("orjson may have read another value")
     if kinds.isdisjoint((dict, list)):
         return n_keys
     nested = (item for item in values if type(item) in (dict, list))
     return n_keys + sum(_count_keys(item, depth + 1) for item in nested)
-
-
-def _is_large_float(value: Any) -> bool:
-    return type(value) is float and abs(value) >= _LARGEST_FLOAT
 
 
 def is_plain_json(value: Any) -> bool:

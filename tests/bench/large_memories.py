@@ -83,10 +83,10 @@ def floor(memories: Sequence[Sample]) -> dict[str, float]:
     """CPU seconds of what any run does with a large memory and not with a context."""
     lines = {row.id: row.model_dump_json() for row in memories}
     texts = {row.id: field_to_json(row, "memory") for row in memories}
-    tables = {row.id: samples_to_table([row]).select(STORED) for row in memories}
+    table = samples_to_table(memories).select(STORED)
 
-    def store(row: Sample) -> None:
-        pq.write_table(tables[row.id], pa.BufferOutputStream(), compression="zstd")
+    def store_all(_: Sample) -> None:
+        pq.write_table(table, pa.BufferOutputStream(), compression="zstd")
 
     return {
         "row read, in the scan and in the run": 2
@@ -97,7 +97,7 @@ def floor(memories: Sequence[Sample]) -> dict[str, float]:
         ),
         "memory written as JSON": least(lambda row: field_to_json(row, "memory"), memories),
         "memory read where judged": least(lambda row: loads(texts[row.id]), memories),
-        "Parquet twice": 2 * least(store, memories),
+        "Parquet twice": 2 * least(store_all, memories[:1]) / len(memories),
     }
 
 
