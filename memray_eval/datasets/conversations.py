@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import yaml
 
 from memray_eval.datasets.dotted import Answers, look_up
-from memray_eval.datasets.parsing import InvalidSample, invalid, is_plain_turn, parse_printed
+from memray_eval.datasets.parsing import InvalidSample, invalid, parse_printed
+from memray_eval.types.plain_samples import is_plain_turn
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
 _FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"

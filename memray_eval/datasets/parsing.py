@@ -17,7 +17,9 @@ from memray_eval.errors import nearest
 from memray_eval.text_processing.criteria import has_criteria, read_criteria
 from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import Frozen, Sample, Turn
+from memray_eval.types import Frozen, Sample
+from memray_eval.types.json_text import LARGE, read_large
+from memray_eval.types.plain_samples import DEFAULTS, plain_sample
 from memray_eval.types.samples import CRITERIA, EXPECTS
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
@@ -30,23 +32,8 @@ _QUOTE = 2
 _KINDS = np.zeros(256, dtype=np.int8)
 _KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes", "turns")
-# Fields of a sample of which a text, or a list of texts, needs no further look
-_TEXTS = frozenset(
-    ("id", "suite", "task", "query", "context", "language", "scenario", "prompt_type")
-)
-_ROLES = ("user", "assistant")
-_TURN = {"role", "content"}
-_PLAIN_LISTS = frozenset(("answers", "classes"))
-_EMPTY = {
-    **dict.fromkeys((*LISTS, "history"), list),
-    **dict.fromkeys(("memory", "traits", "emotion", "metadata"), dict),
-}
-_DEFAULTS: dict[str, Any] = {
-    name: "" if field.is_required() else field.get_default(call_default_factory=True)
-    for name, field in Sample.model_fields.items()
-}
-_NAMES = _DEFAULTS.keys() - {"turns", "user"}  # which are fields whatever they hold
-_STR = {str}
+_NAMES = DEFAULTS.keys() - {"turns", "user"}  # which are fields whatever they hold
+_EXPECTED = frozenset((EXPECTS, CRITERIA))
 
 
 Escaped = Annotated[str, BeforeValidator(escape_controls)]
@@ -100,6 +87,8 @@ def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample
 def parse_json(data: bytes) -> Any:
     """Parses one JSON text, with null for NaN. Raises InvalidSample if it is not UTF-8 or not JSON,
     has a key twice in one object, a number that is too large, or more than MAX_NESTING."""
+    if len(data) >= LARGE and (value := read_large(data)) is not None:
+        return value
     try:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -197,20 +186,21 @@ def parse_sample(
     fields: dict[str, Any] = {"suite": suite}
     own: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in _NAMES or (key in _DEFAULTS and _is_field(key, value)):
+        if key in _NAMES or (key in DEFAULTS and _is_field(key, value)):
             if value is not None and key != "suite":
                 fields[key] = value
-        elif key not in _DEFAULTS and checks_spelling and (hint := _nearest(str(key), value)):
+        elif key not in DEFAULTS and checks_spelling and (hint := _nearest(str(key), value)):
             faults.append(Fault(field=str(key), message=f"no such field; did you mean {hint!r}?"))
         else:
             own[str(key)] = value
     if own and isinstance(fields.get("metadata", {}), dict):
         fields["metadata"] = {**own, **fields.get("metadata", {})}
-    if not faults and (plain := _plain_sample(fields)) is not None:
+    plain = None if faults else plain_sample(fields)
+    if plain is not None and not plain.forbidden_keys and _EXPECTED.isdisjoint(plain.metadata):
         return plain
-    faults.extend(_find_wrong_lists(fields))
+    faults.extend(() if plain else _find_wrong_lists(fields))
     try:
-        sample = Sample.model_validate(fields)
+        sample = plain or Sample.model_validate(fields)
     except ValidationError as error:
         faults.extend(
             fault
@@ -251,53 +241,6 @@ def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
         except ValueError as error:
             field, _, message = str(error).partition(": ")
             yield Fault(field=field, message=message)
-
-
-def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
-    """The sample, where its fields are texts and lists of texts and nothing is to be converted or
-    compared, as those of most rows are; None where pydantic has to look at them."""
-    values = _DEFAULTS.copy()
-    values["memory"], values["traits"], values["emotion"], values["metadata"] = {}, {}, {}, {}
-    for name, value in fields.items():
-        kind = type(value)
-        if kind is str and name in _TEXTS:
-            values[name] = value
-        elif kind is list and name in _PLAIN_LISTS and _STR.issuperset(map(type, value)):
-            values[name] = tuple(value)
-        elif kind is dict and name == "metadata" and _STR.issuperset(map(type, value)):
-            if EXPECTS in value or CRITERIA in value:
-                return None
-            values[name] = value.copy()
-        elif kind is list and name == "history" and all(map(is_plain_turn, value)):
-            values[name] = tuple(
-                [Turn.trusted({"role": t["role"], "content": t["content"]}, _TURN) for t in value]
-            )
-        elif value or _EMPTY.get(name) is not kind:
-            return None
-    if not (_is_name(values["id"]) and _is_name(values["query"])):
-        return None
-    return Sample.trusted(values, set(fields))
-
-
-def is_plain_turn(turn: Any) -> bool:
-    """Whether it is an object of a role and a text, and no more."""
-    return (
-        type(turn) is dict
-        and len(turn) == 2
-        and type(turn.get("content")) is str
-        and turn.get("role") in _ROLES
-    )
-
-
-def _is_name(text: str) -> bool:
-    """Whether it is a text that is not empty and that UTF-8 can hold."""
-    if text.isascii():
-        return text != ""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_field(name: str, value: Any) -> bool:

@@ -239,7 +239,7 @@ def read_waiting(
 
 def _n_ungenerated(rows: pa.Table) -> int:
     is_there = pc.and_(pc.is_valid(rows.column("response")), pc.is_null(rows.column("error")))
-    return int(rows.num_rows - rows.filter(is_there).num_rows)
+    return int(rows.num_rows - (pc.sum(is_there).as_py() or 0))
 
 
 def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:

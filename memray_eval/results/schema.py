@@ -13,7 +13,14 @@ import pyarrow.compute as pc
 
 from memray_eval.errors import describe_error
 from memray_eval.types import ComputedScore, Record, Response, Sample, Score, Usage
-from memray_eval.types.json_text import candidate_from_json, field_to_json, is_plain_json
+from memray_eval.types.json_text import (
+    LARGE,
+    candidate_from_json,
+    field_to_json,
+    is_plain_json,
+    read_large,
+)
+from memray_eval.types.plain_samples import MANY, plain_sample
 
 SCORE_TYPE = pa.struct(
     [
@@ -322,12 +329,16 @@ def _to_sample(row: Mapping[str, Any], **unstored: Any) -> Sample:
     """The sample of a row, with the fields that records do not store."""
     fields = {name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}
     fields |= {name: _from_json(row[name]) for name in SAMPLE_JSON}
-    return Sample.model_validate({"id": row["sample_id"], **unstored, **fields})
+    fields = {"id": row["sample_id"], **unstored, **fields}
+    plain = plain_sample(fields) if len(fields["memory"]) > MANY else None
+    return plain or Sample.model_validate(fields)
 
 
 def _from_json(text: str) -> Any:
     if text == "{}":  # as most are
         return {}
+    if len(text) >= LARGE and (value := read_large(text)) is not None:
+        return value
     return [] if text == "[]" else json.loads(text)
 
 

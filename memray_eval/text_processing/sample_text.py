@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -38,12 +40,26 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
     return [names[place] for place in order.tolist()]
 
 
+@dataclass(frozen=True)
+class _MemoryOf:
+    """A sample as the key of a cache: equal to those of its session with the very same memory."""
+
+    memory_id: int
+    session: str
+    sample: Sample = field(compare=False)
+
+
+@lru_cache(1)  # a sample's candidates, and a record's judges, follow each other
+def _memory_order(of: _MemoryOf) -> Sequence[str]:
+    return draw_order(of.sample, of.sample.memory)
+
+
 def memory_entries(sample: Sample) -> list[tuple[str, str]]:
     """The user's memory as keys and the texts of values, in the order of `draw_order`."""
-    memory = sample.memory
+    memory, of = sample.memory, _MemoryOf(id(sample.memory), session_of(sample), sample)
     return [
         (key, value if type(value := memory[key]) is str else value_text(value))
-        for key in draw_order(sample, memory)
+        for key in _memory_order(of)
     ]
 
 

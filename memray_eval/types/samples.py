@@ -145,7 +145,7 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
             )
     if both := sorted(required & forbidden):
         conflicts["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
-    if both := sorted({key for key in sample.neutral_keys if key in required or key in forbidden}):
+    if both := sorted((required | forbidden).intersection(sample.neutral_keys)):
         conflicts["neutral_keys"] = (
             f"neutral and also required or forbidden: {both}; keep each in one list"
         )

@@ -1,5 +1,7 @@
-"""Units a second of a run over memories of 4,000 entries, against a run over needles of as many
-tokens: from the file to the summary, answered by a function at once, scored by code.
+"""Milliseconds of CPU a unit of a run over memories of 4,000 entries, against a run over needles of
+as many tokens and characters (`vt`: text with a line of values here and there): from the file to
+the summary, answered by a function at once, scored by code. Both in turn, the best of three; then
+what a memory costs at least, if nothing is done twice.
 
     python -m tests.bench.large_memories [--entries 4000] [--samples 74]
 
@@ -11,9 +13,13 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from orjson import loads
 
 from memray_eval.benchmarks.generator import generate
 from memray_eval.benchmarks.generator.plan import plan_of
@@ -24,9 +30,13 @@ from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 from memray_eval.config.loading import load_config
 from memray_eval.datasets.columns import LOOKED_AT
 from memray_eval.models.tokenizers import load_tokenizer
+from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Candidate, Sample
+from memray_eval.types.json_text import field_to_json
 from tests.build import finish, write_lines
 
+ASKED = Candidate(name="c", model="m")
+STORED = ["memory", "required_keys", "forbidden_keys", "neutral_keys"]
 ANSWER = "def answer(messages):\n    return 'Please ask your doctor first. The number is 12345.'\n"
 JOB = """
 suite: {suite}
@@ -52,10 +62,43 @@ def seconds(rows: Sequence[Sample], suite: str, metric: str) -> float:
         return time.process_time() - started
 
 
-def rate(rows: Sequence[Sample], suite: str, metric: str) -> float:
-    """Units a second."""
+def a_unit(rows: Sequence[Sample], suite: str, metric: str) -> float:
+    """Seconds a unit."""
     few = min(seconds(rows[:LOOKED_AT], suite, metric) for _ in range(2))
-    return (len(rows) - LOOKED_AT) / (seconds(rows, suite, metric) - few)
+    return (seconds(rows, suite, metric) - few) / (len(rows) - LOOKED_AT)
+
+
+def least(work: Callable[[Sample], object], rows: Sequence[Sample]) -> float:
+    """CPU seconds of a part of a unit."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        for row in rows:
+            work(row)
+        times.append((time.process_time() - started) / len(rows))
+    return min(times)
+
+
+def floor(memories: Sequence[Sample]) -> dict[str, float]:
+    """CPU seconds of what any run does with a large memory and not with a context."""
+    lines = {row.id: row.model_dump_json() for row in memories}
+    texts = {row.id: field_to_json(row, "memory") for row in memories}
+    table = samples_to_table(memories).select(STORED)
+
+    def store_all(_: Sample) -> None:
+        pq.write_table(table, pa.BufferOutputStream(), compression="zstd")
+
+    return {
+        "row read, in the scan and in the run": 2
+        * least(lambda row: loads(lines[row.id]), memories),
+        "order and text of the prompt": least(
+            lambda row: SUITE.prompt(row.model_copy(update={"memory": {**row.memory}}), ASKED),
+            memories,
+        ),
+        "memory written as JSON": least(lambda row: field_to_json(row, "memory"), memories),
+        "memory read where judged": least(lambda row: loads(texts[row.id]), memories),
+        "Parquet twice": 2 * least(store_all, memories[:1]) / len(memories),
+    }
 
 
 def main() -> None:
@@ -63,20 +106,26 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=4000)
     parser.add_argument("--samples", type=int, default=74)
     arguments = parser.parse_args()
-    made = islice(samples(["large"], [arguments.entries]), arguments.samples)
-    memories = list(made)
+    memories = list(islice(samples(["large"], [arguments.entries]), arguments.samples))
     tokenizer = load_tokenizer("embedded")
-    profile = SUITE.prompt(memories[0], Candidate(name="c", model="m")).messages[0].content
+    profile = SUITE.prompt(memories[0], ASKED).messages[0].content
     n_tokens = len(tokenizer.encode(profile))
-    plan = plan_of(NEEDLES, "kv_retrieval", "en", str(n_tokens), 1, arguments.samples, 0)
+    plan = plan_of(NEEDLES, "vt", "en", str(n_tokens), 1, arguments.samples, 0)
     needles = list(generate.samples(plan, Resources(tokenizer, 0), lambda *_: None))
-    ours, theirs = (
-        rate(memories, "memory", "memory_conduct"),
-        rate(needles, "needles", "rule_score"),
-    )
-    print(f"{arguments.entries:,} entries, {n_tokens:,} tokens: {ours:.1f} units/s")
-    print(f"needles (kv_retrieval) of {n_tokens:,} tokens: {theirs:.1f} units/s")
-    print(f"ratio {ours / theirs:.2f}")
+    of_needle = len(needles[0].context or "")
+    rounds = [
+        (a_unit(memories, "memory", "memory_conduct"), a_unit(needles, "needles", "rule_score"))
+        for _ in range(3)
+    ]
+    ours, theirs = map(min, zip(*rounds, strict=True))
+    print(f"{n_tokens:,} tokens a prompt, {len(profile):,} characters (needles {of_needle:,})")
+    print(f"{arguments.entries:,} entries: {ours * 1e3:.1f} ms a unit")
+    print(f"needles (vt): {theirs * 1e3:.1f} ms a unit, ratio {theirs / ours:.2f}")
+    parts = floor(memories)
+    for name, took in parts.items():
+        print(f"  {name}: {took * 1e3:.1f} ms")
+    least_of_all = theirs + sum(parts.values())
+    print(f"floor: {least_of_all * 1e3:.1f} ms a unit, ratio {theirs / least_of_all:.2f}")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memray_eval.datasets import parsing
 from memray_eval.datasets import scan as scanning
-from memray_eval.datasets.parsing import InvalidSample, parse_sample
+from memray_eval.datasets.parsing import InvalidSample, parse_json, parse_sample
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.text_processing.sample_text import draw_order
+from memray_eval.text_processing.sample_text import draw_order, memory_entries
 from memray_eval.types import Record, Response, Sample, Turn, dumps
-from memray_eval.types.json_text import field_to_json, record_to_json, sample_to_json
+from memray_eval.types.json_text import (
+    LARGE,
+    field_to_json,
+    read_large,
+    record_to_json,
+    sample_to_json,
+)
+from memray_eval.types.plain_samples import MANY, plain_sample
 from tests.build import build_record, build_sample, build_score
 from tests.unit.datasets.builders import read, write_rows
 
@@ -30,12 +36,13 @@ values = st.one_of(
     st.dictionaries(text, scalars, max_size=2),
 )
 fields = st.dictionaries(st.sampled_from([*Sample.model_fields, "own", "more"]), values, max_size=9)
+keys = st.lists(text | st.sampled_from(["k1", "k2"]), max_size=3)
 ANSWERS = SampleReader(suite="qa", has_responses=True)
 
 
 @given(fields | fields.map(lambda raw: {"id": "a", "query": "q", **raw}))
 def test_a_plain_sample_is_what_pydantic_makes(raw: dict[str, Any]) -> None:
-    plain = parsing._plain_sample(raw)
+    plain = plain_sample(raw)
     if plain is None:
         return
     checked = Sample.model_validate(raw)
@@ -44,9 +51,67 @@ def test_a_plain_sample_is_what_pydantic_makes(raw: dict[str, Any]) -> None:
     assert list(vars(plain)) == list(vars(checked))
 
 
+large_values = text.filter(lambda value: value != "\ud800") | st.integers() | st.booleans()
+
+
+@given(
+    st.dictionaries(text, large_values | scalars | st.lists(text, max_size=2), max_size=3),
+    st.dictionaries(st.sampled_from(["required_keys", "forbidden_keys", "neutral_keys"]), keys),
+)
+def test_a_large_memory_is_checked_as_pydantic_does(
+    odd: dict[str, Any], lists: dict[str, list[str]]
+) -> None:
+    memory = {**{f"k{number}": "v" for number in range(MANY)}, **odd}
+    raw = {"id": "a", "query": "q", "memory": memory, **lists}
+    plain = plain_sample(raw)
+    if plain is not None:
+        checked = Sample.model_validate(raw)
+        assert (plain, list(vars(plain))) == (checked, list(vars(checked)))
+
+
 def test_most_rows_are_plain() -> None:
     raw = {"id": "a", "query": "q", "answers": ["x", "y"], "memory": {}, "required_keys": []}
-    assert parsing._plain_sample({**raw, "metadata": {"k": 1}, "suite": "qa"}) is not None
+    assert plain_sample({**raw, "metadata": {"k": 1}, "suite": "qa"}) is not None
+    memory = {f"k{number}": number for number in range(MANY + 1)}
+    large = {**raw, "memory": memory, "required_keys": ["k1"], "neutral_keys": ["k2"]}
+    assert plain_sample(large) is not None
+
+
+@pytest.mark.parametrize(
+    ("odd", "is_read"),
+    [
+        ('{"a": 1, "b" : {"a": [1, 2.5, {"c": null}]}}', True),
+        ('["x:1", -0, 1e-7, 18446744073709551615, "\\u00e9"]', True),
+        ('["\\": 2"]', False),
+        ('[":", " :"]', False),  # as after a key
+        ('{"a": 1, "a": 2}', False),
+        ('{"a": 1, "\\u0061"\n:2}', False),
+        ("[18446744073709551616, -9223372036854775809]", False),
+        ("[NaN]", False),
+        ("[1e999]", False),
+        ('["\\ud800"]', False),
+        ("[" * 17 + "]" * 17, False),
+        ("[" * 70 + "]" * 70, False),
+        ("[1,]", False),
+    ],
+)
+def test_large_json_is_read_as_small_json(odd: str, is_read: bool) -> None:
+    def read_all(padding: int) -> tuple[Any, list[str]]:
+        try:
+            return parse_json(f'["{"x" * padding}", {odd}]'.encode())[1], []
+        except InvalidSample as error:
+            return None, [fault.message.split(":")[-1] for fault in error.faults]
+
+    assert (read_large(f"[{odd}]".encode()) is not None) == is_read
+    assert repr(read_all(LARGE)) == repr(read_all(1))
+
+
+def test_entries_are_those_of_the_memory_that_a_sample_has() -> None:
+    sample = build_sample(memory={"a": True, "b": "x"})
+    changed = sample.model_copy(update={"memory": {"a": ("y", 2)}})
+    assert sorted(memory_entries(sample)) == [("a", "yes"), ("b", "x")]
+    assert memory_entries(changed) == [("a", "y, 2")]
+    assert sorted(memory_entries(sample)) == [("a", "yes"), ("b", "x")]
 
 
 @pytest.mark.parametrize(
