@@ -26,7 +26,7 @@ from memray_eval.cli.options import JobOptions, argument, column_overrides, flag
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import EngineConfig
+from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.errors import ConfigError, suggest
 
 JOBS_OWN = "job"  # of `doctor --engine`: the job's own models
@@ -126,7 +126,8 @@ def doctor(
     checks = examine(None if job is None else needs_of(job))
     for model in _models_to_start(engine, job) if engine is not None else ():
         own = job.engine_of(model) if job else EngineConfig()
-        checks = chain(checks, examine_engine(model, own))
+        on = job.cluster if job else ClusterConfig()
+        checks = chain(checks, examine_engine(model, own, on))
     failed = False
     for check in checks:
         show(

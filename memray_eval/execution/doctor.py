@@ -20,8 +20,8 @@ from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.prepare.checks import proxied, servers_asked
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine import COMPILED
-from memray_eval.execution.ray.engine_check import check_engine
-from memray_eval.execution.ray.placement_groups import PendingGroup, pending_groups
+from memray_eval.execution.ray.engine_check import check_engine, check_engine_over_ray
+from memray_eval.execution.ray.placement_groups import PendingGroup, is_over_ray, pending_groups
 from memray_eval.execution.run_manifest import installed_versions
 from memray_eval.execution.run_plan import JobNeeds, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
@@ -61,14 +61,18 @@ def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
         yield from _check_job(job, today or date.today())
 
 
-def examine_engine(model: str, config: EngineConfig) -> Iterator[Check]:
-    """Starts one engine of `model` here, with the arguments of a run, and has it generate."""
+def examine_engine(model: str, config: EngineConfig, on: ClusterConfig) -> Iterator[Check]:
+    """Starts one engine of `model` with the arguments of a run, and has it generate: here, or where
+    a run's Ray would put it if it has several workers."""
     has_gpu = local_capacity(ClusterConfig()).gpus > 0
     device = config.device if config.device != "auto" else "gpu" if has_gpu else "cpu"
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
     yield Check(state="ok", what=f"versions: {versions}")
     try:
-        report = check_engine(config, model, device)
+        if is_over_ray(config):
+            report = check_engine_over_ray(config, model, device, on)
+        else:
+            report = check_engine(config, model, device)
     except EvalError as error:
         yield Check(state="fail", what=str(error))
         return

@@ -1,5 +1,6 @@
 """Starts one engine as a run would and has it say a few tokens: the first thing to try in an image
-or on a node. No Ray takes part, so what fails is the image, the driver, or the model."""
+or on a node. Ray takes part only if the engine's workers are its actors: what fails else is the
+image, the driver, or the model."""
 
 from __future__ import annotations
 
@@ -15,17 +16,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from memray_eval.config.sections import EngineConfig
-from memray_eval.errors import ResourceError
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from memray_eval.config.sections import ClusterConfig, EngineConfig
+from memray_eval.errors import GenerationError, ResourceError
 from memray_eval.execution.engine_phases import EnginePhase
 from memray_eval.execution.plan import Device, fit_engine
-from memray_eval.execution.ray.engine import engine_environment, engine_kwargs
+from memray_eval.execution.ray.cluster import connected
+from memray_eval.execution.ray.engine import (
+    SERVER_MODEL,
+    engine_environment,
+    engine_kwargs,
+    engine_starter,
+)
 from memray_eval.execution.ray.engine_start import LOOK_S, quote_log, watched_download
+from memray_eval.execution.ray.placement_groups import group_of_engine, remove_group
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import Frozen
 
 START_S = 1800.0  # a large model over a slow network
+ROOM_S = 60.0  # for an engine's group, unless `cluster.wait_s` is longer
 N_TOKENS = 8
 _PROMPT = "The capital of France is"
 # What vLLM's main process says of an error that stands further up, in its engine's process
@@ -81,6 +94,45 @@ def check_engine(
             download_s = looks.count("downloading") * LOOK_S
             return report.model_copy(update={"download_s": download_s})
         raise ResourceError(f"the engine of {model} {ended}{_explain(log)}")
+
+
+def check_engine_over_ray(
+    config: EngineConfig, model: str, device: Device, cluster: ClusterConfig
+) -> EngineReport:
+    """As `check_engine`, for an engine whose workers are Ray's actors (`is_over_ray`): in a
+    placement group of its own on the job's cluster. Raises ResourceError if it has no room, too."""
+    fitted, patience_s = fit_engine(config, 0.0, device), max(ROOM_S, cluster.wait_s or 0.0)
+    asked = {"model": SERVER_MODEL, "prompt": _PROMPT, "max_tokens": N_TOKENS, "ignore_eos": True}
+    body = json.dumps(asked | {"temperature": 0.8, "top_p": 0.9, "top_k": 20}).encode()
+    with connected(cluster):
+        spec = group_of_engine(fitted, device, model)
+        group, before = spec.create("memray_eval-doctor", time.time()), time.monotonic()
+        try:
+            if not ray.wait([group.ready()], timeout=patience_s)[0]:
+                text = f"no room in {patience_s:g} s for an engine of {model}: {spec.bundles}"
+                raise ResourceError(text)
+            inside = PlacementGroupSchedulingStrategy(
+                group, placement_group_capture_child_tasks=True
+            )
+            actor = engine_starter(fitted, model, device, None)({"scheduling_strategy": inside})
+            ray.get(actor.ready.remote(), timeout=START_S)
+            started = time.monotonic()
+            status, reply = ray.get(actor.serve.remote("POST", "/v1/completions", body))
+        except (GenerationError, RayError) as error:
+            raise ResourceError(f"the engine of {model}: {getattr(error, 'cause', error)}") from None
+        finally:
+            remove_group(group)
+    if status != 200:
+        raise ResourceError(f"the engine of {model} answered {status}: {reply.decode()}")
+    answer = json.loads(reply)
+    return EngineReport(
+        device=f"{fitted.workers} workers of Ray ({config.accelerator_type or device})",
+        cuda=None,
+        start_s=started - before,
+        answer_s=time.monotonic() - started,
+        n_tokens=answer["usage"]["completion_tokens"],
+        text=answer["choices"][0]["text"],
+    )
 
 
 def _explain(log: Path) -> str:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from memray_eval.cli import main
-from memray_eval.config.sections import EngineConfig
+from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution import capacity, doctor
 from memray_eval.execution.doctor import Check, examine_engine
@@ -128,7 +128,7 @@ def test_an_engine_that_never_answers_is_ended_with_its_processes(python: Python
 class TestDoctor:
     def test_it_prints_device_versions_and_seconds(self, python: Python) -> None:
         python(f"printf %s '{json.dumps(REPORT)}' > \"$4\"")
-        versions, engine = examine_engine("org/model", EngineConfig(device="gpu"))
+        versions, engine = examine_engine("org/model", EngineConfig(device="gpu"), ClusterConfig())
         assert (versions.state, engine.state) == ("ok", "ok")
         assert "python 3." in versions.what
         assert "torch 2." in versions.what
