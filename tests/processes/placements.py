@@ -43,7 +43,7 @@ from tests.clusters.fake_engine import fake_engine
 
 MODEL = "org/model"
 PIPELINES, ENGINES = 4, 5
-LATE_S, DOWNLOAD_S, LOAD_S = 6.0, 4.0, 3.0
+DOWNLOAD_S, LOAD_S = 4.0, 3.0
 
 
 def downloading_engine(models: Path) -> type:
@@ -96,6 +96,13 @@ class Seen:
             thread.join()
 
 
+def give_way(group: Any, seen: Seen) -> None:
+    """Gives a GPU back once the other engines download."""
+    while not any("downloading" in moment for moment in seen.phases):
+        time.sleep(0.2)
+    ray.util.remove_placement_group(group)
+
+
 def nodes_of_clients() -> list[str]:
     """The node of each client that there was, also of those that have ended."""
     accessor = ray._private.state.state._connect_and_get_accessor()
@@ -144,7 +151,7 @@ def main(models: Path) -> None:
         with seen.looking():
             in_the_way = ray.util.placement_group([{"GPU": 1.0}])
             assert in_the_way.wait(60)
-            threading.Timer(LATE_S, ray.util.remove_placement_group, (in_the_way,)).start()
+            threading.Thread(target=give_way, args=(in_the_way, seen), daemon=True).start()
             for n_done in range(PIPELINES):
                 generate(config, context)
                 first = first if n_done else list(seen.phases)
