@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-# PENDING: no node has room for its placement group yet; starting: its process waits for its turn on
-# the node (engine.starts_at_once)
+# PENDING: no node has room for its placement group yet; starting: its process comes up there, and
+# waits for its turn on the node (engine.starts_at_once)
 EnginePhase: TypeAlias = Literal["PENDING", "starting", "downloading", "loading", "up"]
 PHASES: tuple[EnginePhase, ...] = get_args(EnginePhase)
 
@@ -38,9 +38,8 @@ class EnginePhases:
         """Notes the phase that an engine enters; without a model if it is known. Returns a line for
         a person when all engines of the model are up."""
         before = self._engines.get(name)
-        if (model := model or (before and before.model)) is None:
-            return None
-        if before is not None and before.phase == phase:
+        model, was = model or (before and before.model), before and before.phase
+        if model is None or was == phase or (phase == "starting" and was not in (None, "PENDING")):
             return None
         took = dict[EnginePhase, float]()
         if before is not None and before.phase != "up" and phase != "PENDING":

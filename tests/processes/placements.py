@@ -43,7 +43,7 @@ from tests.clusters.fake_engine import fake_engine
 
 MODEL = "org/model"
 PIPELINES, ENGINES = 4, 5
-LATE_S, DOWNLOAD_S, LOAD_S = 6.0, 4.0, 3.0
+DOWNLOAD_S, LOAD_S = 4.0, 3.0
 
 
 def downloading_engine(models: Path) -> type:
@@ -68,18 +68,12 @@ def downloading_engine(models: Path) -> type:
 class Seen:
     """What is seen of a cluster while a block runs."""
 
-    def __init__(self, counter: RunCounter, names: dict[str, str]) -> None:
-        self._counter, self._names = counter, names
-        self.clients: dict[str, str] = {}
+    def __init__(self, counter: RunCounter) -> None:
+        self._counter = counter
         self.groups: set[str] = set()
         self.phases: list[dict[str, tuple[int, float]]] = []
 
     def look(self) -> None:
-        accessor = ray._private.state.state._connect_and_get_accessor()
-        for raw in accessor.get_actor_table(None, "ALIVE"):
-            actor = gcs_pb2.ActorTableData.FromString(raw)
-            if actor.name.startswith("memray_eval client"):
-                self.clients[actor.name] = self._names[actor.address.node_id.hex()]
         self.groups |= {group["name"] for group in placement_group_table().values()} - {""}
         snapshot = self._counter.snapshot(0, 5.0)
         if snapshot is not None and snapshot.engines:
@@ -100,6 +94,21 @@ class Seen:
         finally:
             is_over.set()
             thread.join()
+
+
+def give_way(group: Any, seen: Seen) -> None:
+    """Gives a GPU back once the other engines download."""
+    while not any("downloading" in moment for moment in seen.phases):
+        time.sleep(0.2)
+    ray.util.remove_placement_group(group)
+
+
+def nodes_of_clients() -> list[str]:
+    """The node of each client that there was, also of those that have ended."""
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    actors = map(gcs_pb2.ActorTableData.FromString, accessor.get_actor_table(None, None))
+    clients = [actor for actor in actors if actor.name.startswith("memray_eval client")]
+    return [client.address.node_id.hex() for client in clients]
 
 
 def generate(config: EngineConfig, context: StageContext) -> None:
@@ -136,19 +145,20 @@ def main(models: Path) -> None:
     settings = {"device": "gpu", "cpus": 0.1, "replicas": ENGINES, "starts_at_once": None}
     config = fit_engine(EngineConfig.model_validate(settings), 1.0, "gpu")
     counter = cast(RunCounter, RemoteCounter(ProgressCounter.remote()))  # type: ignore[attr-defined]
-    context, seen = StageContext(str(models), counter), Seen(counter, names)
+    context, seen = StageContext(str(models), counter), Seen(counter)
     first: list[dict[str, tuple[int, float]]] = []
     try:
         with seen.looking():
             in_the_way = ray.util.placement_group([{"GPU": 1.0}])
             assert in_the_way.wait(60)
-            threading.Timer(LATE_S, ray.util.remove_placement_group, (in_the_way,)).start()
+            threading.Thread(target=give_way, args=(in_the_way, seen), daemon=True).start()
             for n_done in range(PIPELINES):
                 generate(config, context)
                 first = first if n_done else list(seen.phases)
                 told = counter.snapshot(0, 5.0)
                 lines = told.lines if told is not None else ()
-                done = {"clients": sorted(seen.clients.values()), "groups": sorted(seen.groups)}
+                clients = sorted(names[node] for node in nodes_of_clients())
+                done = {"clients": clients, "groups": sorted(seen.groups)}
                 print(json.dumps(done | {"phases": first, "lines": lines}), flush=True)
     finally:
         ray.shutdown()

@@ -137,12 +137,8 @@ def check_engine_over_ray(
 
 def _explain(log: Path) -> str:
     """The cause that a log names, if it names one, and its last lines."""
-    lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-    causes = [
-        match[0]
-        for line in lines
-        if _ECHO not in line and (match := _ERROR.search(line)) is not None
-    ]
+    lines = log.read_text("utf-8", "replace").splitlines()
+    causes = [match[0] for line in lines if _ECHO not in line for match in _ERROR.finditer(line)]
     cause = f": {causes[-1]}" if causes else ""
     return f"{cause}{quote_log(str(log))}"
 

@@ -165,7 +165,7 @@ class EnginePlacement:
         self._pipeline = uuid.uuid4().hex
         self._engines: dict[str, _Engine] = {}  # by the name of the client
         self._lock, self._is_over = threading.Lock(), threading.Event()
-        self._is_ending = False
+        self._is_ending, self._placed = False, set[str]()
 
     def __enter__(self) -> EnginePlacement:
         threading.Thread(target=self._give_back, daemon=True, name="engine-ends").start()
@@ -222,6 +222,7 @@ class EnginePlacement:
         while not self._is_over.wait(POLL_S):
             ended, unwanted = list[str](), list[str]()
             with suppress(Exception):  # Ray is gone: the pipeline tells of it
+                self._tell_placed()
                 unwanted = self._find_unwanted()
             with suppress(Exception), self._lock:
                 self._let_go(unwanted)
@@ -232,6 +233,14 @@ class EnginePlacement:
                     remove_group(self._forget(name))
             if ended and self._on_end is not None:
                 self._on_end()
+
+    def _tell_placed(self) -> None:
+        """Tells the counter of engines whose groups have found their nodes."""
+        for client in self._engines.keys() - self._placed:
+            if _is_placed(self._engines[client].group):
+                self._placed.add(client)
+                name, model = engine_name(client), self._spec.owner
+                self._counter.enter_engine_phase(name, model, "starting")
 
     def _find_unwanted(self) -> list[str]:
         """The clients whose engines are of no use once Ray Data has begun to end clients: never up,
