@@ -17,7 +17,6 @@ from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import locate, translate_cloud_errors
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
-FILES_AT_ONCE = 8
 
 
 @cache
@@ -50,7 +49,7 @@ def _copy(source: fs.FileSystem, files: Sequence[fs.FileInfo], folder: Path) -> 
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pending-") as work:
         (pending := Path(work, "model")).mkdir()
         paths = ([info.path, str(pending / info.base_name)] for info in files)
-        with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+        with ThreadPoolExecutor(8) as threads:
             list(
                 threads.map(lambda pair: fs.copy_files(*pair, source, fs.LocalFileSystem()), paths)
             )
