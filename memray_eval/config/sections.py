@@ -139,8 +139,7 @@ class EngineConfig(Frozen):
     pipeline_parallel: Count = 1
     """Groups of devices that share the layers."""
     data_parallel: Count = 1
-    """Copies of an engine's attention, which share the experts of a mixture (`engine_kwargs:
-    {enable_expert_parallel: true}`), on one node. Each answers `max_num_seqs` prompts at once."""
+    """Copies of the attention on one node, for mixtures of experts; `max_num_seqs` is of each."""
     nodes: Count = 1
     """Nodes over which each group of `tensor_parallel` devices is spread."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
@@ -187,9 +186,8 @@ class EngineConfig(Frozen):
         for name, key in PLANNED_KWARGS.items():
             if name in self.engine_kwargs or name in self.env:
                 raise ValueError(
-                    f"{'env' if name in self.env else 'engine_kwargs'}.{name} changes how many "
-                    "devices or prompts an engine has, or its memory, which the run plans: write "
-                    f"{key} instead"
+                    f"{'env' if name in self.env else 'engine_kwargs'}.{name} changes what an "
+                    f"engine takes, which the run plans: write {key} instead"
                 )
         for name in self.env:
             if not _ENV_NAME.fullmatch(name) or _SECRET.search(name):

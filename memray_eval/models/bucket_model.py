@@ -17,7 +17,6 @@ from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import locate, translate_cloud_errors
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
-FILES_AT_ONCE = 8
 
 
 @cache
@@ -39,7 +38,7 @@ def fetch_model(url: str, weights: bool) -> Path:
         key = hashlib.blake2b(repr((url, listing)).encode(), digest_size=8).hexdigest()
         folder = cache_dir() / "models" / f"{Path(path).name}-{key}"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with folder.with_suffix(".lock").open("w") as lock:  # engines of a node copy it once
+        with open(f"{folder}.lock", "w") as lock:  # engines of a node copy it once
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
                 _copy(source, files, folder)
@@ -49,9 +48,9 @@ def fetch_model(url: str, weights: bool) -> Path:
 def _copy(source: fs.FileSystem, files: Sequence[fs.FileInfo], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pending-") as work:
         (pending := Path(work, "model")).mkdir()
-        targets = [str(pending / info.base_name) for info in files]
-        with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
-            here = fs.LocalFileSystem()
-            paths = [info.path for info in files]
-            list(threads.map(lambda *pair: fs.copy_files(*pair, source, here), paths, targets))
+        paths = ([info.path, str(pending / info.base_name)] for info in files)
+        with ThreadPoolExecutor(8) as threads:
+            list(
+                threads.map(lambda pair: fs.copy_files(*pair, source, fs.LocalFileSystem()), paths)
+            )
         pending.rename(folder)

@@ -250,9 +250,8 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
         "max_num_seqs": config.max_num_seqs,
         "tensor_parallel_size": config.tensor_parallel,
         "pipeline_parallel_size": config.pipeline_parallel,
+        "data_parallel_size": config.data_parallel,
     }
-    if config.data_parallel > 1:
-        kwargs["data_parallel_size"] = config.data_parallel
     if config.max_model_len is not None:
         kwargs["max_model_len"] = config.max_model_len
     if device == "cpu":

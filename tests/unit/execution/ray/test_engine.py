@@ -83,13 +83,13 @@ def test_the_jobs_variables_reach_the_engines_process() -> None:
 @pytest.mark.parametrize(
     ("config", "size", "pending", "backend"),
     [
-        ({}, None, None, "uni"),
-        ({"tensor_parallel": 16, "nodes": 2}, None, None, "ray"),
+        ({}, 1, None, "uni"),
+        ({"tensor_parallel": 16, "nodes": 2}, 1, None, "ray"),
         ({"data_parallel": 4, "max_num_seqs": 10}, 4, 44, "mp"),
     ],
 )
 def test_an_engine_of_several_copies_is_let_all_their_prompts(
-    config: dict[str, Any], size: int | None, pending: int | None, backend: str
+    config: dict[str, Any], size: int, pending: int | None, backend: str
 ) -> None:
     fitted = fit_engine(EngineConfig.model_validate(config), 1_000, "gpu")
     options = _stage_options(fitted, "org/model", "gpu")

@@ -89,6 +89,7 @@ def test_an_engine_is_started_as_a_run_would(python: Python, tmp_path: Path) -> 
             "max_model_len": 8192,
             "tensor_parallel_size": 1,
             "pipeline_parallel_size": 1,
+            "data_parallel_size": 1,
             "swap_space": 1,
         },
     }
