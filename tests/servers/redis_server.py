@@ -24,8 +24,8 @@ def serving_redis(port: int = 0, password: str = "") -> Iterator[str]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-    options = f"--port {port} --bind 127.0.0.1 --save --appendonly no --loglevel warning".split()
-    options.insert(5, "")  # of --save: nothing is written
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--loglevel", "warning"]
+    options += ["--save", "", "--appendonly", "no"]  # nothing is written
     if password:
         options += ["--requirepass", password]
     with subprocess.Popen([program, *options], stdout=subprocess.DEVNULL) as process:
