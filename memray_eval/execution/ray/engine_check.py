@@ -119,7 +119,8 @@ def check_engine_over_ray(
             started = time.monotonic()
             status, reply = ray.get(actor.serve.remote("POST", "/v1/completions", body))
         except (GenerationError, RayError) as error:
-            raise ResourceError(f"the engine of {model}: {getattr(error, 'cause', error)}") from None
+            cause = getattr(error, "cause", error)
+            raise ResourceError(f"the engine of {model}: {cause}") from None
         finally:
             remove_group(group)
     if status != 200:
