@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from memray_eval.config.sections import ClusterConfig, EngineConfig
+from memray_eval.errors import ResourceError
+from memray_eval.execution.ray.engine_check import N_TOKENS, check_engine_over_ray
 from tests.e2e.conftest import command
 
 
@@ -23,3 +26,19 @@ def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert f"[fail] the engine of {tmp_path} ended with exit code 1: " in done.stdout
     assert "The last lines of its log:" in done.stdout
+
+
+@pytest.mark.night
+def test_an_engine_in_a_placement_group_answers_by_its_server() -> None:
+    """The way of an engine with several workers, of one here: vLLM's CPU build refuses workers over
+    Ray (ray_utils.py: "current platform cpu does not support ray")."""
+    report = check_engine_over_ray(EngineConfig(), "embedded", "cpu", ClusterConfig())
+    assert (report.device, report.n_tokens) == ("1 workers of Ray (cpu)", N_TOKENS)
+    assert report.text
+    kwargs = {"distributed_executor_backend": "ray"}
+    with pytest.raises(
+        ResourceError, match=r"^the engine of embedded: an engine of embedded failed"
+    ):
+        check_engine_over_ray(
+            EngineConfig(engine_kwargs=kwargs), "embedded", "cpu", ClusterConfig()
+        )

@@ -25,14 +25,10 @@ from memray_eval.errors import GenerationError, ResourceError
 from memray_eval.execution.engine_phases import EnginePhase
 from memray_eval.execution.plan import Device, fit_engine
 from memray_eval.execution.ray.cluster import connected
-from memray_eval.execution.ray.engine import (
-    SERVER_MODEL,
-    engine_environment,
-    engine_kwargs,
-    engine_starter,
-)
+from memray_eval.execution.ray.engine import engine_environment, engine_kwargs, engine_starter
 from memray_eval.execution.ray.engine_start import LOOK_S, quote_log, watched_download
 from memray_eval.execution.ray.placement_groups import group_of_engine, remove_group
+from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import Frozen

@@ -85,7 +85,7 @@ def check_limits_at(url: str) -> None:
         ) from None
     if abs(ahead_s := seconds + microseconds / 1e6 - time.time()) > LATE_S:
         raise ConfigError(
-            f"judging.limits_at: the clock of {url} is {ahead_s:+.1f} s off this machine's, and "
+            f"judging.limits_at: the clock of {url} is {ahead_s:+z.1f} s off this machine's, and "
             f"calls are paced by time; set both by NTP (at most {LATE_S:g} s apart)"
         )
 

@@ -57,7 +57,7 @@ def test_an_engine_draws_by_seeds_that_follow_each_other(
 ) -> None:
     tokenizer = MagicMock(has_chat=False)
     tokenizer.encode.return_value = [1, 2, 3]
-    monkeypatch.setattr(prompt_stage, "load_tokenizer", lambda model: tokenizer)
+    monkeypatch.setattr(prompt_stage, "load_tokenizer", lambda *model: tokenizer)
     candidate = Candidate(name="a", model="m", sampling=Sampling(temperature=0.5, seed=seed))
     done = UnitIdSet([unit_id("s1", candidate, "memory", 2)])
     spec = asking(tmp_path, candidate, done=done)

@@ -269,7 +269,7 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
                 raise TypeError("no text for this tokenizer")
             return [1, 2, 3]
 
-    monkeypatch.setattr(prompts, "load_tokenizer", lambda model: Tokenizer())
+    monkeypatch.setattr(prompts, "load_tokenizer", lambda *model: Tokenizer())
     monkeypatch.setattr(prompts, "window_of", lambda model: None)
     samples = [sample, sample.model_copy(update={"id": "odd", "query": "odd"})]
     candidates = [Candidate(name="c", model="m")]

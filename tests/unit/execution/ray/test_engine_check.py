@@ -167,7 +167,7 @@ class TestDoctor:
     ) -> None:
         seen = dict[str, int | None]()
 
-        def check(model: str, config: EngineConfig) -> Iterator[Check]:
+        def check(model: str, config: EngineConfig, on: ClusterConfig) -> Iterator[Check]:
             seen[model] = config.max_num_seqs
             yield Check(state="ok", what=model)
 
