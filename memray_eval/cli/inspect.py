@@ -113,7 +113,8 @@ def doctor(
     settings: list[str] | None = JobOptions.settings,
     engine: str | None = option(
         "Also start one vLLM engine of this model (`embedded`, a Hugging Face name, a folder; "
-        "`job`: of each of the job's own) with the job's settings of it, and generate 8 tokens.",
+        "`job`: of each of the job's own, and look at nothing else of the job) with the job's "
+        "settings of it, and generate 8 tokens.",
         show_default=False,
     ),
 ) -> None:
@@ -123,7 +124,7 @@ def doctor(
     from memray_eval.execution.doctor import examine, examine_engine
     from memray_eval.execution.prepare.resolve import needs_of
 
-    checks = examine(None if job is None else needs_of(job))
+    checks = examine(None if job is None or engine == JOBS_OWN else needs_of(job))
     for model in _models_to_start(engine, job) if engine is not None else ():
         own = job.engine_of(model) if job else EngineConfig()
         on = job.cluster if job else ClusterConfig()

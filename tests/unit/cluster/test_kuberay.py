@@ -511,13 +511,14 @@ def test_the_smoke_test_is_the_readme_s_command_where_an_engine_will_be() -> Non
     smoke = manifest("smoke")
     pod, engines = smoke["spec"], pods_of(manifest("rayjob"))["gpu-1"]["spec"]
     command = " ".join(pod["containers"][0]["command"])
-    assert command == "memray-eval doctor --engine Qwen/Qwen2.5-0.5B-Instruct"
-    assert command in README
-    assert README.index(command) < README.index("## KubeRay")  # the first thing to run
+    assert command == "memray-eval doctor /opt/memray_eval/cluster/job.yaml --engine job"
+    assert README.index("doctor --engine") < README.index("## KubeRay")  # the first thing to run
     assert pod["nodeSelector"] == engines["nodeSelector"]
     assert pod["tolerations"] == engines["tolerations"]
     assert pod["containers"][0]["envFrom"] == engines["containers"][0]["envFrom"]
-    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    for bound in ("limits", "requests"):
+        asked, of_engines = (where["containers"][0]["resources"][bound] for where in (pod, engines))
+        assert {**asked, "ephemeral-storage": ""} == {**of_engines, "ephemeral-storage": ""}
 
 
 def test_what_kueue_reads_is_a_comment_that_can_be_uncommented() -> None:
