@@ -1,9 +1,11 @@
 """Milliseconds of CPU a unit of a run over memories of 4,000 entries, against a run over needles of
 as many tokens and characters (`vt`: text with a line of values here and there): from the file to
 the summary, answered by a function at once, scored by code. Both in turn, the best of three; then
-what a memory costs at least, if nothing is done twice.
+what a memory costs at least, if nothing is done twice. With `--engines N` also units/s of both by
+the clock, in turn, where a server answers N prompts at a time, each in the seconds that an H200
+takes for so many tokens (an 8B model; tests.bench.engine_table, cluster/README.md).
 
-    python -m tests.bench.large_memories [--entries 4000] [--samples 74]
+    python -m tests.bench.large_memories [--entries 4000] [--samples 74] [--engines 64]
 
 Seconds are the process's CPU time, less those of a run of the rows by which columns are found."""
 
@@ -34,6 +36,7 @@ from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Candidate, Sample
 from memray_eval.types.json_text import field_to_json
 from tests.build import finish, write_lines
+from tests.servers.process import serving_process
 
 ASKED = Candidate(name="c", model="m")
 STORED = ["memory", "required_keys", "forbidden_keys", "neutral_keys"]
@@ -45,6 +48,16 @@ candidates: [{{name: mine, model: "mine.py:answer"}}]
 metrics: [{metric}]
 judge: rules
 executor: local
+out: results
+"""
+SERVED = """
+suite: {suite}
+dataset: rows.jsonl
+candidates: [{{name: served, model: m, backend: openai, base_url: "{url}"}}]
+metrics: [{metric}]
+judge: rules
+executor: local
+server: {{max_in_flight: {engines}}}
 out: results
 """
 
@@ -66,6 +79,25 @@ def a_unit(rows: Sequence[Sample], suite: str, metric: str) -> float:
     """Seconds a unit."""
     few = min(seconds(rows[:LOOKED_AT], suite, metric) for _ in range(2))
     return (seconds(rows, suite, metric) - few) / (len(rows) - LOOKED_AT)
+
+
+def prefill_s(tokens: int) -> float:
+    """Seconds of an H200 for one prompt: 1.16 for 32k tokens, 9.95 for 128k, by a parabola."""
+    thousands = tokens / 1000
+    return 0.0224 * thousands + 0.000432 * thousands**2
+
+
+def served_per_s(rows: Sequence[Sample], suite: str, metric: str, engines: int, s: float) -> float:
+    """Units a second of a run, from the first request to the last answer."""
+    with tempfile.TemporaryDirectory() as name, serving_process(latency_s=s) as server:
+        folder = Path(name)
+        write_lines(folder / "rows.jsonl", (json.loads(row.model_dump_json()) for row in rows))
+        values = {"suite": suite, "metric": metric, "url": server.base_url, "engines": engines}
+        (folder / "job.yaml").write_text(SERVED.format(**values))
+        summary = finish(load_config(folder / "job.yaml")).summary
+        assert (summary.n_units, summary.n_failed_units) == (len(rows), 0)
+        stats = server.stats()
+        return len(rows) / (stats["last_arrival_s"] - stats["first_arrival_s"] + s)
 
 
 def least(work: Callable[[Sample], object], rows: Sequence[Sample]) -> float:
@@ -105,6 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=int, default=4000)
     parser.add_argument("--samples", type=int, default=74)
+    parser.add_argument("--engines", type=int)
     arguments = parser.parse_args()
     memories = list(islice(samples(["large"], [arguments.entries]), arguments.samples))
     tokenizer = load_tokenizer("embedded")
@@ -113,6 +146,14 @@ def main() -> None:
     plan = plan_of(NEEDLES, "vt", "en", str(n_tokens), 1, arguments.samples, 0)
     needles = list(generate.samples(plan, Resources(tokenizer, 0), lambda *_: None))
     of_needle = len(needles[0].context or "")
+    if arguments.engines:
+        each = arguments.engines, prefill_s(n_tokens)
+        print(f"{each[0]} engines of {each[1]:.1f} s a prompt of {n_tokens:,} tokens")
+        for _ in range(3):
+            memory = served_per_s(memories, "memory", "memory_conduct", *each)
+            needle = served_per_s(needles, "needles", "rule_score", *each)
+            print(f"  memories {memory:.2f}, needles {needle:.2f} units/s: {memory / needle:.2f}")
+        return
     rounds = [
         (a_unit(memories, "memory", "memory_conduct"), a_unit(needles, "needles", "rule_score"))
         for _ in range(3)

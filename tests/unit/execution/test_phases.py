@@ -125,7 +125,7 @@ def test_judging_apart_needs_no_engine_and_generating_no_judge() -> None:
 def test_engines_that_leave_no_cpu_to_judges_fit_apart() -> None:
     job = spec(engine={"device": "gpu", "cpus": 4.0}, judging={"actors": 1, "cpus": 4})
     tight = capacity(GPU, CPU.model_copy(update={"cpus": 4.46}))
-    with pytest.raises(ResourceError, match=r"needs 8\.51 CPUs and here has 8\.46"):
+    with pytest.raises(ResourceError, match=r"needs 8\.49 CPUs and here has 8\.46"):
         check_turns(job, tight, "together")
     check_turns(job, tight, "apart")
     with pytest.raises(ResourceError, match="judges: 1 x 4"):
