@@ -16,7 +16,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -139,7 +139,11 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=74)
     parser.add_argument("--engines", type=int)
     arguments = parser.parse_args()
-    memories = list(islice(samples(["large"], [arguments.entries]), arguments.samples))
+    drawn = list(samples(["large"], [arguments.entries]))
+    memories = [
+        row.model_copy(update={"id": f"{row.id}-{number}"})  # 74 are drawn: again with other ids
+        for number, row in enumerate(islice(cycle(drawn), arguments.samples))
+    ]
     tokenizer = load_tokenizer("embedded")
     profile = SUITE.prompt(memories[0], ASKED).messages[0].content
     n_tokens = len(tokenizer.encode(profile))
