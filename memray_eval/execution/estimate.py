@@ -57,7 +57,9 @@ from memray_eval.types import (
     Score,
 )
 
-CALL_CPU_S = 0.004  # of one core, for a judge call: tests/bench/judge_throughput.py
+# Of one core, for a judge call on Ray through an SDK. By OpenAI's protocol it has taken less since
+# (1.0 ms in one process, tests/bench/judge_throughput.py), which was not measured on Ray.
+CALL_CPU_S = 0.004
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
