@@ -41,7 +41,7 @@ test-engine:
 	$(PYTEST) tests/e2e tests/gpu tests/processes --durations=20
 
 KILLS ?= 1
-NIGHT := MEMRAY_EVAL_KILLS=$(KILLS) $(PYTEST) -m night --durations=20
+NIGHT := MEMRAY_EVAL_KILLS=$(KILLS) $(PYTEST) -m night -o faulthandler_timeout=0 --durations=20
 night: setup $(VENV)/.dev
 	$(MAKE) --no-print-directory -k night-runs night-ray night-processes night-clusters
 night-runs:
