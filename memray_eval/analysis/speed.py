@@ -21,7 +21,7 @@ from memray_eval.analysis.score_table import (
     read_score_tables,
 )
 from memray_eval.analysis.scores import count_epochs, first_of_each, unit_keys
-from memray_eval.analysis.statistics import median_interval
+from memray_eval.analysis.statistics import DEFAULT, median_interval
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.ports import FloatArray
 from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
@@ -85,13 +85,11 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     return tuple(Performance(**row | apart) for row in performance)
 
 
-def speed_ratios(
-    records: pads.Dataset, candidates: Sequence[str], level: float = 0.95
-) -> tuple[SpeedRatio, ...]:
-    """Compares the speeds of every pair of candidates on the prompts that both answered. `level`
-    holds for all intervals together (Bonferroni), of medians by order statistics."""
+def speed_ratios(records: pads.Dataset, candidates: Sequence[str]) -> tuple[SpeedRatio, ...]:
+    """Compares the speeds of every pair of candidates on the prompts that both answered. The level
+    holds for all intervals together, of medians by order statistics."""
     pairs = list(combinations(candidates, 2))
-    level = 1 - (1 - level) / max(1, len(pairs))
+    level = DEFAULT.for_all(len(pairs)).level
     speeds = {name: _speeds(records, name) for name in candidates} if pairs else {}
     ratios = []
     for a, b in pairs:
@@ -103,7 +101,7 @@ def speed_ratios(
     return tuple(ratios)
 
 
-def median_ratio(a: str, b: str, ratios: FloatArray, level: float = 0.95) -> SpeedRatio:
+def median_ratio(a: str, b: str, ratios: FloatArray, level: float = DEFAULT.level) -> SpeedRatio:
     """The median of the ratios of two candidates' speeds, with its interval."""
     low, high = median_interval(ratios, level) or (None, None)
     median = float(np.median(ratios))

@@ -36,6 +36,7 @@ from memray_eval.analysis.scores import (
     unit_keys,
 )
 from memray_eval.analysis.statistics import (
+    DEFAULT,
     Clusters,
     Interval,
     Rows,
@@ -47,7 +48,7 @@ from memray_eval.analysis.statistics import (
     mean_interval,
 )
 from memray_eval.ports import FloatArray
-from memray_eval.types import Summary
+from memray_eval.types import Frozen, Summary
 
 LENGTH = "length"
 MOST = 0.5  # a group has most of a difference if it has more than this share of it
@@ -58,17 +59,27 @@ _UNITS = ((1 << 20, "M"), (1 << 10, "k"))
 Codes = npt.NDArray[np.int64]
 
 
-class GroupFigure(NamedTuple):
-    """The difference in one group of `n` units, in the metric's own scale, with its interval.
-    `p` is that of the hypothesis that the group is like all units (`apart_p`). `is_shown`: it has
-    LEAST units and is told from all units, corrected over all groups (Holm)."""
+class GroupFigure(Frozen):
+    """The difference in one group of `n` units, in the metric's own scale, with its interval, whose
+    level holds for all groups together; in a comparison that of `other` from A on the common units
+    of a group of the field `by`. `p` is that of the hypothesis that the group is like all units
+    (`apart_p`). `is_shown`: it has LEAST units and is told from all units, corrected over all
+    groups (Holm)."""
 
+    metric: str = ""
+    other: str = ""
+    by: str = ""
     group: str
     n: int
     difference: float
-    interval: Interval | None
+    low: float | None = None
+    high: float | None = None
     p: float | None = None
     is_shown: bool = False
+
+    @property
+    def interval(self) -> Interval | None:
+        return None if self.low is None or self.high is None else Interval(self.low, self.high)
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -220,15 +231,12 @@ def differences_by_group(
         of_a, of_b = a.of_figure(metric, rows_a[in_group]), b.of_figure(metric, rows_b[in_group])
         if of_a is None or of_b is None or whole[0] is None or whole[1] is None:
             continue
-        yield GroupFigure(
-            name,
-            rows.size,
-            float((of_b - of_a).mean()),
-            difference_interval(
-                of_a, of_b, None if clusters is None else clusters[in_group], settings, scale
-            ),
-            apart_p(rows, of_b - of_a, whole[1] - whole[0], of_clusters),
-        )
+        in_clusters = None if clusters is None else clusters[in_group]
+        ends = difference_interval(of_a, of_b, in_clusters, settings, scale)
+        low, high = ends or (None, None)
+        p = apart_p(rows, of_b - of_a, whole[1] - whole[0], of_clusters)
+        difference = float((of_b - of_a).mean())
+        yield GroupFigure(group=name, n=rows.size, difference=difference, low=low, high=high, p=p)
 
 
 def deviations_by_group(
@@ -244,10 +252,8 @@ def deviations_by_group(
     the units or, for a ratio, of its whole."""
     scored = ~np.isnan(scores.values[metric])
     every = np.flatnonzero(scored)
-    of_all, of_clusters = (
-        scores.of_figure(metric, every),
-        None if clusters is None else clusters[every],
-    )
+    of_all = scores.of_figure(metric, every)
+    of_clusters = None if clusters is None else clusters[every]
     weights = scores.shares[metric][1] if metric in scores.shares else scored.astype(np.float64)
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     for code, name in enumerate(names):
@@ -266,14 +272,12 @@ def deviations_by_group(
         away = float(weights[rest].sum() / weights[scored].sum()) * width
         interval = _interval_of_difference(means[0], means[1], *ends)
         yield GroupFigure(
-            name,
-            group.size,
-            away * (means[0] - means[1]),
-            interval
-            and Interval(
-                away * max(-means[1], interval.low), away * min(1 - means[1], interval.high)
-            ),
-            apart_p(np.searchsorted(every, group), sides[0], of_all, of_clusters),
+            group=name,
+            n=group.size,
+            difference=away * (means[0] - means[1]),
+            low=interval and away * max(-means[1], interval.low),
+            high=interval and away * min(1 - means[1], interval.high),
+            p=apart_p(np.searchsorted(every, group), sides[0], of_all, of_clusters),
         )
 
 
@@ -284,7 +288,8 @@ def mark_shown(groups: Sequence[GroupFigure]) -> list[GroupFigure]:
     }
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     return [
-        group._replace(is_shown=corrected.get(at, 1.0) <= CHANCE) for at, group in enumerate(groups)
+        group.model_copy(update={"is_shown": corrected.get(at, 1.0) <= CHANCE})
+        for at, group in enumerate(groups)
     ]
 
 
@@ -322,8 +327,7 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
     pairs = {
         metric.metric: pair for metric in summary.metrics if (pair := _pair(summary, metric.metric))
     }
-    n_groups = len(pairs) * sum(len(names) for _, names in run.groups.of.values())
-    how = Settings(level=1 - (1 - Settings().level) / max(1, n_groups))
+    how = DEFAULT.for_all(len(pairs) * sum(len(names) for _, names in run.groups.of.values()))
     found: list[tuple[Split, list[GroupFigure]]] = []
     for metric, (of, against) in pairs.items():
         if not all(metric in run.of[name].values for name in (of, against) if name):

@@ -97,7 +97,7 @@ def _where(comparison: Comparison, row: MetricComparison) -> str:
         if (group.metric, group.other) == (row.metric, row.other)
     ]
     for by in dict.fromkeys(group.by for group in of_row):
-        figures = [group.figure for group in of_row if group.by == by]
+        figures = [group for group in of_row if group.by == by]
         if (main := main_group(figures)) is not None:
             return f"{by} {main or 'unnamed'}"
     return ""

@@ -18,8 +18,11 @@ from memray_eval.analysis.pairs.bradley_terry import (
 from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, Duel, Rate
 from memray_eval.analysis.pairs.verdicts import TIE, PairVerdicts
 from memray_eval.analysis.statistics import (
+    DEFAULT,
     Clusters,
     Settings,
+    count_units,
+    count_wins,
     expand_level,
     mean_interval,
     percentile_interval,
@@ -43,11 +46,11 @@ class _Pairs(NamedTuple):
 
 
 def measure_pairs(
-    verdicts: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
+    verdicts: PairVerdicts, sides: Sequence[str], how: Settings = DEFAULT
 ) -> Criterion:
     """All figures of one metric. Intervals are clustered by question, unless samples name a larger
     cluster; those of strengths, ranks and length are bootstrap intervals over clusters."""
-    how, whole = settings or Settings(), verdicts.is_complete
+    whole = verdicts.is_complete
     lengths = np.log2((1 + verdicts.length_i) / (1 + verdicts.length_j))
     pairs = _Pairs(
         verdicts.i[whole],
@@ -89,7 +92,7 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
     """The mean with its interval, clustered where a cluster has several of the values."""
     if not values.size:
         return Rate()
-    is_alone = np.unique(clusters).size == values.size
+    is_alone = count_units(values, clusters) == values.size
     ends = mean_interval(values, None if is_alone else clusters, how, (0.0, 1.0))
     low, high = ends or (None, None)
     return Rate(value=float(values.mean()), low=low, high=high, n=values.size)
@@ -111,13 +114,13 @@ def _standings(
         return standings
     fitted, drawn = draw_strengths(pairs.i, pairs.j, pairs.points, pairs.clusters, len(sides))
     ranks, ranks_drawn = ranks_of(fitted)[0], ranks_of(drawn)
-    level = expand_level(how.level, int(np.unique(pairs.clusters).size))
+    level = expand_level(how.level, count_units(pairs.points, pairs.clusters))
     ends = ((1 - how.level) / 2, (1 + how.level) / 2)
     for number, standing in enumerate(standings):
         of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
         own = np.where(pairs.i == number, pairs.points, of_j)
         played = ~np.isnan(own)
-        counts = _counts(own[played])
+        counts = count_wins(own[played] - TIE)
         # who wins or loses everything has a strength without an end on that side
         is_bounded = max(counts["wins"], counts["losses"]) < played.sum()
         ends_drawn = percentile_interval(drawn[:, number], level)
@@ -134,11 +137,6 @@ def _standings(
             }
         )
     return sorted(standings, key=lambda standing: standing.rank or 0)
-
-
-def _counts(points: FloatArray) -> dict[str, int]:
-    wins, losses = int((points > TIE).sum()), int((points < TIE).sum())
-    return {"wins": wins, "ties": points.size - wins - losses, "losses": losses}
 
 
 def draw_strengths(
@@ -207,7 +205,7 @@ def _duels(
             Duel(
                 a=sides[a],
                 b=sides[b],
-                **_counts(pairs.points[rows]),
+                **count_wins(pairs.points[rows] - TIE),
                 rate=_rate(pairs.points[rows], pairs.clusters[rows], how),
                 at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
             )

@@ -208,7 +208,7 @@ def _splits(comparison: Comparison, rows: Sequence[MetricComparison]) -> list[Sp
         ]
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
         for by in dict.fromkeys(group.by for group in of_row):
-            groups = [group.figure for group in of_row if group.by == by]
+            groups = [group for group in of_row if group.by == by]
             splits.append(
                 Split(row.metric, by, *sides, comparison.scales[row.metric], tuple(groups))
             )
