@@ -211,16 +211,6 @@ def _column_of(field: str) -> str:
     return field if field in CLUSTER_COLUMNS else METADATA
 
 
-def find_split(records: pads.Dataset) -> str | None:
-    """The first of SPLIT_COLUMNS that splits the units in two groups or more, and not too many."""
-    read = records.to_table(columns=list(SPLIT_COLUMNS))
-    for name in SPLIT_COLUMNS:
-        n_groups = len(pc.unique(pc.fill_null(read[name], "")))
-        if 1 < n_groups <= MOST_GROUPS:
-            return name
-    return None
-
-
 class _FileScores(NamedTuple):
     """One candidate's rows of a file: columns by kind and metric, a figure a unit."""
 

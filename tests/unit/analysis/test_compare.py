@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from memray_eval.analysis.comparing import Side, compare, failures, parse_gate
+from memray_eval.analysis.comparing.models import Side
+from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.comparing.thresholds import failures, parse_gate
 from memray_eval.analysis.scores import Text, candidates_of, find_cluster, read_scores, read_texts
 from memray_eval.analysis.statistics import Settings, holm
 from memray_eval.errors import ConfigError, DataError
