@@ -28,10 +28,8 @@ from memray_eval.analysis.score_table import (
     STDERR,
     ScoreTable,
     is_fallback,
-    map_names,
     read_blocks,
     score_columns,
-    shares,
 )
 from memray_eval.analysis.scores import find_cluster
 from memray_eval.metric import RULES, JudgedMetric, Metric
@@ -67,24 +65,10 @@ _UNIT_ROWS = pa.schema(
     {"unit": pa.int64(), **dict.fromkeys(_TEXTS_OF_UNITS, pa.string()), "prompt_tokens": pa.int64()}
 )
 _SCORE_ROWS = pa.schema(
-    [
-        ("unit", pa.int64()),
-        ("metric", pa.dictionary(pa.int32(), pa.string())),
-        ("is_failed", pa.bool_()),
-        ("is_applicable", pa.bool_()),
-        ("is_fallback", pa.bool_()),
-        ("is_estimate", pa.bool_()),
-        ("calls", pa.int64()),
-        ("value", pa.float64()),
-        ("part", pa.float64()),
-        ("whole", pa.float64()),
-        ("cached", pa.bool_()),
-        ("cost_usd", pa.float64()),
-        ("input_tokens", pa.int64()),
-        ("output_tokens", pa.int64()),
-        ("latency_s", pa.float64()),
-        ("unpriced_calls", pa.int64()),
-    ]
+    {"metric": pa.dictionary(pa.int32(), pa.string())}
+    | dict.fromkeys("is_failed is_applicable is_fallback is_estimate cached".split(), pa.bool_())
+    | dict.fromkeys("unit calls input_tokens output_tokens unpriced_calls".split(), pa.int64())
+    | dict.fromkeys("value part whole cost_usd latency_s".split(), pa.float64())
 )
 
 # A depth of null says that the task has no depth (common words). A sample whose metadata has a
@@ -246,25 +230,22 @@ def _score_rows(
 
 def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
     names = [metric.name for metric in metrics]
-    metric = map_names(table.column("metric"), names.index, among=names)
-    status, judge = table.column("status"), table.column("judge")
+    metric = table.codes(names)
     figures = {name: table.column(name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
-    pooled = {
-        code: definition.pooled for code, definition in enumerate(metrics) if definition.pooled
-    }
-    part, whole = shares(table.scores, metric, pooled)
+    part, whole = table.shares(metrics)
     # Records of older versions count no calls: one for each model behind the score, then
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
-    guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
+    n_models = table.map_names("judge", _count_models, np.int64(0))
+    guessed = pa.array(np.where(was_asked, n_models, 0))
     columns = {
         **figures,
         "unit": pa.array(table.unit + first),
         "metric": pa.DictionaryArray.from_arrays(
             pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
         ),
-        "is_failed": pa.array(map_names(status, lambda name: name == "error") > 0),
-        "is_applicable": pa.array(map_names(status, lambda name: name != "not_applicable") > 0),
+        "is_failed": pa.array(table.map_names("status", "error".__eq__, np.False_)),
+        "is_applicable": pa.array(table.map_names("status", "not_applicable".__ne__, np.False_)),
         "is_fallback": pa.array(table.is_judge(is_fallback)),
         "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
         "part": pa.array(part, mask=np.isnan(part)),

@@ -36,20 +36,9 @@ from memray_eval.types import (
 from memray_eval.types.json_text import candidate_from_json
 
 _COLUMNS = (
-    "unit_id",
-    "sample_id",
-    "candidate",
-    "candidate_config",
-    "suite",
-    "task",
-    "answers",
-    "metadata",
-    "response",
-    "error",
-    "prompt_tokens",
-    "output_tokens",
-    "duration_s",
-)
+    "unit_id sample_id candidate candidate_config suite task answers metadata response error "
+    "prompt_tokens output_tokens duration_s"
+).split()
 
 
 class Answer(NamedTuple):

@@ -43,21 +43,9 @@ _LOCAL_FILES_AT_ONCE = 4
 _UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are split
 _CODED = score_columns("metric", "status", "judge", "parts.key_value.key")
 _OF_UNITS = (
-    "candidate",
-    "model",
-    "finish_reason",
-    "prompt_tokens",
-    "output_tokens",
-    "ttft_s",
-    "duration_s",
-    "prompt_form",
-    "truncated_tokens",
-    "cached_tokens",
-    "thinking_blocks",
-    "no_answer",
-    "raised_max_tokens",
-    "ended_s",
-)
+    "candidate model finish_reason prompt_tokens output_tokens ttft_s duration_s prompt_form "
+    "truncated_tokens cached_tokens thinking_blocks no_answer raised_max_tokens ended_s"
+).split()
 # what a score says of its prompt's cache
 _OF_CACHE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "saved_usd")
 _OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")

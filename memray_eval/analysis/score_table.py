@@ -65,9 +65,8 @@ class ScoreTable:
 
     def codes(self, metrics: Sequence[str]) -> Codes:
         """The index in `metrics` of each score's metric, -1 for other metrics."""
-        index = pc.index_in(self.column("metric"), pa.array(metrics, pa.string())).fill_null(-1)
-        codes: Codes = index.to_numpy().astype(np.int64)
-        return codes
+        index = {name: code for code, name in enumerate(metrics)}
+        return self.map_names("metric", lambda name: index.get(name, -1), np.int64(-1))
 
     @cached_property
     def values(self) -> FloatArray:
@@ -82,14 +81,16 @@ class ScoreTable:
 
     def is_judge(self, belongs: Callable[[str], bool]) -> Flags:
         """Marks the scores whose judge belongs to a kind; False without a judge."""
-        of_kind = [belongs(name) for name in self._judges.dictionary.to_pylist()]
-        codes = self._judges.indices.fill_null(-1).to_numpy()
-        flags: Flags = np.array([*of_kind, False])[codes]
-        return flags
+        return self.map_names("judge", belongs, np.False_)
 
-    @cached_property
-    def _judges(self) -> pa.DictionaryArray:
-        return self.column("judge").dictionary_encode()
+    def map_names(
+        self, column: str, figure: Callable[[str], T | bool | int], nothing: T
+    ) -> npt.NDArray[T]:
+        """A figure of each score's name in a column, once per distinct name; of null `nothing`."""
+        coded = self.column(column).dictionary_encode()  # a no-op if it was read as codes
+        by_name = np.array([*map(figure, coded.dictionary.to_pylist()), nothing], type(nothing))
+        figures: npt.NDArray[T] = by_name[coded.indices.fill_null(-1).to_numpy()]
+        return figures
 
     def by_unit(self, rows: Flags | slice, column: npt.NDArray[T]) -> npt.NDArray[T]:
         """The figures of the marked scores by unit, NaN (0) without one; of several the last."""
@@ -219,19 +220,6 @@ def shares(
             columns = {name: parts.get(name, nothing)[rows] for name in ratio.parts}
             part[rows], whole[rows] = ratio.share(columns)
     return part, whole
-
-
-def map_names(
-    names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
-) -> Codes:
-    """Maps each name of a column to a figure, once per distinct name; -1 if it is not `among`."""
-    coded = names.dictionary_encode()  # a no-op if it was read as codes
-    by_name = [
-        figure(name) if among is None or name in among else -1
-        for name in coded.dictionary.to_pylist()
-    ]
-    figures: Codes = np.array(by_name, dtype=np.int64)[coded.indices.to_numpy()]
-    return figures
 
 
 def is_fallback(judge: str) -> bool:

@@ -31,17 +31,10 @@ _TEXTS = ("unit_id", "candidate", "task", "prompt_type")
 _FIGURES = ("output_tokens", "ttft_s", "duration_s")
 _COLUMNS = (*_TEXTS, *_FIGURES, "error")
 _ROWS = pa.schema(
-    [
-        *((name, pa.string()) for name in _TEXTS),
-        ("output_tokens", pa.int64()),
-        ("ttft_s", pa.float64()),
-        ("duration_s", pa.float64()),
-        ("is_answered", pa.bool_()),
-        ("part", pa.float64()),
-        ("whole", pa.float64()),
-        ("is_estimate", pa.bool_()),
-        ("is_fallback", pa.bool_()),
-    ]
+    dict.fromkeys(_TEXTS, pa.string())
+    | {"output_tokens": pa.int64(), "ttft_s": pa.float64(), "duration_s": pa.float64()}
+    | {"is_answered": pa.bool_(), "part": pa.float64(), "whole": pa.float64()}
+    | dict.fromkeys(("is_estimate", "is_fallback"), pa.bool_())
 )
 
 # The time of a failed answer does not count. A sample without a task goes by its prompt type.
