@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, TypeAlias
 
 import duckdb
@@ -17,12 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from memray_eval.analysis.disagreements import (
-    CORRECT_FROM,
-    agreement,
-    compares,
-)
-from memray_eval.analysis.intervals import Intervals
+from memray_eval.analysis.disagreements import CORRECT_FROM, agreement, compares
 from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
@@ -32,6 +26,8 @@ from memray_eval.analysis.score_table import (
     score_columns,
 )
 from memray_eval.analysis.scores import find_cluster
+from memray_eval.analysis.statistics import figures_interval
+from memray_eval.benchmarks import mean_of
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import (
     RULE_METRIC,
@@ -192,14 +188,13 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
             for candidate, task, bucket, *counts in database.execute(_AGREEMENTS).fetchall()
         }
         tasks = tuple(_summarise_tasks(database, metrics, agreements)) if has_tasks else ()
-        macro: tuple[MacroSummary, ...] = ()
-        if has_tasks or agreements:
-            macro = tuple(_summarise_macro(database, metrics, tasks, agreements))
-        heat_maps: tuple[HeatMap, ...] = ()
-        if n_lengths:
-            bins = n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS
-            heat_maps = tuple(_heat_maps(database, metrics, *bins))
-        return Breakdown(tasks=tasks, macro=macro, heat_maps=heat_maps)
+        macro = _summarise_macro(database, metrics, tasks, agreements)
+        bins = n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS
+        return Breakdown(
+            tasks=tasks,
+            macro=tuple(macro) if has_tasks or agreements else (),
+            heat_maps=tuple(_heat_maps(database, metrics, *bins)) if n_lengths else (),
+        )
 
 
 def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordBatch]:
@@ -264,27 +259,20 @@ def _count_models(judge: str) -> int:
 def _summarise_tasks(
     database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
 ) -> Iterator[TaskSummary]:
-    metrics_of: dict[tuple[Place, str], TaskMetric] = {}
+    metrics_of: defaultdict[Place, dict[str, TaskMetric]] = defaultdict(dict)
     by_name = {metric.name: metric for metric in metrics}
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
-        cell = row.pop("candidate"), row.pop("task"), row.pop("bucket")
+        place = row.pop("candidate"), row.pop("task"), row.pop("bucket")
         metric = by_name[row["metric"]]
-        metrics_of[cell, metric.name] = TaskMetric(**metric.clip_mean(row), average=metric.average)
-    rows = database.execute(_TASKS).fetchall()
-    for candidate, task, bucket, n in sorted(rows, key=_place_key):
-        cell = candidate, task, bucket
+        of_metric = TaskMetric(**metric.clip_mean(row), average=metric.average)
+        metrics_of[place][metric.name] = of_metric
+    for candidate, task, bucket, n in sorted(database.execute(_TASKS).fetchall(), key=_place_key):
+        place = candidate, task, bucket
+        found = metrics_of[place]
         yield TaskSummary(
-            candidate=candidate,
-            task=task,
-            bucket=bucket,
-            n=n,
-            metrics=tuple(
-                metrics_of[cell, metric.name]
-                for metric in metrics
-                if (cell, metric.name) in metrics_of
-            ),
-            agreement=agreements.get(cell),
-        )
+            candidate=candidate, task=task, bucket=bucket, n=n, agreement=agreements.get(place),
+            metrics=tuple(found[name] for name in by_name if name in found),
+        )  # fmt: skip
 
 
 def _place_key(row: Sequence[Any]) -> tuple[str, str, float, str]:
@@ -309,19 +297,13 @@ def _summarise_macro(
         for metric in task.metrics:
             if task.bucket is None and metric.mean is not None:
                 means[task.candidate, metric.metric].append(metric.mean)
-    for candidate, n in database.execute(
-        "SELECT candidate, count(*) FROM units GROUP BY 1 ORDER BY 1"
-    ).fetchall():
-        of_tasks = (
-            {metric.name: means[candidate, metric.name] for metric in metrics} if tasks else {}
-        )
+    counts = "SELECT candidate, count(*) FROM units GROUP BY 1 ORDER BY 1"
+    for candidate, n in database.execute(counts).fetchall():
+        of_tasks = {metric.name: means[candidate, metric.name] for metric in metrics if tasks}
         yield MacroSummary(
             candidate=candidate,
             n=n,
-            means={
-                name: fmean(of_metric) if of_metric else None
-                for name, of_metric in of_tasks.items()
-            },
+            means={name: mean_of(of_metric) for name, of_metric in of_tasks.items()},
             n_tasks={name: len(of_metric) for name, of_metric in of_tasks.items()},
             agreement=agreements.get((candidate, None, None)),
         )
@@ -330,10 +312,8 @@ def _summarise_macro(
 def _heat_maps(
     database: Any, metrics: Sequence[Metric], bins_lengths: bool, bins_depths: bool
 ) -> Iterator[HeatMap]:
-    axes = {
-        "length": _BINNED["length"] if bins_lengths else "length",
-        "depth": _BINNED["depth"] if bins_depths else "depth",
-    }
+    is_binned = {"length": bins_lengths, "depth": bins_depths}
+    axes = {axis: _BINNED[axis] if is_binned[axis] else axis for axis in is_binned}
     by_name = {metric.name: metric for metric in metrics}
     cells: defaultdict[tuple[str, str, Any], dict[tuple[float, float | None], LengthPoint]] = (
         defaultdict(dict)
@@ -344,8 +324,8 @@ def _heat_maps(
     ).fetchall():
         mean, stderr, n, groups, tokens, cost_usd, unpriced, *others = figures
         key = candidate, name, measure
-        clustered = Intervals(errors={key: (stderr or 0.0, groups)} if groups < n else {})
-        interval = clustered.of(key, mean, stderr, n, by_name[name].scale)
+        scale, clustered = by_name[name].scale, (stderr or 0.0, groups) if groups < n else None
+        interval = figures_interval(mean, stderr, n, scale=scale, clustered=clustered)
         low, high = interval or (None, None)
         cells[key][length, depth] = LengthPoint(
             length=length, mean=mean, n=n, low=low, high=high,

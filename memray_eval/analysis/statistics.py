@@ -125,6 +125,11 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
     return error * math.sqrt(groups / (groups - 1))
 
 
+def error_by_cluster(values: FloatArray, clusters: Clusters) -> tuple[float, int]:
+    """The `clustered_error`, 0.0 for one cluster, and the number of clusters."""
+    return clustered_error(values, clusters) or 0.0, count_units(values, clusters)
+
+
 def mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
     """The mean's standard error; 0.0 if the values differ only by float error."""
     error = standard_error(values) if clusters is None else clustered_error(values, clusters)
@@ -186,12 +191,18 @@ def figures_interval(
     n: int,
     level: float = 0.95,
     scale: Scale = (0.0, 1.0),
+    clustered: tuple[float, int] | None = None,
 ) -> Interval | None:
     """`mean_interval` of n independent values within `scale`, from their mean and standard error
     alone. All values lie at the ends of the scale if and only if their variance is (mean - low)
-    (high - mean): then the interval is Wilson's, laid over the scale."""
+    (high - mean): then the interval is Wilson's, laid over the scale. `clustered` is the
+    `error_by_cluster`; where clusters do not differ they count as so many units."""
+    if clustered is not None:
+        stderr, n = clustered
     if mean is None or stderr is None or n < 2:
         return None
+    if clustered is not None and stderr:
+        return t_interval(mean, stderr, n - 1, level, scale)
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     share, error = (mean - low) / width, stderr / width
     if abs(error**2 * (n - 1) - share * (1 - share)) <= TIE:
