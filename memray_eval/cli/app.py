@@ -6,7 +6,6 @@ import codecs
 import io
 import os
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -82,31 +81,18 @@ def show(text: str, end: str = "\n") -> None:
     print(escape_controls(text), end=end, flush=True)
 
 
-def open_adjusted(folder: str, calibration: Sequence[str]) -> RunFolder:
-    """The folder of a run whose summary has figures adjusted by the files of --calibration. Raises
-    ConfigError for a file that is none, or of other metrics than the run's."""
-    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
-    from memray_eval.analysis.adjusted.summaries import AdjustedRunFolder
-
-    return AdjustedRunFolder(folder, read_calibrations(calibration))
-
-
-def print_report(
-    folder: str, as_json: bool = False, full: bool = False, opened: RunFolder | None = None
-) -> None:
+def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
-    say. `opened` is the folder, where its summary is another than that of its file."""
+    say."""
     from memray_eval.analysis.pairs.report import read_report
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
     from memray_eval.report.failed_calls import read_failed_calls
     from memray_eval.report.pairs_console import render_pairs
-    from memray_eval.results.run_folder import RunFolder
 
-    run = opened or RunFolder(folder)
     summary = run.read_summary()
     # a folder below this one by its path from here
-    path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
+    path = run.path.removeprefix(f"{os.getcwd()}{os.sep}")
     if as_json:
         show(summary.model_dump_json(indent=2))
     elif full:

@@ -17,7 +17,6 @@ from memray_eval.cli.app import (
     cache_app,
     dataset_app,
     list_app,
-    open_adjusted,
     print_report,
     say,
     show,
@@ -63,46 +62,46 @@ def report(
     the summary and in the files."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
+    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
+    from memray_eval.analysis.adjusted.summaries import AdjustedRunFolder
     from memray_eval.results.lookup import find_run
+    from memray_eval.results.run_folder import RunFolder
 
-    run_folder = find_run(run_folder)
-    adjusted = open_adjusted(run_folder, calibration) if calibration else None
-    print_report(run_folder, as_json, full, adjusted)
-    page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
+    run = RunFolder(find_run(run_folder))
+    if calibration:
+        run = AdjustedRunFolder(run.path, read_calibrations(calibration))
+    print_report(run, as_json, full)
     paths = {
-        "html": page,
+        "html": (out or f"{run.path}/report.html") if as_html else None,
         "benchmark": benchmark,
         "evaluation": evaluation,
         "csv": csv,
         "parquet": parquet,
     }
-    if any(paths.values()):
-        _export(run_folder, {form: path for form, path in paths.items() if path}, adjusted)
+    if wanted := {form: path for form, path in paths.items() if path}:
+        _export(run, wanted)
 
 
-def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | None) -> None:
-    """Exports the run in each form to its path; `adjusted` has its summary, where people's labels
-    adjust it."""
+def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
+    """Exports the run in each form to its path."""
     from memray_eval.analysis.adjusted.summaries import adjusted_columns
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html
     from memray_eval.report.long_table import write_csv, write_parquet
-    from memray_eval.results.run_folder import RunFolder
     from memray_eval.storage.paths import readable
 
-    folder = adjusted or RunFolder(run_folder)
-    figures = adjusted_columns(folder.read_summary())
+    summary = run.read_summary()
+    figures = adjusted_columns(summary)
     writers: dict[str, Callable[[str], None]] = {
-        "html": lambda path: write_html(folder, path),
-        "benchmark": lambda path: export_benchmark(path, folder.each(), folder.read_summary()),
-        "evaluation": lambda path: export_evaluation(path, folder.each(), folder.read_summary()),
-        "csv": lambda path: write_csv(path, folder.records(), figures),
-        "parquet": lambda path: write_parquet(path, folder.records(), figures),
+        "html": lambda path: write_html(run, path),
+        "benchmark": lambda path: export_benchmark(path, run.each(), summary),
+        "evaluation": lambda path: export_evaluation(path, run.each(), summary),
+        "csv": lambda path: write_csv(path, run.records(), figures),
+        "parquet": lambda path: write_parquet(path, run.records(), figures),
     }
     for form, path in wanted.items():
-        with readable(
-            run_folder, f"the records of {run_folder} cannot be read, or {path} not written"
-        ):
+        problem = f"the records of {run.path} cannot be read, or {path} not written"
+        with readable(run.path, problem):
             writers[form](path)
         say(path)
 

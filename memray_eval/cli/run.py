@@ -46,7 +46,7 @@ def run_command(options: JobOptions, config: Path = CONFIG) -> None:
     """Run a job: read samples, generate, judge, embed, write records, and print the summary."""
     job = options.load_job(config)
     finished = _run(job, options, quiet=options.as_json)
-    print_report(finished.folder.path, options.as_json, options.full)
+    print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
 
@@ -116,7 +116,7 @@ def evaluate(
     job = options.load_job(config, answered)
     job, check_found = _follow_origin(job, options)
     finished = _run(job, options, check_found=check_found)
-    print_report(finished.folder.path, full=options.full)
+    print_report(finished.folder, False, options.full)
     if as_json:
         path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
@@ -156,7 +156,7 @@ def resume(
     finished = runs.resume(
         folder, say, quiet=options.as_json, settings=changed, detach=options.detach
     )
-    print_report(finished.folder.path, options.as_json, options.full)
+    print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
 
