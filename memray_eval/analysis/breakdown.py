@@ -198,7 +198,6 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
 
 
 def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordBatch]:
-    """Yields one row per unit, numbered across all files."""
     first = 0
     for file in files:
         for batch in read_blocks(file, _OF_UNITS):
@@ -212,7 +211,6 @@ def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordB
 def _score_rows(
     files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields one row per score of the metrics, with the number of its unit."""
     first = 0
     columns = _OF_SCORES
     if any(metric.pooled for metric in metrics):

@@ -61,7 +61,6 @@ def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
 
 
 def _find_disagreeing(table: ScoreTable) -> Flags:
-    """Marks the units whose verdict and rule's score contradict each other."""
     metric, values = table.codes((VERDICT_METRIC, RULE_METRIC)), table.values
     verdict = table.by_unit((metric == 0) & ~table.is_judge(is_fallback), values)
     rule = table.by_unit(metric == 1, values)

@@ -169,7 +169,6 @@ def summarise_groups(
 def _figure_of(
     scores: Scores, metric: MetricSummary, rows: Rows, clusters: Clusters | None
 ) -> Figure:
-    """A metric's figure over these units, all scored, with its interval."""
     figures = scores.of_figure(metric.metric, rows) if rows.size else None
     if figures is None:
         return metric.figure.model_copy(update=dict.fromkeys(("value", "stderr", "low", "high")))

@@ -202,7 +202,6 @@ def _choose_from_front(
 
 
 def _explain_refusal(best: Point, against: Point, differences: _Differences) -> str:
-    """Says why the candidate of the best quality is not chosen over a faster one."""
     points, slowdown = differences.gain_and_slowdown(against, best)
     gain = f"+{_format_points(points)}"
     if not differences.is_better(best.name, against.name):

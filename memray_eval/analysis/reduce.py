@@ -189,7 +189,6 @@ def _reduce_file(
     metrics: Sequence[Metric],
     columns: Sequence[str],
 ) -> list[_Block]:
-    """Reads the rows of a file that have a rank, in blocks of _UNITS_AT_ONCE."""
     blocks, row = [], 0
     for batch in read_blocks(file, columns, _UNITS_AT_ONCE, _CODED, head.metadata):
         ids, ranked = head.ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
@@ -273,7 +272,6 @@ def causes_of(texts: pa.StringArray) -> Iterator[str]:
 
 
 def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
-    """Adds up the causes of all blocks, the most frequent first, with their first examples."""
     n_units: Counter[str] = Counter()
     first: dict[str, Cause] = {}
     for cause in causes:
@@ -286,7 +284,6 @@ def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
 def _split_by_metric(
     table: ScoreTable, names: Mapping[str, _CodedColumn], ranks: Indices, metrics: Sequence[Metric]
 ) -> Iterator[tuple[str, _Outcomes]]:
-    """Yields the outcomes of each metric and candidate of a block."""
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
     parts, tags = part_columns(table.column("parts")), tag_values(table.column("parts"))
     metric, status, judge = (names[name] for name in ("metric", "status", "judge"))

@@ -155,7 +155,6 @@ def read_all_scores(
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
-    """Joins one candidate's scores of all files."""
     names = set.intersection(*(set(file.units.column_names) for file in read))
     units = pa.concat_tables([file.units.select(sorted(names)) for file in read])
     columns, keys = _join_columns(read), unit_keys(units)
@@ -207,7 +206,6 @@ def unit_keys(units: pa.Table) -> pa.ChunkedArray:
 
 
 def _column_of(field: str) -> str:
-    """The column of the records that holds a field."""
     return field if field in CLUSTER_COLUMNS else METADATA
 
 
@@ -307,7 +305,6 @@ def _read_file(
 
 
 def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _FileScores:
-    """Returns a column for each metric, a figure a unit."""
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}

@@ -175,7 +175,6 @@ def is_binary(values: FloatArray) -> bool:
 def _general_interval(
     values: FloatArray, clusters: Clusters | None, how: Settings, scale: Scale | None
 ) -> Interval | None:
-    """A mean's interval, Student's or the bootstrap's."""
     error, groups = mean_error(values, clusters), count_units(values, clusters)
     if not error:
         return None

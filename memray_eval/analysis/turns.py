@@ -292,7 +292,6 @@ def summarise_sessions(tables: Iterable[pa.Table]) -> tuple[SessionSummary, ...]
 
 
 def _read_turns(table: pa.Table) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The rows that are turns of sessions, with their metadata."""
     for row in table.select(SESSION_COLUMNS).to_pylist():
         notes = json.loads(row["metadata"] or "{}")
         if SESSION in notes and all(isinstance(notes.get(key), int) for key in (TURN, TURNS)):

@@ -296,7 +296,6 @@ def mark_shown(groups: Sequence[GroupFigure]) -> list[GroupFigure]:
 def _interval_of_difference(
     first: float, second: float, of_first: Interval | None, of_second: Interval | None
 ) -> Interval | None:
-    """The interval of the difference of two independent figures, from their own."""
     if of_first is None or of_second is None:
         return None
     below = math.hypot(first - of_first.low, of_second.high - second)

@@ -153,7 +153,6 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
 
 
 def _make_nolima(options: MakeOptions) -> Made:
-    """Each needle of NoLiMa in each of its books, at each length and depth."""
     from memray_eval.benchmarks.generator.plan import even_depths, lengths_of
     from memray_eval.benchmarks.generator.token_counter import TokenCounter
     from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
@@ -188,7 +187,6 @@ def _make_risk(options: MakeOptions) -> Made:
 
 
 def _choose_tasks(options: MakeOptions, known: Sequence[str]) -> Sequence[str]:
-    """The tasks that the options name. Raises ConfigError for one that is not `known`."""
     names = known if options.tasks == "all" else options.tasks.split(",")
     for name in names:
         _check_known("--tasks: no task", name, known)
@@ -201,7 +199,6 @@ def _check_known(problem: str, name: str, known: Collection[str]) -> None:
 
 
 def _read_cases(path: str) -> tuple[Case, ...]:
-    """The cases of a file. Raises ConfigError."""
     import yaml
 
     from memray_eval.benchmarks.memory.generator import parse_cases
@@ -215,7 +212,6 @@ def _read_cases(path: str) -> tuple[Case, ...]:
 
 
 def _make_tasks(taskset: str, options: MakeOptions) -> Made:
-    """The samples of a benchmark's tasks that the options name."""
     from memray_eval.benchmarks.generator import generate
     from memray_eval.benchmarks.generator.plan import plan_of
     from memray_eval.benchmarks.generator.question_order import length_label
@@ -254,7 +250,6 @@ _MAKERS = {NOLIMA: _make_nolima, MEMORY: _make_memory, RISK: _make_risk}
 
 
 def _write(samples: Iterable[Sample], out: str) -> None:
-    """Writes samples as they are made, and prints how many, and of contexts how fast."""
     from memray_eval.benchmarks.generator import parquet
 
     started = time.monotonic()

@@ -83,7 +83,6 @@ def report(
 
 
 def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
-    """Exports the run in each form to its path."""
     from memray_eval.analysis.adjusted.summaries import adjusted_columns
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html

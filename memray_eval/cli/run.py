@@ -256,7 +256,6 @@ def _confirm_difference(difference: str, question: str, yes: bool) -> None:
 
 
 def _to_file_name(name: str) -> str:
-    """Turns a name into part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
 
 

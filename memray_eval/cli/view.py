@@ -162,7 +162,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print_labels(session: LabelSession, path: str) -> None:
-    """Says who labelled how much, and what to do with it."""
     agreement = session.agreement()
     raters = ", ".join(f"{name} {n}" for name, n in agreement["raters"].items()) or "nobody"
     say(f"{session.metric}: {agreement['n_units']} units labelled ({raters})")
@@ -200,7 +199,6 @@ async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> 
 
 
 def _make_progress(clock: Callable[[], float]) -> Callable[[int], None]:
-    """Makes a function that prints how many units are read, at most every PROGRESS_S seconds."""
     last_printed = clock()
 
     def report(n_units: int) -> None:

@@ -288,7 +288,6 @@ def _without_own_answers(table: pa.Table) -> pa.Table:
 
 
 def _unique(texts: pa.Array) -> pa.Array:
-    """The texts that stand only once."""
     counted = texts.value_counts()
     return counted.field("values").filter(pc.equal(counted.field("counts"), 1))
 

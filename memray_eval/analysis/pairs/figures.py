@@ -77,7 +77,6 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
 
 
 def _standings(pairs: PairVerdicts, sides: Sequence[str], how: Settings) -> list[CandidateStanding]:
-    """The candidates, the strongest first."""
     standings = [
         CandidateStanding(
             candidate=name,
