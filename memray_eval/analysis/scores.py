@@ -23,7 +23,7 @@ from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import from_table_apart
-from memray_eval.types import CLUSTER_KEYS, FALLBACKS, SESSION, Record, Response, Score, is_estimate
+from memray_eval.types import CLUSTER_KEYS, FALLBACKS, SESSION, Record, is_estimate
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _NO_ANSWER, _EPOCH = "no_answer", "epoch"  # which records of older versions lack
@@ -232,28 +232,6 @@ def _join_columns(files: Sequence[_FileScores]) -> dict[tuple[str, str], npt.NDA
         )
         for key, dtype in dtypes.items()
     }
-
-
-class Text(NamedTuple):
-    """A unit's query and response, or its `error` if generation failed, and its scores."""
-
-    query: str
-    response: str
-    error: str
-    scores: tuple[Score, ...] = ()
-
-
-def read_texts(
-    records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], Text]:
-    """Reads the texts of one candidate's units, by sample id and task."""
-    texts = {}
-    for (_, sample_id, task), record in read_units(records, [candidate], units).items():
-        response = record.response or Response()
-        texts[sample_id, task] = Text(
-            record.sample.query, response.text, response.error or "", record.scores
-        )
-    return texts
 
 
 def read_units(

@@ -66,7 +66,7 @@ def compare(
     if html is not None:
         from memray_eval.report.html.comparison import write_comparison
 
-        write_comparison(comparison, open_runs.read_changed_texts(comparison, opened), html)
+        write_comparison(comparison, open_runs.read_changed_units(comparison, opened), html)
         say(html)
     for failed in failed_gates:
         say(f"failed: {failed}")

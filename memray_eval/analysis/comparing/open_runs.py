@@ -20,12 +20,11 @@ from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import (
     MOST_GROUPS,
     SPLIT_COLUMNS,
-    Text,
     candidates_of,
     find_cluster,
     first_of_each,
     read_scores,
-    read_texts,
+    read_units,
     unit_keys,
 )
 from memray_eval.analysis.statistics import Settings
@@ -36,7 +35,7 @@ from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT
 from memray_eval.storage.paths import readable
-from memray_eval.types import SESSION, USER_MODEL, session_turn
+from memray_eval.types import SESSION, USER_MODEL, Record, session_turn
 
 # What a unit asks; a long context is not in the records
 _ASKED = ("task", "query", "memory", "history")
@@ -183,11 +182,11 @@ def _choose_candidate(run: str, wanted: str | None, candidates: Sequence[str]) -
     return wanted
 
 
-def read_changed_texts(
+def read_changed_units(
     comparison: Comparison, opened: Sequence[ComparedRun]
-) -> dict[str, dict[tuple[str, str], Text]]:
-    """The texts of the units that a comparison lists as changed, by side and then by sample id and
-    task."""
+) -> dict[str, dict[tuple[str, str], Record]]:
+    """The records of the units that a comparison lists as changed, by side and then by sample id
+    and task."""
     units = {
         (sample_id, flip.task)
         for metric in comparison.metrics
@@ -196,7 +195,11 @@ def read_changed_texts(
     }
     if not units:
         return {}
-    return {run.name: read_texts(run.folder.records(), run.candidate, units) for run in opened}
+    changed: dict[str, dict[tuple[str, str], Record]] = {}
+    for run in opened:
+        read = read_units(run.folder.records(), [run.candidate], units)
+        changed[run.name] = {(sample_id, task): of for (_, sample_id, task), of in read.items()}
+    return changed
 
 
 def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFolder) -> Side:
