@@ -71,12 +71,12 @@ SELECT candidate, any_value(model) AS model, count(*) AS n, count_if(unanswered)
        count(raised_max_tokens) AS asked_again,
        count(*) FILTER (
            raised_max_tokens IS NOT NULL AND no_answer IS NULL AND NOT unanswered
-       ) AS answered_then
+       ) AS answered_then,
+       histogram(finish_reason) AS finish_reasons, histogram(prompt_form) AS prompt_forms,
+       histogram(no_answer) AS no_answer
 FROM units GROUP BY candidate ORDER BY candidate
 """
-_TALLY = """
-SELECT {0}, count(*) FROM units WHERE candidate = ? AND {0} IS NOT NULL GROUP BY 1 ORDER BY 1
-"""
+_TALLIES = ("finish_reasons", "prompt_forms", "no_answer")
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 
@@ -402,20 +402,12 @@ def _summarise_generation(units: pa.Table) -> Iterator[GenerationSummary]:
     with duckdb.connect() as database:
         database.register("units", units)
         for row in database.sql(_GENERATION).to_arrow_table().to_pylist():
-            hits, cacheable = row.pop("cached_tokens"), row.pop("cacheable_tokens")
-            ends, forms, causes = (
-                dict(database.execute(_TALLY.format(column), [row["candidate"]]).fetchall())
-                for column in ("finish_reason", "prompt_form", "no_answer")
-            )
+            tallies = {name: dict(row.pop(name) or ()) for name in _TALLIES}
+            cacheable, busy = row.pop("cacheable_tokens"), busy_s[row["candidate"]]
             yield GenerationSummary(
                 **row,
-                output_tokens_per_s=generated_tokens_per_s(
-                    row["output_tokens"], busy_s[row["candidate"]]
-                ),
-                finish_reasons=ends,
-                cached_tokens=hits,
-                cache_hit_rate=hits / cacheable if cacheable else None,
-                prompt_forms=forms,
-                no_answer=causes,
-                answered=row["n"] - row["n_failed"] - sum(causes.values()),
+                **tallies,
+                output_tokens_per_s=generated_tokens_per_s(row["output_tokens"], busy),
+                cache_hit_rate=row["cached_tokens"] / cacheable if cacheable else None,
+                answered=row["n"] - row["n_failed"] - sum(tallies["no_answer"].values()),
             )

@@ -136,6 +136,12 @@ def mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
     return 0.0 if error is not None and error <= TIE else error
 
 
+def number_names(names: Sequence[str]) -> Clusters:
+    """The number of each name among the sorted ones."""
+    codes: Clusters = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
+    return codes
+
+
 def count_units(values: FloatArray, clusters: Clusters | None) -> int:
     """How many independent units the values are of: clusters, if these are given."""
     return values.size if clusters is None else int(np.unique(clusters).size)

@@ -19,7 +19,9 @@ from memray_eval.analysis.scores import metadata_keys
 from memray_eval.analysis.statistics import (
     TIE,
     Clusters,
+    count_units,
     mean_interval,
+    number_names,
     standard_error,
     t_interval,
 )
@@ -168,7 +170,8 @@ def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> Tur
     lowest = np.full(columns.cluster_of.size, np.inf)
     np.minimum.at(lowest, columns.conversations, columns.values)
     last = columns.values[columns.is_last]
-    clusters = None if np.unique(columns.clusters).size == len(scored) else columns.clusters
+    is_alone = count_units(columns.values, columns.clusters) == len(scored)
+    clusters = None if is_alone else columns.clusters
     return TurnSummary(
         candidate=first.candidate,
         metric=metric.name,
@@ -188,17 +191,13 @@ def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> Tur
 
 
 def _to_columns(values: Sequence[Value]) -> _Columns:
-    def number(names: Sequence[str]) -> Clusters:
-        codes: Clusters = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
-        return codes
-
     turns = [value.turn for value in values]
     return _Columns(
         values=np.array([value.value for value in values]),
         at=np.array([turn.at for turn in turns], dtype=np.float64),
         is_last=np.array([turn.is_last for turn in turns], dtype=np.bool_),
-        conversations=number([turn.conversation for turn in turns]),
-        clusters=number([turn.cluster for turn in turns]),
+        conversations=number_names([turn.conversation for turn in turns]),
+        clusters=number_names([turn.cluster for turn in turns]),
     )
 
 

@@ -327,21 +327,17 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
         metric.metric: pair for metric in summary.metrics if (pair := _pair(summary, metric.metric))
     }
     how = DEFAULT.for_all(len(pairs) * sum(len(names) for _, names in run.groups.of.values()))
-    found: list[tuple[Split, list[GroupFigure]]] = []
+    splits = []
     for metric, (of, against) in pairs.items():
         if not all(metric in run.of[name].values for name in (of, against) if name):
             continue
         scale = next(row.scale for row in summary.metrics if row.metric == metric)
         for by in run.groups.of:
-            shown = (
-                _pair_by_group(run, against, of, metric, by, how, scale)
-                if against
-                else _one_by_group(run, of, metric, by, how, scale)
-            )
-            found.append((Split(metric, by, of, against, scale, ()), list(shown)))
-    marked = iter(mark_shown([group for _, groups in found for group in groups]))
+            groups = _by_group(run, of, against, metric, by, how, scale)
+            splits.append(Split(metric, by, of, against, scale, tuple(groups)))
+    marked = iter(mark_shown([group for split in splits for group in split.groups]))
     return sort_splits(
-        split._replace(groups=tuple(islice(marked, len(groups)))) for split, groups in found
+        split._replace(groups=tuple(islice(marked, len(split.groups)))) for split in splits
     )
 
 
@@ -378,26 +374,20 @@ def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
     return rising[-1], rising[0]
 
 
-def _pair_by_group(
-    run: RunScores, a: str, b: str, metric: str, by: str, how: Settings, scale: Scale
-) -> Iterator[GroupFigure]:
-    of_a, of_b = run.of[a], run.of[b]
-    rows_a, rows_b = common_rows(of_a, of_b)
-    codes = run.groups.numbered(by, of_b.units["key"].take(rows_b))
-    clusters = clusters_of_units(of_b.units["cluster"].take(rows_b))
-    names = run.groups.of[by][1]
-    return differences_by_group(
-        of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how, scale
-    )
-
-
-def _one_by_group(
-    run: RunScores, of: str, metric: str, by: str, how: Settings, scale: Scale
+def _by_group(
+    run: RunScores, of: str, against: str, metric: str, by: str, how: Settings, scale: Scale
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
-    codes = run.groups.numbered(by, scores.units["key"])
-    clusters = clusters_of_units(scores.units["cluster"])
-    return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
+    units = scores.units.select(["key", "cluster"])
+    if not against:
+        codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
+        return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
+    rows_a, rows_b = common_rows(run.of[against], scores)
+    units = units.take(rows_b)
+    codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
+    return differences_by_group(
+        run.of[against], scores, rows_a, rows_b, metric, codes, names, clusters, how, scale
+    )
 
 
 def common_rows(a: Scores, b: Scores) -> tuple[Rows, Rows]:

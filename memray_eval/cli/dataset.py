@@ -100,10 +100,7 @@ class MakeOptions(Options):
     "taskset out lengths depths samples tasks languages seed tokenizer haystack documents needles "
     "books entries cases held_back limit force"
 )
-def make(
-    options: MakeOptions,
-    taskset: str = argument(f"{', '.join(TASKSETS)}."),
-) -> None:
+def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}.")) -> None:
     """Generate a dataset, its lengths counted by a model's own tokenizer.
 
     needles: InfiniteBench's and RULER's kinds of tasks. mrcr: conversations in which one request is
@@ -220,27 +217,16 @@ def _make_tasks(taskset: str, options: MakeOptions) -> Made:
 
     folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
     task_set = getattr(import_module(f"memray_eval.benchmarks.{folder}"), taskset.upper())
-    plan = plan_of(
-        task_set,
-        options.tasks,
-        options.languages,
-        options.lengths,
-        options.depths,
-        options.samples,
-        options.seed,
-    )
+    chosen = options.tasks, options.languages, options.lengths, options.depths, options.samples
+    plan = plan_of(task_set, *chosen, options.seed)
     haystack = read_haystack(options.haystack) if options.haystack else ()
     questions = read_questions(options.documents) if options.documents else ()
     resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack, questions)
 
     def report(task: str, language: str, length: int, by_parts: bool) -> None:
-        slow = (
-            ""
-            if by_parts
-            else " (this tokenizer joins words across lines: each sample is tokenised in full, "
-            "slowly)"
-        )
-        say(f"{task} {language} {length_label(length)}{slow}")
+        slow = "this tokenizer joins words across lines: each sample is tokenised in full, slowly"
+        why = "" if by_parts else f" ({slow})"
+        say(f"{task} {language} {length_label(length)}{why}")
 
     return generate.samples(plan, resources, report), plan.n_samples
 

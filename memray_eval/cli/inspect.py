@@ -127,13 +127,12 @@ def doctor(
         own = job.engine_of(model) if job else EngineConfig()
         on = job.cluster if job else ClusterConfig()
         checks = chain(checks, examine_engine(model, own, on))
-    failed = False
+    has_failed = False
     for check in checks:
-        show(
-            f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else "")
-        )
-        failed = failed or check.state == "fail"
-    if failed:
+        mend = f"\n       -> {check.mend}" if check.mend else ""
+        show(f"[{check.state:>4}] {check.what}{mend}")
+        has_failed |= check.state == "fail"
+    if has_failed:
         raise typer.Exit(3)
 
 
@@ -178,10 +177,11 @@ def validate(
     )
     read = ReadSpec(dataset=path, reader=reader, columns=columns, batch_size=1).with_columns(say)
     scanned = scan(path, read.reader, on_problem=print)
-    if scanned.n_invalid or not scanned.n_samples:
-        show(f"{path}: {scanned.n_samples} valid samples, {scanned.n_invalid} invalid")
+    is_valid = scanned.n_samples and not scanned.n_invalid
+    invalid = "" if is_valid else f", {scanned.n_invalid} invalid"
+    show(f"{path}: {scanned.n_samples} valid samples{invalid}")
+    if not is_valid:
         raise typer.Exit(2)
-    show(f"{path}: {scanned.n_samples} valid samples")
 
 
 @list_app.command("metrics")
@@ -259,15 +259,8 @@ def list_judges(
     for name, entry in table.models.items():
         if entry.kind != "judge":
             continue
-        variable = next(
-            (
-                facts.key_variable
-                for provider, facts in PROVIDERS.items()
-                if name.startswith(f"{provider}/")
-            ),
-            "",
-        )
-        state = "key set" if keys.get(variable) else "no key"
+        provider = PROVIDERS.get(name.partition("/")[0])
+        state = "key set" if provider and keys.get(provider.key_variable) else "no key"
         limits = ", ".join(
             f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
         )
@@ -332,10 +325,9 @@ def cache_clear(
     from memray_eval.judges.call_cache import CallCache, discard
 
     path = _find_calls_file(cache)
+    older_than_s = None if older_than_days is None else older_than_days * 86400.0
     try:
-        deleted = CallCache(path).clear(
-            None if older_than_days is None else older_than_days * 86400.0
-        )
+        deleted = CallCache(path).clear(older_than_s)
     except ConfigError:
         if older_than_days is not None:
             raise

@@ -70,9 +70,9 @@ def generate(
     show(finished.folder.path)
     if as_json:
         stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime())
-        for name in (candidate.name for candidate in job.candidates):
-            path = f"{job.out}/responses_{_to_file_name(name)}_{stamp}.json"
-            export_responses(path, finished.folder.each(), name, stamp)
+        for candidate in job.candidates:
+            path = f"{job.out}/responses_{_to_file_name(candidate.name)}_{stamp}.json"
+            export_responses(path, finished.folder.each(), candidate.name, stamp)
             show(path)
     exit_if_failed(finished)
 
@@ -133,9 +133,7 @@ def resume(
         "Change how the run continues: --set judging.actors=2 --set budget.usd=50", WHAT, "--set"
     ),
     complete: bool = flag(
-        "Finish all units, even if `stop_at` was decided and ended the run early.",
-        WHAT,
-        "--all",
+        "Finish all units, even if `stop_at` was decided and ended the run early.", WHAT, "--all"
     ),
 ) -> None:
     """Continue a run that was killed, interrupted or stopped, and retry its failed units."""
@@ -147,15 +145,14 @@ def resume(
     from memray_eval.results.run_folder import RunFolder
 
     folder = find_run(run_folder)
-    changed = [*(settings or ()), *(["stop_at=null"] if complete else [])]
+    changed, quiet = [*(settings or ())], options.as_json
+    if complete:
+        changed.append("stop_at=null")
     RunFolder(folder).read_manifest()  # raises if there is no run
     if is_pairwise(RunFolder(folder)):
-        pairs = resume_pairwise(folder, say, quiet=options.as_json, settings=changed)
-        show_pairs(pairs, options.as_json)
+        show_pairs(resume_pairwise(folder, say, quiet=quiet, settings=changed), options.as_json)
         return
-    finished = runs.resume(
-        folder, say, quiet=options.as_json, settings=changed, detach=options.detach
-    )
+    finished = runs.resume(folder, say, quiet=quiet, settings=changed, detach=options.detach)
     print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
@@ -221,11 +218,8 @@ def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Call
     followed, differences = follow_origin(job, origin, explicit)
     name = suite_name(followed.suite)
     if differences:
-        _confirm_difference(
-            "; ".join(differences),
-            f"Judge by the job's all the same (suite {name})?",
-            options.yes,
-        )
+        question = f"Judge by the job's all the same (suite {name})?"
+        _confirm_difference("; ".join(differences), question, options.yes)
     elif followed.suite == origin.suite:
         say(f"Suite {name}, that of {origin.what}.")
     elif "suite" not in job.model_fields_set:
@@ -299,14 +293,10 @@ def confirm_cost(yes: bool) -> Callable[[Estimate], bool]:
 def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.is_decided:
-        go_on = f"`{finished.resume_command} --all`"
-        say(f"Stopped early: {finished.stopped}. Run {go_on} to finish the remaining units.")
+        rest = f"Run `{finished.resume_command} --all` to finish the remaining units."
+        say(f"Stopped early: {finished.stopped}. {rest}")
     if finished.exit_code:
-        failed, units = (
-            finished.summary.n_failed_units,
-            finished.summary.n_units + finished.n_missing,
-        )
-        go_on = f"`{finished.resume_command}`"
+        summary, go_on = finished.summary, f"`{finished.resume_command}`"
         for warning in finished.warnings:
             say(f"warning: {warning}")
         if finished.stopped and not finished.is_decided:
@@ -314,10 +304,8 @@ def exit_if_failed(finished: RunResult) -> None:
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.{cost}")
         elif finished.has_failed:
             missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""
-            may_pass = any(may_pass_again(cause.cause) for cause in finished.summary.causes)
+            may_pass = any(may_pass_again(cause.cause) for cause in summary.causes)
             way_on = f"Try them again with {go_on}" if may_pass or missing else "Mend the code"
-            say(
-                f"{failed} of {units} units failed{missing}, more than the tolerance allows. "
-                f"{way_on}."
-            )
+            failed = f"{summary.n_failed_units} of {summary.n_units + finished.n_missing}"
+            say(f"{failed} units failed{missing}, more than the tolerance allows. {way_on}.")
         raise typer.Exit(finished.exit_code)
