@@ -22,7 +22,6 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from memray_eval.analysis.score_table import (
-    Flags,
     ScoreTable,
     column_statistics,
     part_columns,
@@ -206,21 +205,19 @@ def _reduce_block(
     """Splits a block of records into its units, its outcomes and its causes of failure. A unit has
     failed if it is unanswered, or if any of its scores is an error."""
     units, unit = table.units, table.unit
-    names = {name: _encode(table.column(name)) for name in ("metric", "status", "judge")}
     unanswered = pc.is_valid(units["error"]).to_numpy(zero_copy_only=False)
-    is_error = names["status"].is_name("error")
+    is_error = table.map_names("status", "error".__eq__, np.False_)
     failed = unanswered.copy()
     failed[unit[is_error]] = True
     columns = [*(units[name] for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
-    outcomes = _split_by_metric(table, names, ranks, metrics)
+    outcomes = _split_by_metric(table, ranks, metrics)
     # If an answer failed, its error is the cause, not those of its scores.
     counted = is_error & ~unanswered[unit]
     errors = table.column("error")
     rows = np.concatenate([np.flatnonzero(unanswered), unit[counted]])
     texts = pa.concat_arrays([units["error"].drop_null(), errors.filter(pa.array(counted))])
     cache = tuple(float(pc.sum(table.column(name)).as_py() or 0) for name in _OF_CACHE)
-    fallbacks = [code for code, name in enumerate(names["judge"].names) if name in FALLBACKS]
-    replaced = np.flatnonzero(np.isin(names["judge"].codes, fallbacks))
+    replaced = np.flatnonzero(table.is_judge(FALLBACKS.__contains__))
     return _Block(
         pa.record_batch(columns, schema=_UNITS),
         list(outcomes),
@@ -282,35 +279,33 @@ def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _split_by_metric(
-    table: ScoreTable, names: Mapping[str, _CodedColumn], ranks: Indices, metrics: Sequence[Metric]
+    table: ScoreTable, ranks: Indices, metrics: Sequence[Metric]
 ) -> Iterator[tuple[str, _Outcomes]]:
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
     parts, tags = part_columns(table.column("parts")), tag_values(table.column("parts"))
-    metric, status, judge = (names[name] for name in ("metric", "status", "judge"))
-    n_candidates = len(candidates.names)
-    n_groups = len(metric.names) * n_candidates
-    group = metric.codes * n_candidates + candidates.codes[unit]
+    status, judge = _encode(table.column("status")), _encode(table.column("judge"))
+    # The scores of other metrics are behind those of the last one
+    metric = table.codes([metric.name for metric in metrics]) % (len(metrics) + 1)
+    n_groups = (len(metrics) + 1) * len(candidates.names)
+    group = metric * len(candidates.names) + candidates.codes[unit]
     group = group.astype(np.min_scalar_type(n_groups))  # of 16 bits or fewer is sorted in one pass
     by_status = status.tally(group, n_groups)
-    scored = np.flatnonzero(status.is_name("scored"))
+    scored = np.flatnonzero(table.map_names("status", "scored".__eq__, np.False_))
     scored = scored[np.argsort(group[scored], kind="stable")]
     by_judge = judge.tally(group, n_groups, scored)
     ends = np.cumsum(np.bincount(group[scored], minlength=n_groups))
     rows_of = np.split(scored, ends[:-1])
-    for definition in metrics:
-        is_scored = definition.name in metric.names
-        first = metric.names.index(definition.name) * n_candidates if is_scored else 0
-        for cell, name in enumerate(candidates.names, first):
-            rows = rows_of[cell] if is_scored else scored[:0]
-            columns = {part: parts[part][rows] for part in definition.columns if part in parts}
-            outcome = MetricColumns(
-                candidate=name,
-                by_status=by_status[cell] if is_scored else {},
-                by_judge=by_judge[cell] if is_scored else {},
-                columns={"value": values[rows], **columns},
-                tags={tag: of_tag[np.isin(at, rows)] for tag, (at, of_tag) in tags.items()},
-            )
-            yield definition.name, _Outcomes(outcome, ranks[unit[rows]])
+    for cell, (definition, name) in enumerate(product(metrics, candidates.names)):
+        rows = rows_of[cell]
+        columns = {part: parts[part][rows] for part in definition.columns if part in parts}
+        outcome = MetricColumns(
+            candidate=name,
+            by_status=by_status[cell],
+            by_judge=by_judge[cell],
+            columns={"value": values[rows], **columns},
+            tags={tag: of_tag[np.isin(at, rows)] for tag, (at, of_tag) in tags.items()},
+        )
+        yield definition.name, _Outcomes(outcome, ranks[unit[rows]])
 
 
 class _CodedColumn(NamedTuple):
@@ -318,11 +313,6 @@ class _CodedColumn(NamedTuple):
 
     names: list[str]
     codes: npt.NDArray[np.int32]
-
-    def is_name(self, name: str) -> Flags:
-        """Marks the rows of this name."""
-        flags: Flags = self.codes == (self.names.index(name) if name in self.names else -1)
-        return flags
 
     def tally(
         self, group: Indices, n_groups: int, rows: Indices | slice = slice(None)

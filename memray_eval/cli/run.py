@@ -169,9 +169,8 @@ def estimate(
         "Estimate for this many samples (1e6) like those of the dataset.", WHAT, show_default=False
     ),
     cluster: Path | None = option(
-        "Estimate for the nodes of a cluster file: a KubeRay RayJob or RayCluster, or "
-        "a Ray launcher "
-        "YAML.",
+        "Estimate for the nodes of a cluster file: a KubeRay RayJob or RayCluster, or a Ray "
+        "launcher YAML.",
         MONEY,
     ),
     node_usd: list[str] | None = option(

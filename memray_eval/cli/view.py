@@ -106,9 +106,8 @@ def view(
     labels: Labels,
     folder: str = typer.Argument(
         RESULTS,
-        help="A folder of runs, or one run folder, finished or not; a path or a cloud URL; "
-        "or latest, or "
-        "latest~1 for the run before.",
+        help="A folder of runs, or one run folder, finished or not; a path or a cloud URL; or "
+        "latest, or latest~1 for the run before.",
     ),
     is_labelling: bool = flag(
         "Label a run's units by a metric without seeing the judge: view RUN --label METRIC.",
