@@ -112,7 +112,11 @@ def _compare_metric(
         of_a, of_b, clusters = a[:0], b[:0], None
     scale = units.base.scales.get(name)
     of_pairs = paired(of_a, of_b, clusters, settings, scale)
-    comparison = MetricComparison(
+    changed = np.where(both, b - a, 0.0)
+    # The largest change first; equal changes keep their order.
+    rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
+    is_yes_no = both.any() and is_binary(a[both]) and is_binary(b[both])
+    return MetricComparison(
         metric=name,
         other=units.other.name,
         average="micro" if name in units.base.scores.shares else "mean",
@@ -124,16 +128,10 @@ def _compare_metric(
         letter=units.common.letter,
         mark_a=units.base.scores.mark_of(name, units.rows_a[both]),
         mark_b=units.other.scores.mark_of(name, units.rows_b[both]),
+        flips_up=int((changed > 0).sum()) if is_yes_no else None,
+        flips_down=int((changed < 0).sum()) if is_yes_no else None,
+        flips=tuple(_flips(units, a, b, rows[:n_flips])),
     )
-    if not both.any():
-        return comparison
-    changed = np.where(both, b - a, 0.0)
-    if is_binary(a[both]) and is_binary(b[both]):
-        counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
-        comparison = comparison.model_copy(update=counts)
-    # The largest change first; equal changes keep their order.
-    rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
-    return comparison.model_copy(update={"flips": tuple(_flips(units, a, b, rows[:n_flips]))})
 
 
 def _compare_groups(
