@@ -115,7 +115,9 @@ def calibrate(
         file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
         keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
         evaluate = make_evaluate(folder, keys, (), confirm, {}, to_stderr(quiet))
-        judges = [file.scores_of or judge] if isinstance(judge, str) or file.scores_of else judge
+        judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
+        if file.scores_of:
+            judges = [file.scores_of]
         report, _ = compare_judges(file, judges, evaluate, Path(folder))
         named = {} if is_file else {"labelled": "rows"}
         return Calibration.model_validate(dict(report) | named)
@@ -140,9 +142,8 @@ def read_labels(
     named, labelling = find_preset(preset, metric) if preset else (metric, Labelling(columns={}))
     if named is None:
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
-    own: dict[str, Any] = {"words": {**labelling.words, **words}}
-    own |= {"separator": separator} if separator else {}
-    own |= {"scale": scale} if scale else {}
+    own = {"separator": separator, "scale": scale, "words": {**labelling.words, **words}}
+    own = {key: value for key, value in own.items() if value}
     labelling = map_columns(columns, labelling.model_copy(update=own))
     scores_of = labelling.columns.get("judge", "")
     try:

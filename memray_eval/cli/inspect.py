@@ -251,6 +251,7 @@ def list_judges(
     from memray_eval.metrics import all_metrics
 
     table, keys, today = load_table(models), keys_set(), date.today()
+    variables: dict[str, str] = {name: facts.key_variable for name, facts in PROVIDERS.items()}
     judged = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
     show(
         "US dollars per million tokens in and out, with the date of the price, and a beginner's "
@@ -259,8 +260,7 @@ def list_judges(
     for name, entry in table.models.items():
         if entry.kind != "judge":
             continue
-        provider = PROVIDERS.get(name.partition("/")[0])
-        state = "key set" if provider and keys.get(provider.key_variable) else "no key"
+        state = "key set" if keys.get(variables.get(name.partition("/")[0], "")) else "no key"
         limits = ", ".join(
             f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
         )

@@ -14,6 +14,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from memray_eval.analysis.statistics import DEFAULT, Clusters, Interval, t_quantile
 from memray_eval.ports import FloatArray
@@ -37,6 +38,11 @@ class Labelled(NamedTuple):
     people: FloatArray
     clusters: Clusters
     weights: FloatArray
+
+    def only(self, rows: npt.NDArray[np.bool_]) -> Labelled:
+        return Labelled(
+            self.judge[rows], self.people[rows], self.clusters[rows], self.weights[rows]
+        )
 
 
 class Share(NamedTuple):
@@ -102,8 +108,8 @@ def youden(labels: Labelled) -> float:
     if is_right.all() or not is_right.any():
         return math.nan
     of_right, of_wrong = (
-        float(labels.weights[rows] @ labels.judge[rows]) / float(labels.weights[rows].sum())
-        for rows in (is_right, ~is_right)
+        float(side.weights @ side.judge) / float(side.weights.sum())
+        for side in (labels.only(is_right), labels.only(~is_right))
     )
     return of_right - of_wrong
 
@@ -165,7 +171,7 @@ def _shares_called_right(labels: Labelled, n_clusters: int) -> tuple[Share, Shar
     specificity. How alike units of a cluster are, which their sizes count, is taken from right and
     wrong ones together: of a few clusters each alone tells too little of it."""
     is_right = labels.people > 0.5
-    sides = [Labelled(*(column[rows] for column in labels)) for rows in (is_right, ~is_right)]
+    sides = [labels.only(is_right), labels.only(~is_right)]
     correlation = _pooled_correlation(sides)
     right, wrong = (
         weighted_share(side.judge, side.clusters, n_clusters, side.weights)._replace(

@@ -119,8 +119,9 @@ def draw_strengths(
 ) -> tuple[FloatArray, FloatArray]:
     """The strengths of shape (1, candidates), and those of `draws` resamples of whole clusters,
     (draws, candidates). Always the same for the same verdicts."""
-    kinds, *counts = _resample(np.stack([pairs.i, pairs.j], axis=1), pairs, draws)
-    fitted = fit_strengths(Matches(kinds[:, 0], kinds[:, 1]), n_candidates, *counts).of
+    kinds, wins, ties, losses = _resample(np.stack([pairs.i, pairs.j], axis=1), pairs, draws)
+    matches = Matches(kinds[:, 0], kinds[:, 1])
+    fitted = fit_strengths(matches, n_candidates, wins, ties, losses).of
     return fitted[:1], fitted[1:]
 
 
@@ -153,7 +154,8 @@ def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Stren
         return None
     rows = np.stack([pairs.i, pairs.j, steps.astype(np.intp)], axis=1)
     kinds, wins, ties, losses = _resample(rows, pairs, _LENGTH_DRAWS, how.seed)
-    matches = Matches(kinds[:, 0], kinds[:, 1], kinds[:, 2] * _LENGTH_STEP)
+    doublings = kinds[:, 2].astype(np.float64) * _LENGTH_STEP
+    matches = Matches(kinds[:, 0], kinds[:, 1], doublings)
     fitted = fit_strengths(matches, n_candidates, wins, ties, losses)
     wide = fit_strengths(
         matches, n_candidates, wins[:1], ties[:1], losses[:1], prior_sd=2 * PRIOR_SD

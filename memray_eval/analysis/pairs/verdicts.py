@@ -141,10 +141,14 @@ def _to_columns(
         numbers[:, row] = number, group, *sides
         figures[:, row] = *verdicts.values, *verdicts.lengths
     is_complete = ~np.isnan(figures).any(axis=0)
+    question, cluster, i, j = numbers[:, is_complete]
     i_first, j_first, length_i, length_j = figures[:, is_complete]
     return PairVerdicts(
         metric,
-        *numbers[:, is_complete],
+        question,
+        cluster,
+        i,
+        j,
         i_first,
         j_first,
         np.log2((1 + length_i) / (1 + length_j)),
