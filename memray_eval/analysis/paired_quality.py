@@ -93,21 +93,18 @@ def pair_of(
     clusters: Clusters | None = None,
     settings: Settings = DEFAULT,
 ) -> QualityPair:
-    """Compares two columns of qualities in 0-1, one row per prompt, NaN for a missing one."""
-    both = ~np.isnan(of_a) & ~np.isnan(of_b)
-    groups = None if clusters is None else clusters[both]
-    left, right = of_a[both], of_b[both]
-    pair = QualityPair(a=a, b=b, n=left.size, level=settings.level)
-    if not left.size:
+    """Compares two columns of qualities in 0-1, one row per prompt."""
+    pair = QualityPair(a=a, b=b, n=of_a.size, level=settings.level)
+    if not of_a.size:
         return pair
-    difference = float((right - left).mean())
-    error, units = mean_error(right - left, groups) or 0.0, count_units(left, groups)
-    interval = difference_interval(left, right, groups, settings, (0.0, 1.0))
+    difference = float((of_b - of_a).mean())
+    error, units = mean_error(of_b - of_a, clusters) or 0.0, count_units(of_a, clusters)
+    interval = difference_interval(of_a, of_b, clusters, settings, (0.0, 1.0))
     if interval is not None:
         is_shown = interval.low > 0 or interval.high < 0
     else:  # no spread: only the number of units can tell
         is_shown = abs(difference) > TIE and 2.0 ** (1 - units) < 1 - settings.level
-    more = None if is_shown else more_to_show(difference, error, left.size, units, settings)
+    more = None if is_shown else more_to_show(difference, error, of_a.size, units, settings)
     return pair.model_copy(
         update={
             "difference": _POINTS * difference,

@@ -24,10 +24,9 @@ import pyarrow.parquet as pq
 from memray_eval.analysis.score_table import (
     ScoreTable,
     column_statistics,
-    part_columns,
     read_blocks,
+    read_parts,
     score_columns,
-    tag_values,
 )
 from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
@@ -282,7 +281,7 @@ def _split_by_metric(
     table: ScoreTable, ranks: Indices, metrics: Sequence[Metric]
 ) -> Iterator[tuple[str, _Outcomes]]:
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
-    parts, tags = part_columns(table.column("parts")), tag_values(table.column("parts"))
+    parts, tags = read_parts(table.column("parts"))
     status, judge = _encode(table.column("status")), _encode(table.column("judge"))
     # The scores of other metrics are behind those of the last one
     metric = table.codes([metric.name for metric in metrics]) % (len(metrics) + 1)

@@ -162,45 +162,30 @@ def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
     return ("metric", "value", "parts") if is_pooled else ("metric", "value")
 
 
-def part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
-    """Returns, by part, one figure per score, 0 for a score without that part; without tags, of
-    which there may be thousands."""
-    names, is_tag, codes, scores, figures = _read_entries(parts)
-    if is_tag.any():
-        kept = ~is_tag[codes]
-        codes, scores, figures = (np.cumsum(~is_tag) - 1)[codes[kept]], scores[kept], figures[kept]
-        names = [name for name in names if not name.startswith(TAG)]
-    columns = np.zeros((len(names), len(parts)))
-    columns[codes, scores] = figures
-    return dict(zip(names, columns, strict=True))
-
-
-def tag_values(parts: pa.MapArray) -> dict[str, tuple[Indices, FloatArray]]:
-    """Returns, by tag, the scores that have a value for it, and these values."""
-    names, is_tag, codes, scores, figures = _read_entries(parts)
-    if not is_tag.any():
-        return {}
-    rows = np.flatnonzero(is_tag[codes])
-    ends = np.cumsum(np.bincount(codes[rows], minlength=len(names)))[:-1]
-    by_name = np.split(rows[np.argsort(codes[rows], kind="stable")], ends)
-    return {
-        name.removeprefix(TAG): (scores[of_tag], figures[of_tag])
-        for name, of_tag in zip(names, by_name, strict=True)
-        if name.startswith(TAG)
-    }
-
-
-def _read_entries(parts: pa.MapArray) -> tuple[list[str], Flags, Indices, Indices, FloatArray]:
-    """The names of parts, and which of them are of tags; of each entry the name's code, its score
-    and its figure."""
+def read_parts(
+    parts: pa.MapArray,
+) -> tuple[dict[str, FloatArray], dict[str, tuple[Indices, FloatArray]]]:
+    """Returns, by part, one figure per score, 0 for a score without that part; and by tag, of which
+    there may be thousands, the scores that have a value for it, and these values."""
     offsets = parts.offsets.to_numpy()
     scores = np.repeat(np.arange(len(parts)), np.diff(offsets))
     entries = slice(offsets[0], offsets[-1])
     part = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
-    names = part.dictionary.to_pylist()
-    is_tag = np.array([name.startswith(TAG) for name in names], np.bool_)
+    names, codes = part.dictionary.to_pylist(), part.indices.to_numpy()
     figures = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
-    return names, is_tag, part.indices.to_numpy(), scores, figures
+    codes = codes.astype(np.min_scalar_type(len(names)))  # of 16 bits or fewer: sorted in one pass
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
+    rows_of = np.split(np.argsort(codes, kind="stable"), ends)
+    columns: dict[str, FloatArray] = {}
+    tags: dict[str, tuple[Indices, FloatArray]] = {}
+    for code, name in enumerate(names):
+        rows = rows_of[code]
+        if name.startswith(TAG):
+            tags[name.removeprefix(TAG)] = scores[rows], figures[rows]
+        else:
+            columns[name] = np.zeros(len(parts))
+            columns[name][scores[rows]] = figures[rows]
+    return columns, tags
 
 
 def shares(
@@ -212,7 +197,7 @@ def shares(
     part, whole = values.copy(), np.where(np.isnan(values), np.nan, 1.0)
     if not pooled:
         return part, whole
-    parts = part_columns(pc.struct_field(scores, "parts"))
+    parts, _ = read_parts(pc.struct_field(scores, "parts"))
     nothing = np.zeros(len(values))
     for code, ratio in pooled.items():
         rows = (codes == code) & ~np.isnan(values)

@@ -174,10 +174,8 @@ def _lengths(table: pa.Table) -> FloatArray | None:
     """The length of each unit's prompt: what the sample's metadata say, else its tokens."""
     looked_at = table[METADATA].slice(0, LOOKED_AT).to_pylist()
     if any(_length_of(text) is not None for text in looked_at):
-        lengths_told = [_length_of(text) for text in table[METADATA].to_pylist()]
-        return np.array(
-            [math.nan if length is None else length for length in lengths_told], np.float64
-        )
+        # None becomes NaN
+        return np.array([_length_of(text) for text in table[METADATA].to_pylist()], np.float64)
     tokens = table["prompt_tokens"].cast(pa.float64()).to_numpy()
     return None if np.isnan(tokens).all() else np.asarray(tokens, np.float64)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,6 +20,7 @@ from memray_eval.text_processing.printable import escape_controls
 if TYPE_CHECKING:
     from memray_eval.results.run_folder import RunFolder
 
+PROGRESS_S = 5.0
 _ESCAPE = "memray_eval_escape"  # the handler of what an encoding lacks
 # Options of other programs, by ours; --help does not show them
 _ALIASES = {"data": "dataset", "judge-model": "judge"}
@@ -80,6 +84,19 @@ def show(text: str, end: str = "\n") -> None:
     print(escape_controls(text), end=end, flush=True)
 
 
+def now_and_then(report: Callable[[int], None]) -> Callable[[int], None]:
+    """The same function, of which only a call every PROGRESS_S seconds does something."""
+    last = time.monotonic()
+
+    def call(n: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PROGRESS_S:
+            last = time.monotonic()
+            report(n)
+
+    return call
+
+
 def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
     say."""
@@ -118,17 +135,9 @@ def escape_what_cannot_be_shown() -> None:
                 file=sys.stderr,
                 flush=True,
             )
-        return "".join(map(_escape_as_json, error.object[error.start : error.end])), error.end
+        return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
     codecs.register_error(_ESCAPE, escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ESCAPE)
-
-
-def _escape_as_json(sign: str) -> str:
-    """A character as JSON writes it in ASCII: two halves beyond the first plane."""
-    units = sign.encode("utf-16-be", "surrogatepass")
-    return "".join(
-        f"\\u{int.from_bytes(units[start : start + 2]):04x}" for start in range(0, len(units), 2)
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from memray_eval.cli.app import dataset_app, say, show
+from memray_eval.cli.app import dataset_app, now_and_then, say, show
 from memray_eval.cli.options import Options, argument, flag, option, takes
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import Sample
@@ -20,7 +20,6 @@ from memray_eval.types import Sample
 if TYPE_CHECKING:
     from memray_eval.benchmarks.memory.generator import Case
 
-PROGRESS_S = 5.0
 NOLIMA = "nolima"  # made from files of the user's own, not by a TaskSet
 MEMORY = "memory"  # splits of short questions, without a length
 RISK = "risk_over_context"  # written conversations, cut after so many turns
@@ -245,13 +244,10 @@ def _write(samples: Iterable[Sample], out: str) -> None:
     show(f"{out}: {written.samples:,} samples{speed if written.context_bytes else ''}")
 
 
-def _report_progress(
-    samples: Iterable[Sample], total: int | None, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Sample]:
-    """Yields the same samples, and prints progress on stderr every PROGRESS_S seconds."""
-    last_printed = clock()
+def _report_progress(samples: Iterable[Sample], total: int | None) -> Iterator[Sample]:
+    """Yields the same samples, and says how many these were so far."""
+    of = "" if total is None else f" of {total:,}"
+    report = now_and_then(lambda n: say(f"  {n:,}{of} samples"))
     for n, sample in enumerate(samples):
-        if clock() - last_printed >= PROGRESS_S:
-            last_printed = clock()
-            say(f"  {n:,} samples" if total is None else f"  {n:,} of {total:,} samples")
+        report(n)
         yield sample

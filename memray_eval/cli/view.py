@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 import webbrowser
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.app import LOOK, app, now_and_then, say, show
 from memray_eval.cli.options import Options, argument, flag, option, takes
 from memray_eval.errors import ConfigError, DataError, reason_of
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from memray_eval.report.labelling import LabelSession
     from memray_eval.results.run_folder import RunFolder
 
-PROGRESS_S = 5.0
 RESULTS = "results"  # where runs go unless told otherwise
 
 
@@ -149,7 +146,7 @@ def view(
     if is_labelling:
         labels.open(run, is_opened)
         return
-    with viewing(run, _make_progress(time.monotonic)) as viewed:
+    with viewing(run, now_and_then(lambda n: say(f"  {n:,} units read"))) as viewed:
         asyncio.run(_serve(serving(viewed, labels.port), is_opened))
 
 
@@ -195,15 +192,3 @@ async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> 
         if is_opened:
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         await ended.wait()
-
-
-def _make_progress(clock: Callable[[], float]) -> Callable[[int], None]:
-    last_printed = clock()
-
-    def report(n_units: int) -> None:
-        nonlocal last_printed
-        if clock() - last_printed >= PROGRESS_S:
-            last_printed = clock()
-            say(f"  {n_units:,} units read")
-
-    return report

@@ -376,17 +376,13 @@ class AdjustedRunFolder(RunFolder):
 
 def adjusted_columns(summary: Summary) -> pa.Table:
     """A row for each adjusted figure: metric, candidate, and the figure with its interval."""
-    rows = [
-        {
-            "metric": row.metric,
-            "candidate": row.candidate,
-            "adjusted": row.adjusted.value,
-            "adjusted_low": row.adjusted.low,
-            "adjusted_high": row.adjusted.high,
-        }
+    schema = pa.schema(
+        dict.fromkeys(("metric", "candidate"), pa.string())
+        | dict.fromkeys(("adjusted", "adjusted_low", "adjusted_high"), pa.float64())
+    )
+    rows = (
+        (row.metric, row.candidate, figure.value, figure.low, figure.high)
         for row in summary.metrics
-        if row.adjusted is not None and row.adjusted.value is not None
-    ]
-    names = dict.fromkeys(("metric", "candidate"), pa.string())
-    figures = dict.fromkeys(("adjusted", "adjusted_low", "adjusted_high"), pa.float64())
-    return pa.Table.from_pylist(rows, schema=pa.schema([*names.items(), *figures.items()]))
+        if (figure := row.adjusted) is not None and figure.value is not None
+    )
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
