@@ -260,16 +260,16 @@ def _summarise_tasks(
     metrics_of: defaultdict[Place, dict[str, TaskMetric]] = defaultdict(dict)
     by_name = {metric.name: metric for metric in metrics}
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
-        place = row.pop("candidate"), row.pop("task"), row.pop("bucket")
+        cell = row.pop("candidate"), row.pop("task"), row.pop("bucket")
         metric = by_name[row["metric"]]
         of_metric = TaskMetric(**metric.clip_mean(row), average=metric.average)
-        metrics_of[place][metric.name] = of_metric
+        metrics_of[cell][metric.name] = of_metric
     for candidate, task, bucket, n in sorted(database.execute(_TASKS).fetchall(), key=_place_key):
-        place = candidate, task, bucket
-        found = metrics_of[place]
+        cell = candidate, task, bucket
+        of_cell = metrics_of[cell]
         yield TaskSummary(
-            candidate=candidate, task=task, bucket=bucket, n=n, agreement=agreements.get(place),
-            metrics=tuple(found[name] for name in by_name if name in found),
+            candidate=candidate, task=task, bucket=bucket, n=n, agreement=agreements.get(cell),
+            metrics=tuple(of_cell[name] for name in by_name if name in of_cell),
         )  # fmt: skip
 
 

@@ -219,8 +219,8 @@ def suggest_judge(
             alike.append(other.judge)
     reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
     if alike:
-        others = f"these responses cannot tell it from {', '.join(alike)}"
-        reason += f"; {others}: take the cheapest, or label more"
+        doubt = f"these responses cannot tell it from {', '.join(alike)}"
+        reason += f"; {doubt}: take the cheapest, or label more"
     elif len(able) > 1:
         reason += ", beyond chance above every other judge that can be suggested"
     else:

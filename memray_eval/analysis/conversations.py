@@ -14,7 +14,7 @@ import pyarrow.dataset as pads
 
 from memray_eval.analysis.disagreements import CORRECT_FROM, agreement
 from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
-from memray_eval.analysis.statistics import count_units, mean_interval, number_names
+from memray_eval.analysis.statistics import code_names, count_units, mean_interval
 from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.rules import rule_name, score_by_rule
@@ -225,7 +225,7 @@ def _categories(
             if not scored:
                 continue
             values = np.array([answer.scored.values[metric] for answer in scored])
-            clusters = number_names([answer.conversation for answer in scored])
+            clusters = code_names([answer.conversation for answer in scored])
             is_clustered = 1 < count_units(values, clusters) < len(scored)
             interval = mean_interval(values, clusters if is_clustered else None, scale=(0.0, 1.0))
             ends = interval._asdict() if interval else {}

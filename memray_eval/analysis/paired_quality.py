@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 
 from memray_eval.analysis.scores import Scores, find_cluster, read_all_scores
 from memray_eval.analysis.statistics import (
-    DEFAULT,
+    SETTINGS,
     TIE,
     Clusters,
     Settings,
@@ -38,7 +38,7 @@ def paired_qualities(
     if not pairs:
         return ()
     scores = read_all_scores(records, candidates, find_cluster(records), metrics=[headline.name])
-    settings = DEFAULT.for_all(len(pairs))
+    settings = SETTINGS.for_all(len(pairs))
     return tuple(_compare(headline, scores[a], scores[b], (a, b), settings) for a, b in pairs)
 
 
@@ -55,7 +55,7 @@ def differences_from_best(
     candidates = sorted({name for figures in compared.values() for name in figures})
     if not compared:
         return ()
-    settings = DEFAULT.for_all(len(compared) * math.comb(len(candidates), 2))
+    settings = SETTINGS.for_all(len(compared) * math.comb(len(candidates), 2))
     scores = read_all_scores(records, candidates, find_cluster(records), metrics=list(compared))
     return tuple(
         _compare(by_name[name], scores[best], scores[other], (best, other), settings)
@@ -91,7 +91,7 @@ def pair_of(
     of_a: FloatArray,
     of_b: FloatArray,
     clusters: Clusters | None = None,
-    settings: Settings = DEFAULT,
+    settings: Settings = SETTINGS,
 ) -> QualityPair:
     """Compares two columns of qualities in 0-1, one row per prompt."""
     pair = QualityPair(a=a, b=b, n=of_a.size, level=settings.level)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memray_eval.analysis.statistics import DEFAULT, Interval, figures_interval
+from memray_eval.analysis.statistics import SETTINGS, Interval, figures_interval
 from memray_eval.types import Performance, QualityPair, Recommendation, SpeedRatio
 
 SAME_SPEED = 1.1  # two runs of one model differ as much
@@ -27,11 +27,11 @@ def describe_rule(n_pairs: int = 1) -> str:
         f"{f'up to {slowdown:g}x slower' if math.isfinite(slowdown) else 'any speed'}"
         for points, slowdown in WORTH
     )
-    level = DEFAULT.for_all(n_pairs).level
+    level = SETTINGS.for_all(n_pairs).level
     several = f" ({level * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
     return (
         f"from the fastest on, a slower candidate is taken where it is {steps}, and the "
-        f"{DEFAULT.level * 100:g} % interval of the difference on common prompts{several} lies "
+        f"{SETTINGS.level * 100:g} % interval of the difference on common prompts{several} lies "
         "above 0; else speed wins, if that of the median ratio of speeds lies above 1.1."
     )
 
@@ -111,7 +111,7 @@ class _Differences:
 
     def of(self, a: str, b: str) -> QualityPair:
         """B against A; a pair without figures if they have no prompt in common."""
-        return self._pairs.get((a, b)) or QualityPair(a=a, b=b, n=0, level=DEFAULT.level)
+        return self._pairs.get((a, b)) or QualityPair(a=a, b=b, n=0, level=SETTINGS.level)
 
     def is_better(self, better: str, other: str) -> bool:
         pair = self.of(other, better)
@@ -174,13 +174,13 @@ def _choose_from_front(
     for point in front[1:]:
         if all(differences.is_worth(point, other) for other in (fastest, chosen)):
             chosen = point
-    others = [point for point in measured if point is not chosen]
+    rest = [point for point in measured if point is not chosen]
     reasons = ["fastest"]
     if chosen is not fastest:
         points, slowdown = differences.gain_and_slowdown(fastest, chosen)
         gain = f"Better quality ({_format_points(points)})"
         reasons = [f"{gain}, reasonable speed tradeoff ({slowdown:.1f}x)"]
-    for point in others if chosen is fastest else ():
+    for point in rest if chosen is fastest else ():
         pair = differences.of(chosen.name, point.name)
         if not differences.is_faster(chosen.name, point.name) and not pair.is_shown:
             is_near = chosen.speed <= SAME_SPEED * point.speed
@@ -196,7 +196,7 @@ def _choose_from_front(
         )
         reasons.append(_explain_refusal(best, against, differences))
     elif chosen is fastest:
-        is_best = all(differences.is_better(chosen.name, point.name) for point in others)
+        is_best = all(differences.is_better(chosen.name, point.name) for point in rest)
         reasons.append("best quality" if is_best else "no other is shown to be better")
     return chosen.name, "; ".join(reasons)
 

@@ -21,7 +21,7 @@ from memray_eval.analysis.score_table import (
     read_score_tables,
 )
 from memray_eval.analysis.scores import count_epochs, first_of_each, unit_keys
-from memray_eval.analysis.statistics import DEFAULT, median_interval
+from memray_eval.analysis.statistics import SETTINGS, median_interval
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.ports import FloatArray
 from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
@@ -82,7 +82,7 @@ def speed_ratios(records: pads.Dataset, candidates: Sequence[str]) -> tuple[Spee
     """Compares the speeds of every pair of candidates on the prompts that both answered. The level
     holds for all intervals together, of medians by order statistics."""
     pairs = list(combinations(candidates, 2))
-    level = DEFAULT.for_all(len(pairs)).level
+    level = SETTINGS.for_all(len(pairs)).level
     speeds = {name: _speeds(records, name) for name in candidates} if pairs else {}
     ratios = []
     for a, b in pairs:
@@ -94,7 +94,7 @@ def speed_ratios(records: pads.Dataset, candidates: Sequence[str]) -> tuple[Spee
     return tuple(ratios)
 
 
-def median_ratio(a: str, b: str, ratios: FloatArray, level: float = DEFAULT.level) -> SpeedRatio:
+def median_ratio(a: str, b: str, ratios: FloatArray, level: float = SETTINGS.level) -> SpeedRatio:
     """The median of the ratios of two candidates' speeds, with its interval."""
     low, high = median_interval(ratios, level) or (None, None)
     median = float(np.median(ratios))

@@ -49,7 +49,7 @@ class Settings(Frozen):
         return self.model_copy(update={"level": 1 - (1 - self.level) / max(1, n)})
 
 
-DEFAULT = Settings()
+SETTINGS = Settings()  # of all figures, unless bootstrap intervals are asked for
 
 
 class Interval(NamedTuple):
@@ -82,7 +82,7 @@ class Paired(Frozen):
 
 def paired(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings = DEFAULT, scale: Scale | None = None,
+    settings: Settings = SETTINGS, scale: Scale | None = None,
 ) -> Paired:  # fmt: skip
     """Compares two columns of scores unit by unit."""
     if not a.size:
@@ -136,8 +136,8 @@ def mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
     return 0.0 if error is not None and error <= TIE else error
 
 
-def number_names(names: Sequence[str]) -> Clusters:
-    """The number of each name among the sorted ones."""
+def code_names(names: Sequence[str]) -> Clusters:
+    """The code of each name: its place among the sorted ones."""
     codes: Clusters = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
     return codes
 
@@ -148,7 +148,7 @@ def count_units(values: FloatArray, clusters: Clusters | None) -> int:
 
 
 def mean_interval(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings = DEFAULT,
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS,
     scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
@@ -162,7 +162,7 @@ def mean_interval(
 
 def difference_interval(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings = DEFAULT, scale: Scale | None = None,
+    settings: Settings = SETTINGS, scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
     otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
@@ -309,7 +309,7 @@ def _bisect_edge(is_apart: Callable[[float], bool], out: float, within: float) -
 
 
 def bootstrap_means(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings = DEFAULT
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
 ) -> FloatArray:
     """The mean of each resample with replacement, of whole clusters if these are given."""
     sums, sizes = _sum_by_cluster(values, clusters)
@@ -390,7 +390,7 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
 
 
 def sign_flip_p(
-    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = DEFAULT
+    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
 ) -> float:
     """Two-sided p-value of the hypothesis that the mean difference is zero, by flipping the signs
     of differences (or clusters' sums of them). Exact if there are no more than `resamples`
@@ -445,7 +445,7 @@ def count_wins(differences: FloatArray) -> dict[str, int]:
     return {"wins": wins, "ties": differences.size - wins - losses, "losses": losses}
 
 
-def detectable_difference(stderr: float, freedom: int, settings: Settings = DEFAULT) -> float:
+def detectable_difference(stderr: float, freedom: int, settings: Settings = SETTINGS) -> float:
     """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 -
     alpha/2) + t(power)) x stderr (Bloom 1995), in the scale of `stderr`."""
     found_from = t_quantile((1 + settings.level) / 2, freedom)
@@ -453,7 +453,7 @@ def detectable_difference(stderr: float, freedom: int, settings: Settings = DEFA
 
 
 def units_to_show(
-    difference: float, stderr: float, units: int, settings: Settings = DEFAULT
+    difference: float, stderr: float, units: int, settings: Settings = SETTINGS
 ) -> int | None:
     """About how many units (or clusters) a test at 1 - level needs to find this difference with the
     given power, if `units` of them give this standard error: the fewest whose

@@ -19,9 +19,9 @@ from memray_eval.analysis.scores import metadata_keys
 from memray_eval.analysis.statistics import (
     TIE,
     Clusters,
+    code_names,
     count_units,
     mean_interval,
-    number_names,
     standard_error,
     t_interval,
 )
@@ -196,8 +196,8 @@ def _to_columns(values: Sequence[Value]) -> _Columns:
         values=np.array([value.value for value in values]),
         at=np.array([turn.at for turn in turns], dtype=np.float64),
         is_last=np.array([turn.is_last for turn in turns], dtype=np.bool_),
-        conversations=number_names([turn.conversation for turn in turns]),
-        clusters=number_names([turn.cluster for turn in turns]),
+        conversations=code_names([turn.conversation for turn in turns]),
+        clusters=code_names([turn.cluster for turn in turns]),
     )
 
 

@@ -36,7 +36,7 @@ from memray_eval.analysis.scores import (
     unit_keys,
 )
 from memray_eval.analysis.statistics import (
-    DEFAULT,
+    SETTINGS,
     Clusters,
     Interval,
     Rows,
@@ -324,7 +324,7 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
     pairs = {
         metric.metric: pair for metric in summary.metrics if (pair := _pair(summary, metric.metric))
     }
-    how = DEFAULT.for_all(len(pairs) * sum(len(names) for _, names in run.groups.of.values()))
+    how = SETTINGS.for_all(len(pairs) * sum(len(names) for _, names in run.groups.of.values()))
     splits = []
     for metric, (of, against) in pairs.items():
         if not all(metric in run.of[name].values for name in (of, against) if name):

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from memray_eval.analysis.statistics import DEFAULT, Clusters, Interval, t_quantile
+from memray_eval.analysis.statistics import SETTINGS, Clusters, Interval, t_quantile
 from memray_eval.ports import FloatArray
 
 MIN_YOUDEN = 0.1  # below it a judge hardly tells right from wrong, and what divides by it explodes
-_SHARE = (1 + DEFAULT.level) / 2  # below the upper end of an interval
+_SHARE = (1 + SETTINGS.level) / 2  # below the upper end of an interval
 
 
 class Verdicts(NamedTuple):

@@ -20,7 +20,7 @@ from memray_eval.analysis.comparing.standings import find_standings
 from memray_eval.analysis.comparing.warnings import find_warnings
 from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import (
-    DEFAULT,
+    SETTINGS,
     TIE,
     Rows,
     Settings,
@@ -44,7 +44,7 @@ def compare(
     cluster: str | None = None,
     by: str | None = None,
     more: Groups | None = None,
-    settings: Settings = DEFAULT,
+    settings: Settings = SETTINGS,
     flips: int = 0,
 ) -> Comparison:
     """Compares each further side with the first over `metrics` (none: all shared ones), also in

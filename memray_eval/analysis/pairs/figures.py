@@ -17,7 +17,7 @@ from memray_eval.analysis.pairs.bradley_terry import (
 from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, Duel, Rate
 from memray_eval.analysis.pairs.verdicts import TIE, PairVerdicts
 from memray_eval.analysis.statistics import (
-    DEFAULT,
+    SETTINGS,
     Clusters,
     Settings,
     count_units,
@@ -34,7 +34,7 @@ _BOUNDED = 0.1  # by how much of itself a weight may move with the width of its 
 _LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count as one
 
 
-def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = DEFAULT) -> Criterion:
+def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SETTINGS) -> Criterion:
     """All figures of one metric. Intervals are clustered by question, unless samples name a larger
     cluster; those of strengths, ranks and length are bootstrap intervals over clusters."""
     by_length = _fit_lengths(pairs, len(sides), how)
