@@ -314,6 +314,8 @@ def telling_engine(context: StageContext | None) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
+            # vLLM's own process would join the cluster that began last on this machine
+            os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
             model = resolve_model(kwargs.pop("model"), weights=True)  # on this node
             super().__init__(*args, model=model, **kwargs)
             _export_figures(self.model, self.llm.engine, context)
