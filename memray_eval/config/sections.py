@@ -206,12 +206,20 @@ class EngineConfig(Frozen):
     def _spreads_its_devices(self) -> EngineConfig:
         backend = self.engine_kwargs.get("distributed_executor_backend")
         planned = "ray" if self.nodes > 1 else "mp" if self.data_parallel > 1 else backend
-        is_even = not self.tensor_parallel % self.nodes and self.data_parallel == 1
-        if (self.nodes > 1 and not is_even) or backend not in (None, planned):
+        if self.nodes > 1 and self.tensor_parallel % self.nodes:
             raise ValueError(
-                f"nodes: {self.nodes} share tensor_parallel ({self.tensor_parallel}) evenly, by "
-                f"ray, without data_parallel; data_parallel ({self.data_parallel}) has processes "
-                f"of one node, mp (distributed_executor_backend: {backend})"
+                f"tensor_parallel: {self.tensor_parallel} workers do not spread evenly over "
+                f"nodes: {self.nodes}; write a multiple of it"
+            )
+        if self.nodes > 1 and self.data_parallel > 1:
+            raise ValueError(
+                f"data_parallel: {self.data_parallel} copies are processes of one node, and nodes "
+                f"is {self.nodes}; leave one of them out"
+            )
+        if backend not in (None, planned):
+            raise ValueError(
+                f"engine_kwargs: distributed_executor_backend is {backend}, and this engine's "
+                f"workers are started by {planned}; leave it out"
             )
         return self
 
