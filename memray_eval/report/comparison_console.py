@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from memray_eval.analysis.comparing.models import (
-    CommonUnits,
-    Comparison,
-    MetricComparison,
-)
+from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
 from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
 from memray_eval.analysis.where import LEAST, LENGTH
 from memray_eval.report.comparison_verdict import verdict, verdict_of_all

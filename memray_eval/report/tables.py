@@ -7,14 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from textwrap import wrap
 
-from memray_eval.analysis.marks import (
-    ESTIMATE,
-    NOTHING,
-    append_mark,
-    digits_of,
-    mark,
-    name_figure,
-)
+from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, digits_of, mark, name_figure
 from memray_eval.analysis.served_models import split_names
 from memray_eval.analysis.where import length_label
 from memray_eval.metrics.text._features import expected_line

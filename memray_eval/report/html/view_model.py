@@ -22,13 +22,7 @@ from memray_eval.analysis.marks import (
 from memray_eval.analysis.statistics import Interval
 from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.report.html.figures import list_judges
-from memray_eval.report.html.plots import (
-    Line,
-    PlotPoint,
-    distribution,
-    draw_curves,
-    speed_quality,
-)
+from memray_eval.report.html.plots import Line, PlotPoint, distribution, draw_curves, speed_quality
 from memray_eval.report.sections import (
     Cell,
     Row,

@@ -59,10 +59,7 @@ class Endpoint(NamedTuple):
 
 @asynccontextmanager
 async def serving_routes(
-    routes: Sequence[Endpoint],
-    port: int,
-    guard: Guard = lambda request: None,
-    host: str = HOST,
+    routes: Sequence[Endpoint], port: int, guard: Guard = lambda request: None, host: str = HOST
 ) -> AsyncIterator[str]:
     """Serves the routes at `host` until the block ends, and yields the URL. Port 0 picks a free
     one. Beyond this machine any Host is answered, and only the guard knows whom: it checks a
