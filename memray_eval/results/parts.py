@@ -29,10 +29,11 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Part(NamedTuple):
-    """A part as it was listed: its file's name, and its size in bytes."""
+    """A part as it was listed, its size in bytes. If it is rewritten, it is another part."""
 
     name: str
     size: int
+    mtime_ns: int | None = None
 
 
 class UnitIndex(NamedTuple):

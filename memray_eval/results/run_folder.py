@@ -28,6 +28,7 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -148,7 +149,7 @@ class RunFolder:
         """Keeps other processes out of the run folder while the block runs: on a local disk by a
         file lock, in the cloud by a lease. After losing the lease, this folder refuses to write.
         Raises ConfigError if another process is at work, and what `hold_lease` raises."""
-        if not isinstance(self._filesystem, fs.LocalFileSystem):
+        if self.local_path is None:
             with lease(self._filesystem, f"{self._inner}/{LEASE}", self.path) as self._is_lost:
                 yield
             return
@@ -169,11 +170,12 @@ class RunFolder:
 
     def has_manifest(self) -> bool:
         """True if a run has begun in this folder."""
-        return self._has_file("manifest.json")
+        return self.has_file("manifest.json")
 
-    def has_config(self) -> bool:
-        """True if the folder holds a run's config."""
-        return self._has_file("run.yaml")
+    def has_file(self, name: str) -> bool:
+        with translate_cloud_errors(self.path):
+            info = self._filesystem.get_file_info(f"{self._inner}/{name}")
+        return bool(info.type == fs.FileType.File)
 
     def read_manifest(self) -> dict[str, Any]:
         """Reads the manifest. Raises DataError if it is missing or not a JSON object, or if the
@@ -225,9 +227,9 @@ class RunFolder:
 
     def read_summary(self) -> Summary:
         """Raises DataError if it is missing or invalid, or of another format."""
-        if self._has_file("manifest.json"):
+        if self.has_manifest():
             status = self.read_manifest().get("status", "not known")
-            if not self._has_file("summary.json"):
+            if not self.has_file("summary.json"):
                 raise DataError(
                     f"{self.path} has no summary yet, for its run has not finished (its status is "
                     f"{status}). `memray-eval view {shlex.quote(self.path)}` shows it as far as it "
@@ -254,9 +256,7 @@ class RunFolder:
 
     def read_sent(self, journal: str) -> Iterator[pa.Table]:
         """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
-        selector = fs.FileSelector(f"{self._inner}/sinks/{journal}", allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
+        infos = self._list(f"sinks/{journal}")
         paths = [info.path for info in infos if info.base_name.endswith(".parquet")]
         return map_ahead(self._read_table, paths, self._requests_at_once)
 
@@ -266,10 +266,8 @@ class RunFolder:
 
     def list_batch_files(self) -> list[str]:
         """The names of the files of the journal of batches."""
-        selector = fs.FileSelector(f"{self._inner}/{BATCHES}", allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
-        return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
+        files = (info for info in self._list(BATCHES) if info.type == fs.FileType.File)
+        return sorted(info.base_name for info in files)
 
     def read_batch_files(self, names: Sequence[str]) -> Iterator[bytes]:
         """Yields files of the journal of batches. Raises DataError for a missing one."""
@@ -295,21 +293,21 @@ class RunFolder:
     def write_parts(self, tables: Iterable[pa.Table], kind: Kind = RECORDS) -> None:
         """Writes rows as few parts as they fit into, under names that no part has yet."""
         names = ((table, kind, new_part_name()) for table in join_rows(tables))
-        for _ in map_ahead(
-            lambda arguments: self.write_part(*arguments), names, self._requests_at_once
-        ):
-            pass
+        deque(map_ahead(lambda of: self.write_part(*of), names, self._requests_at_once), maxlen=0)
 
     def list_parts(self, kind: Kind = RECORDS) -> list[Part]:
         """Lists the parts written so far, sorted by name."""
-        selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
         return sorted(
-            Part(info.base_name, info.size or 0)
-            for info in infos
+            Part(info.base_name, info.size or 0, info.mtime_ns)
+            for info in self._list(kind)
             if info.base_name.endswith(".parquet")
         )
+
+    def some_parts(self) -> list[Part]:
+        """The parts of the records, sorted by name. Raises DataError without any."""
+        if not (parts := self.list_parts()):
+            raise DataError(f"{self.path} holds no records")
+        return parts
 
     def parts(self, kind: Kind = RECORDS) -> list[str]:
         """Lists the names of the parts written so far, sorted."""
@@ -370,17 +368,14 @@ class RunFolder:
             self._filesystem.delete_file(self._path_of(name, kind))
 
     def delete_parts(self, names: Sequence[str], kind: Kind = RECORDS) -> None:
-        for _ in map_ahead(partial(self.delete_part, kind=kind), names, self._requests_at_once):
-            pass
+        delete = partial(self.delete_part, kind=kind)
+        deque(map_ahead(delete, names, self._requests_at_once), maxlen=0)
 
     def last_written(self) -> float:
         """When the folder was last written to, in epoch seconds; 0.0 for an empty one."""
-        selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
         moments = (
             info.mtime.timestamp()
-            for info in infos
+            for info in self._list("", recursive=True)
             if info.mtime is not None and info.base_name not in (LOCK, LEASE)
         )
         return max(moments, default=0.0)
@@ -388,65 +383,46 @@ class RunFolder:
     def delete_responses(self) -> None:
         """Deletes the responses kept for a resume, if there are any."""
         with translate_cloud_errors(self.path):
-            if (
-                self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type
-                == fs.FileType.Directory
-            ):
-                self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
+            info = self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}")
+            if info.type == fs.FileType.Directory:
+                self._filesystem.delete_dir(info.path)
 
     def records(self, parts: Sequence[Part] | None = None) -> pads.Dataset:
         """All records, or those of some parts, as a dataset. Raises DataError without any."""
-        parts = self.list_parts() if parts is None else parts
-        if not parts:
-            raise DataError(f"{self.path} holds no records")
-        return _open_dataset(
-            [(self._path_of(part.name, RECORDS), part.size) for part in parts], self._filesystem
-        )
+        parts = self.some_parts() if parts is None else parts
+        files = [(self._path_of(part.name, RECORDS), part.size) for part in parts]
+        return _open_dataset(files, self._filesystem)
 
     @contextmanager
     def local_records(self) -> Iterator[pads.Dataset]:
         """The records as files of this machine while the block runs, for several passes over them:
         those of a cloud are copied to the temporary folder, a request each, where they fit twice
         over; otherwise they are read where they are. Raises DataError if there are none."""
-        parts = self.list_parts()
-        total = sum(part.size for part in parts)
-        with ExitStack() as stack:
-            if (
-                not parts
-                or isinstance(self._filesystem, fs.LocalFileSystem)
-                or 2 * total > shutil.disk_usage(tempfile.gettempdir()).free
-            ):
-                yield self.records()
-                return
-            copies = stack.enter_context(ScratchFolder("records"))
+        parts = self.some_parts()
+        size = sum(part.size for part in parts)
+        if self.local_path or 2 * size > shutil.disk_usage(tempfile.gettempdir()).free:
+            yield self.records(parts)
+            return
+        with ScratchFolder("records") as copies:
             started = time.monotonic()
             copy = partial(self._copy_part, copies)
             files = list(map_ahead(copy, parts, self._requests_at_once))
-            logger.info(
-                "%d parts (%.0f MB) copied from %s in %.1f s",
-                len(parts),
-                total / 1e6,
-                self.path,
-                time.monotonic() - started,
-            )
+            did = f"{len(parts)} parts ({size / 1e6:.0f} MB) copied from {self.path}"
+            logger.info("%s in %.1f s", did, time.monotonic() - started)
             yield _open_dataset(files, fs.LocalFileSystem())
 
     def each_part(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """Yields the records part by part, in the columns of RECORD_SCHEMA. One part is in memory;
         a scan of `records` may have all of them there, ahead of a slow reader."""
         for part in self.list_parts():
-            dataset = _open_dataset(
-                [(self._path_of(part.name, RECORDS), part.size)], self._filesystem
-            )
             with translate_cloud_errors(self.path):
-                table = dataset.to_table(columns=columns)
+                table = self.records([part]).to_table(columns=columns)
             yield table
 
     def each(self) -> Iterator[Record]:
         """Yields all records, holding one part in memory at a time. A row that broke a stage and
         no longer reads as a record is left out. Raises DataError if there are none."""
-        if not self.list_parts():
-            raise DataError(f"{self.path} holds no records")
+        self.some_parts()
         for table in self.each_part():
             for first in range(0, table.num_rows, READ_AT_ONCE):
                 rows = table.slice(first, READ_AT_ONCE)
@@ -454,8 +430,7 @@ class RunFolder:
 
     @property
     def _requests_at_once(self) -> int:
-        is_local = isinstance(self._filesystem, fs.LocalFileSystem)
-        return LOCAL_READS_AT_ONCE if is_local else REQUESTS_AT_ONCE
+        return REQUESTS_AT_ONCE if self.local_path is None else LOCAL_READS_AT_ONCE
 
     def _path_of(self, name: str, kind: Kind) -> str:
         return f"{self._inner}/{kind}/{name}"
@@ -493,10 +468,16 @@ class RunFolder:
         path.write_bytes(data)
         return str(path), data.size
 
-    def _has_file(self, name: str) -> bool:
+    def open_part(self, part: Part) -> pa.NativeFile:
+        """Opens the file of a part of the records. Raises what the file system does."""
+        return self._filesystem.open_input_file(self._path_of(part.name, RECORDS))
+
+    def _list(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
+        """What lies in a folder of this one; nothing if it is not there."""
+        path = f"{self._inner}/{folder}".rstrip("/")
+        selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
         with translate_cloud_errors(self.path):
-            info = self._filesystem.get_file_info(f"{self._inner}/{name}")
-        return bool(info.type == fs.FileType.File)
+            return list(self._filesystem.get_file_info(selector))
 
     def _write(self, name: str, data: str | bytes) -> None:
         """Writes a file whole, in a folder that is made for it."""

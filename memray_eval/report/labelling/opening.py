@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import ConfigError, DataError, nearest
@@ -17,9 +16,10 @@ from memray_eval.metrics import all_metrics
 from memray_eval.report.labelling.queue import UnitColumns, choices_for, doubt_of
 from memray_eval.report.labelling.session import LabelSession
 from memray_eval.report.labelling.store import LabelStore
-from memray_eval.report.view.parquet_parts import RecordFile, list_parts, read_columns
+from memray_eval.report.view.parquet_parts import read_columns
+from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate, readable
+from memray_eval.storage.paths import readable
 
 _LABELLED = ("scored", "abstained", "error")
 
@@ -35,9 +35,8 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
             "cloud: copy it to this machine, and label it there"
         )
     with readable(folder.path):
-        parts = list_parts(folder.records())
-    filesystem, _ = locate(folder.path)
-    judged = _judged_metrics(filesystem, parts)
+        parts = folder.some_parts()
+    judged = _judged_metrics(folder, parts)
     name = metric or ""
     if metric is None:
         with suppress(DataError):  # the run has not ended
@@ -54,7 +53,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
     fields: set[str] = set()
     for number, part in enumerate(parts):
         first = 0
-        for batch in read_columns(filesystem, part, ("unit_id", "response", "error", "scores")):
+        for batch in read_columns(folder, part, ("unit_id", "response", "error", "scores")):
             for row, score in _scores_in(batch, name):
                 doubt = doubt_of(score, scale, store.precedes_queue)
                 units.add(batch["unit_id"][row].as_py(), number, first + row, doubt)
@@ -80,11 +79,11 @@ def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mappin
             yield row, score
 
 
-def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[RecordFile]) -> list[str]:
+def _judged_metrics(folder: RunFolder, parts: Sequence[Part]) -> list[str]:
     """The metrics whose scores have a judgment, in the order of the records."""
     metrics: dict[str, None] = {}
     for part in parts[:1]:
-        for batch in read_columns(filesystem, part, ("scores",)):
+        for batch in read_columns(folder, part, ("scores",)):
             scores = ScoreTable.of(batch)
             judged = scores.column("metric").filter(scores.column("judgment").is_valid())
             metrics |= dict.fromkeys(judged.unique().to_pylist())

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from pyarrow import fs
 
 from memray_eval.analysis.calibration import LEVEL, People, Unit, people_agreement
 from memray_eval.errors import ConfigError, DataError, nearest
@@ -26,9 +25,9 @@ from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.report.html.prompts import judge_messages
 from memray_eval.report.labelling.queue import Choice, Queue, UnitColumns
 from memray_eval.report.labelling.store import LabelEvent, LabelStore, QueueEvent
-from memray_eval.report.view.parquet_parts import RecordFile, read_record
+from memray_eval.report.view.parquet_parts import read_record
+from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Record, Response, Sample, dumps, pair_of
 
@@ -58,13 +57,12 @@ class LabelSession:
         metric: str,
         units: UnitColumns,
         choices: Sequence[Choice],
-        parts: Sequence[RecordFile],
+        parts: Sequence[Part],
         store: LabelStore,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self.metric, self.choices = folder, metric, tuple(choices)
         self._units, self._parts, self._clock = units, list(parts), clock
-        self._filesystem: fs.FileSystem = locate(folder.path)[0]
         self._leases: dict[tuple[str, str], tuple[str, float]] = {}
         self._lock = threading.Lock()
         self._store, self._shared_by = store, store.queue
@@ -339,7 +337,7 @@ class LabelSession:
 
     def _record(self, position: int) -> Record:
         number, row = self.queue.locate(position)
-        record = read_record(self._filesystem, self._parts[number], row)
+        record = read_record(self.folder, self._parts[number], row)
         if self.queue.rank(record.unit_id) != position:
             name = self._parts[number].name
             raise DataError(f"{name} was written again; start `memray-eval view --label` again")

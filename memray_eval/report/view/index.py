@@ -15,18 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, Names
-from memray_eval.report.view.parquet_parts import (
-    SEARCHED,
-    RecordFile,
-    matching,
-    read_columns,
-    read_record,
-)
+from memray_eval.report.view.parquet_parts import SEARCHED, matching, read_columns, read_record
+from memray_eval.results.parts import Part
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table_apart
 from memray_eval.storage.paths import map_ahead
 from memray_eval.types import Record, is_estimate
@@ -63,7 +58,7 @@ _NONE: Numbers = np.array([], dtype=np.int64)
 class HeldPart(NamedTuple):
     """A part in the index. Its records are the units from `first` on, in the order of the file."""
 
-    part: RecordFile
+    part: Part
     first: int
     n: int
 
@@ -72,10 +67,10 @@ class Index:
     """The units and outcomes of the parts last given to `refresh`. Safe to read from several
     threads, also during a refresh."""
 
-    def __init__(self, filesystem: fs.FileSystem, spill: str, memory_mb: int = MEMORY_MB) -> None:
+    def __init__(self, folder: RunFolder, spill: str, memory_mb: int = MEMORY_MB) -> None:
         self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
         self.held: dict[str, HeldPart] = {}
-        self._filesystem = filesystem
+        self._folder = folder
         self._next = 0
         self._refreshing, self._searching = threading.Lock(), threading.Lock()
         self._searches: OrderedDict[str, Numbers] = OrderedDict()
@@ -97,7 +92,7 @@ class Index:
         return self._database.cursor()
 
     def refresh(
-        self, parts: Iterable[RecordFile], tell: Callable[[int], None] = lambda n_units: None
+        self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
     ) -> list[str]:
         """Adds new parts and drops those that are gone. Returns the problems of parts that cannot
         be read, which are left out too."""
@@ -115,11 +110,11 @@ class Index:
                 tell(self.n_units)
             return problems
 
-    def _read(self, part: RecordFile) -> tuple[RecordFile, list[pa.RecordBatch] | DataError]:
+    def _read(self, part: Part) -> tuple[Part, list[pa.RecordBatch] | DataError]:
         """A part, and its rows of _COLUMNS without the ends of texts that no row of the list
         shows, or why it cannot be read."""
         try:
-            read = read_columns(self._filesystem, part, _COLUMNS, optional=("epoch",))
+            read = read_columns(self._folder, part, _COLUMNS, optional=("epoch",))
             return part, [_shorten(batch) for batch in read]
         except DataError as error:
             return part, error
@@ -136,7 +131,7 @@ class Index:
                 f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", [first, end]
             )
 
-    def _take(self, part: RecordFile, batches: list[pa.RecordBatch] | DataError) -> None:
+    def _take(self, part: Part, batches: list[pa.RecordBatch] | DataError) -> None:
         """Adds a part, whole or not at all. Raises DataError if it cannot be read."""
         if isinstance(batches, DataError):
             raise batches
@@ -161,7 +156,7 @@ class Index:
             self._searches.clear()
 
     def _rows(
-        self, batch: pa.RecordBatch, part: RecordFile, first: int
+        self, batch: pa.RecordBatch, part: Part, first: int
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The batch's units, numbered from `first`, and their outcomes."""
         scores = ScoreTable.of(batch)
@@ -218,7 +213,7 @@ class Index:
 
     def _search_in(self, held: HeldPart, text: str, is_cancelled: Callable[[], bool]) -> Numbers:
         first, matches = held.first, [_NONE]
-        for batch in read_columns(self._filesystem, held.part, SEARCHED):
+        for batch in read_columns(self._folder, held.part, SEARCHED):
             if is_cancelled():
                 break
             matches.append(
@@ -238,7 +233,7 @@ class Index:
         held = self.held.get(row[0]) if row else None
         if held is None:
             return None
-        record = read_record(self._filesystem, held.part, row[1] - held.first)
+        record = read_record(self._folder, held.part, row[1] - held.first)
         if record.unit_id != unit_id:
             raise DataError(f"{held.part.name} was written anew; load the page again")
         return record
@@ -248,7 +243,7 @@ class Index:
         out. Raises DataError if the part cannot be read, or was written again."""
         wanted, first = np.zeros(held.n, dtype=np.bool_), 0
         wanted[rows_of_part] = True
-        for batch in read_columns(self._filesystem, held.part):
+        for batch in read_columns(self._folder, held.part):
             is_wanted = wanted[first : first + batch.num_rows]
             if len(is_wanted) < batch.num_rows:
                 break

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from jinja2 import TemplateError
-from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
@@ -19,11 +18,11 @@ from memray_eval.report.html.page import ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
 from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.parquet_parts import RecordFile, list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
+from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate, readable
+from memray_eval.storage.paths import readable
 from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import Summary
 
@@ -135,9 +134,8 @@ def viewing(
     file. `home` is a list of runs. Raises DataError if this is not a run, has finished without
     records, or has a part or summary that cannot be read."""
     run.read_manifest()
-    filesystem, _ = locate(run.path)
     with ScratchFolder("view") as spill:
-        view = View(run, Index(filesystem, spill), home)
+        view = View(run, Index(run, spill), home)
         view.refresh(tell)
         if view.problems:
             raise DataError(view.problems[0])
@@ -158,11 +156,11 @@ def _as_written() -> Iterator[None]:
         ) from None
 
 
-def _list_parts(run: RunFolder) -> list[RecordFile]:
+def _list_parts(run: RunFolder) -> list[Part]:
     """The files of the records. Raises DataError if a run has finished without any."""
     try:
         with readable(run.path):
-            return list_parts(run.records())
+            return run.some_parts()
     except DataError:
         if run.read_manifest().get("status") in UNFINISHED:
             return []
@@ -171,5 +169,4 @@ def _list_parts(run: RunFolder) -> list[RecordFile]:
 
 def _has_summary(run: RunFolder) -> bool:
     with readable(run.path):
-        filesystem, inner = locate(f"{run.path}/summary.json")
-        return bool(filesystem.get_file_info(inner).type == fs.FileType.File)
+        return run.has_file("summary.json")
