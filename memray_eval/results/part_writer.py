@@ -63,13 +63,8 @@ class PartWriter:
         most_rows: int = MAX_ROWS,
         is_urgent: bool = False,
     ) -> None:
-        self._most_rows, self._is_urgent = most_rows, is_urgent
-        self._folder, self._kind, self._most_waiting, self._clock = (
-            folder,
-            kind,
-            most_waiting,
-            clock,
-        )
+        self._folder, self._kind, self._clock, self._is_urgent = folder, kind, clock, is_urgent
+        self._most_waiting, self._most_rows = most_waiting, most_rows
         self._part = _OpenPart()
         self._waiting: list[_Waiting] = []
         self._is_full = asyncio.Event()

@@ -69,9 +69,7 @@ class UnitIndex(NamedTuple):
         return cls(*map(np.concatenate, zip(empty, *indexes, strict=True)))
 
     def filter(self, rows: Flags) -> UnitIndex:
-        return UnitIndex(
-            self.units[rows], self.is_unanswered[rows], self.is_failed[rows], self.is_scored[rows]
-        )
+        return UnitIndex(*(column[rows] for column in self))
 
     def first_of_each(self) -> Flags:
         """Marks one row of each unit: the first that did not fail; without one, the first that has

@@ -117,8 +117,7 @@ def to_table(records: Iterable[Record]) -> pa.Table:
         "scores": [[_to_score_row(score) for score in record.scores] for record in held],
         "epoch": [record.epoch for record in held],
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+    return pa.Table.from_pydict(columns, RECORD_SCHEMA)
 
 
 def samples_to_table(samples: Sequence[Sample]) -> pa.Table:
@@ -128,8 +127,7 @@ def samples_to_table(samples: Sequence[Sample]) -> pa.Table:
         "turns": [sample.turns for sample in samples],
         "user": [sample.user and sample.user.model_dump_json() for sample in samples],
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in SAMPLE_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=SAMPLE_SCHEMA)
+    return pa.Table.from_pydict(columns, SAMPLE_SCHEMA)
 
 
 def samples_from_table(table: pa.Table) -> Iterator[Sample]:

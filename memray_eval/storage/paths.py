@@ -35,13 +35,9 @@ _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNPACK_BYTES = 256 << 10  # how much of a compressed file is decompressed in one step
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 200  # a file that grows past both limits is refused
 _ENVIRONMENT = (
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ENDPOINT_URL",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_PROFILE",
-)
+    "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE",
+)  # fmt: skip
 # pyarrow raises one exception type for every cloud error; the error code is only in its text.
 _CODE = re.compile(r"AWS Error (\w+)|google::cloud::Status\((\w+)")
 _NOT_ALLOWED = re.compile(
@@ -159,35 +155,25 @@ def readable(path: str, message: str = "") -> Iterator[None]:
 
 def _explain_cloud_error(url: str, text: str) -> EvalError:
     code = next((first or second for first, second in _CODE.findall(text)), "no code")
+    is_s3 = url.startswith("s3://")
     if _NO_BUCKET.search(text):
         return ConfigError(f"{url}: there is no such bucket; make it, or name another")
     # of S3 only the code: the text may quote a path that contains one of these words
-    if _NOT_ALLOWED.search(code if url.startswith("s3://") else text):
-        whose = (
-            "its key"
-            if os.environ.get("AWS_ACCESS_KEY_ID")
-            else "there is no AWS_ACCESS_KEY_ID in the environment; a key"
-        )
+    if _NOT_ALLOWED.search(code if is_s3 else text):
+        whose = "there is no AWS_ACCESS_KEY_ID in the environment; a key"
+        if os.environ.get("AWS_ACCESS_KEY_ID"):
+            whose = "its key"
         if url.startswith("gs://"):
             whose = "the account of GOOGLE_APPLICATION_CREDENTIALS"
         return ConfigError(
             f"{url}: access denied ({code}): {whose} must be allowed to list, read, write and "
             "delete there"
         )
-    at = (
-        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        if url.startswith("s3://")
-        else None
-    )
-    where, mend = (
-        (f" at {at}", "AWS_ENDPOINT_URL and the network")
-        if at
-        else ("", "the network, or set AWS_ENDPOINT_URL")
-    )
-    return ResourceError(
-        f"{url} cannot be reached{where} ({code}); check "
-        f"{mend if url.startswith('s3://') else 'the network'}"
-    )
+    where, mend = "", "the network, or set AWS_ENDPOINT_URL" if is_s3 else "the network"
+    at = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if is_s3 and at:
+        where, mend = f" at {at}", "AWS_ENDPOINT_URL and the network"
+    return ResourceError(f"{url} cannot be reached{where} ({code}); check {mend}")
 
 
 class DamagedFile(OSError):
@@ -277,9 +263,7 @@ def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.Buff
     also for anything but a regular file: reading a FIFO could block without end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
-    compression = next(
-        (way for suffix, way in _COMPRESSIONS.items() if path.endswith(suffix)), None
-    )
+    compression = _COMPRESSIONS.get(os.path.splitext(path)[1])
     file = (
         _DecompressedFile(filesystem, path, compression)
         if compression
