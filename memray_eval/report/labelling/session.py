@@ -24,7 +24,7 @@ from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.report.html.prompts import judge_messages
 from memray_eval.report.labelling.queue import Choice, Queue, UnitColumns
-from memray_eval.report.labelling.store import LabelEvent, LabelStore, QueueEvent
+from memray_eval.report.labelling.store import LabelEvent, LabelRequest, LabelStore, QueueEvent
 from memray_eval.report.view.parquet_parts import read_record
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
@@ -103,46 +103,26 @@ class LabelSession:
             "can_undo": bool(own),
         }
 
-    def answer(
-        self,
-        rater: str,
-        tab: str,
-        event_id: str,
-        unit_id: str,
-        value: float | None,
-        aided: bool,
-        answer: str = "",
-        comment: str = "",
-    ) -> dict[str, Any]:
-        """Keeps a rater's label (None: passed over), with the answer that would have been right and
-        a comment, and returns the state after it. Raises ConfigError for an unknown rater, unit or
-        value, and if it cannot be kept."""
-        rater = self._check_rater(rater)
-        if self.queue.rank(unit_id) is None:
-            raise ConfigError(f"no unit {unit_id!r} to label in this run")
+    def answer(self, sent: LabelRequest) -> dict[str, Any]:
+        """Keeps a rater's label, and returns the state after it. Raises ConfigError for an unknown
+        rater, unit or value, and if it cannot be kept."""
+        rater, value = self._check_rater(sent.rater), sent.value
+        self._rank(sent.unit)
         values = [choice.value for choice in self.choices]
         if value is not None and not any(abs(value - allowed) < 1e-9 for allowed in values):
             listed = ", ".join(f"{allowed:g}" for allowed in values)
             raise ConfigError(f"{value:g} is none of the answers: {listed}")
         event = LabelEvent(
-            id=event_id,
-            kind="skip" if value is None else "label",
-            metric=self.metric,
-            rater=rater,
-            unit_id=unit_id,
-            value=value,
-            tab=tab,
-            aided=aided,
-            answer=answer.strip(),
-            comment=comment.strip(),
-            at=round(time.time(), 3),
-        )
+            id=sent.id, kind="skip" if value is None else "label", metric=self.metric,
+            rater=rater, unit_id=sent.unit, value=value, tab=sent.tab, aided=sent.aided,
+            answer=sent.answer.strip(), comment=sent.comment.strip(), at=round(time.time(), 3),
+        )  # fmt: skip
         with self._lock:
             if self._store.queue is None and not self._store.precedes_queue:
                 self._store.add(self._queue_event())
             self._store.add(event)
-            self._leases.pop((rater, unit_id), None)
-        return self.state(rater, tab)
+            self._leases.pop((rater, sent.unit), None)
+        return self.state(rater, sent.tab)
 
     def undo(self, rater: str, tab: str, event_id: str) -> dict[str, Any]:
         """Takes back the rater's last answer, of this tab if any, and returns the state."""
@@ -162,10 +142,7 @@ class LabelSession:
 
     def quotes(self, unit_id: str) -> list[str]:
         """The judge's quotes of a unit's answer, without its opinion."""
-        position = self.queue.rank(unit_id)
-        if position is None:
-            raise ConfigError(f"no unit {unit_id!r} to label in this run")
-        record = self._record(position)
+        record = self._record(self._rank(unit_id))
         text = QuotedText((record.response or Response()).text)
         judgments = [score.judgment for score in record.scores if score.metric == self.metric]
         quotes = _texts_in(judgments[0]) if judgments else []
@@ -334,6 +311,11 @@ class LabelSession:
             done = [place for place in own if place is not None]
             left[rater] = int(np.setdiff1d(self.queue.assigned(rater), done).size)
         return left
+
+    def _rank(self, unit_id: str) -> int:
+        if (rank := self.queue.rank(unit_id)) is None:
+            raise ConfigError(f"no unit {unit_id!r} to label in this run")
+        return rank
 
     def _record(self, position: int) -> Record:
         number, row = self.queue.locate(position)

@@ -15,8 +15,32 @@ from memray_eval.errors import ConfigError, reason_of
 from memray_eval.types import Frozen, Name
 
 FILE = "labels.jsonl"
+LONGEST_ANSWER = 5000  # characters; two of them and their escapes fit a request
+_Text = Field(min_length=1, max_length=64)
 
 logger = logging.getLogger(__name__)
+
+
+class RaterRequest(Frozen):
+    """A rater, in a tab that named itself."""
+
+    rater: str = Field(max_length=200)
+    tab: str = _Text
+
+
+class LabelRequest(RaterRequest):
+    """A rater's answer on a unit, None to pass it over."""
+
+    id: str = _Text
+    unit: str = _Text
+    value: float | None = Field(allow_inf_nan=False)
+    aided: bool = False
+    answer: str = Field("", max_length=LONGEST_ANSWER)
+    comment: str = Field("", max_length=LONGEST_ANSWER)
+
+
+class UndoRequest(RaterRequest):
+    id: str = _Text
 
 
 class LabelEvent(Frozen):
