@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memray_eval.analysis.marks import digits_of
-from memray_eval.report.sections import ends
+from memray_eval.report.sections import bounded
 from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 
@@ -51,5 +51,4 @@ def format_adjusted(metric: MetricSummary) -> str:
     adjusted, digits = metric.adjusted, digits_of(metric.scale)
     if adjusted is None or adjusted.value is None:
         return ""
-    between = ends(adjusted.low, adjusted.high, f"z.{digits}f")
-    return f"{adjusted.value:z.{digits}f} {between}".rstrip()
+    return bounded(adjusted.value, adjusted.low, adjusted.high, f"z.{digits}f")

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from memray_eval.analysis.marks import digits_of, format_figure, name_figure
 from memray_eval.analysis.recommendation import round_up, swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
-from memray_eval.report.decisions import NAMES, decide, means_of
-from memray_eval.report.sections import bounded, ends, metric_ends
+from memray_eval.report.decisions import decide, describe_verdict, means_of
+from memray_eval.report.sections import bounded, ends, metric_ends, share_of
 from memray_eval.types import (
     EXISTING,
     RULES_ON_NO_ANSWER,
@@ -162,12 +162,11 @@ def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
 
 
 def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
-    overall = [decision for decision in decide(means_of(summary)) if not decision.scenario]
-    for decision in overall:
-        why = f": {decision.reasons[0]}" if decision.reasons else ""
-        marked = f" ({decision.mark})" if decision.mark else ""
-        yield f"{decision.candidate}: {NAMES[decision.verdict]}{marked}{why}."
-        return
+    for decision in decide(means_of(summary)):
+        if not decision.scenario:
+            why = f": {decision.reasons[0]}" if decision.reasons else ""
+            yield f"{decision.candidate}: {describe_verdict(decision)}{why}."
+            return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]
     if not measured:
         yield f"Without a judge's verdict: all {len(scored)} figures are estimates."
@@ -175,13 +174,7 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
     if len(measured) == 1:
         yield f"{_describe_figure(measured[0])}."
         return
-    ranked = sorted(
-        measured,
-        key=lambda metric: (
-            ((metric.figure.value or 0.0) - metric.scale[0])
-            / ((metric.scale[1] - metric.scale[0]) or 1.0)
-        ),
-    )
+    ranked = sorted(measured, key=lambda of: share_of(of.figure.value or 0.0, of.scale))
     lowest, highest = _describe_figure(ranked[0]), _describe_figure(ranked[-1])
     yield f"Highest in its scale: {highest}; lowest: {lowest}."
 

@@ -198,18 +198,13 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
-    shown, mark = row.flips[:n_flips], f" ({row.mark})" if row.mark else ""
-    if shown and row.flips_up is not None:
-        yield from ("", f"{row.metric}, flipped units{mark}:")
-        yield from (
-            f"  {'+' if flip.direction == 'up' else '-'} {flip.sample_id} {flip.task}".rstrip()
-            for flip in shown
-        )
-    elif shown:
-        yield from ("", f"{row.metric}, units that changed most{mark}:")
-        yield from (
-            f"  {flip.a:g} -> {flip.b:g}  {flip.sample_id} {flip.task}".rstrip() for flip in shown
-        )
+    if shown := row.flips[:n_flips]:
+        what = "units that changed most" if row.flips_up is None else "flipped units"
+        yield from ("", f"{row.metric}, {append_mark(what, row.mark and f'({row.mark})')}:")
+    for flip in shown:
+        sign = "+" if flip.direction == "up" else "-"
+        change = f"{flip.a:g} -> {flip.b:g} " if row.flips_up is None else sign
+        yield f"  {change} {flip.sample_id} {flip.task}".rstrip()
 
 
 def _legend(comparison: Comparison) -> Iterator[str]:

@@ -138,18 +138,12 @@ def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
     for means in of_scenarios:
         if {OVERALL, *METRICS} & set(means.means):
             by_candidate.setdefault(means.candidate, []).append(means)
-    return tuple(
-        decision
-        for scenarios in by_candidate.values()
-        for decision in (
-            *(_decide([means], means.scenario) for means in scenarios),
-            *([_decide(scenarios, EVERY)] if _has_scenarios(scenarios) else []),
-        )
-    )
-
-
-def _has_scenarios(tasks: Sequence[ScenarioMeans]) -> bool:
-    return any(means.scenario in (*SCENARIOS, NO_SCENARIO) for means in tasks)
+    decisions: list[Decision] = []
+    for scenarios in by_candidate.values():
+        decisions += [_decide([means], means.scenario) for means in scenarios]
+        if any(means.scenario in (*SCENARIOS, NO_SCENARIO) for means in scenarios):
+            decisions.append(_decide(scenarios, EVERY))
+    return tuple(decisions)
 
 
 def decision_sections(summary: Summary) -> Iterator[Section]:
@@ -163,12 +157,12 @@ def decision_parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
         average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
-        scope, verdict = _describe_scope(decision), _describe_verdict(decision)
+        scope, verdict = _describe_scope(decision), describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
     yield Table(rows)
     for decision in decisions:
         yield ""
-        yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
+        yield f"{decision.candidate}, {_describe_scope(decision)}: {describe_verdict(decision)}"
         yield from (f"  - {reason}" for reason in decision.reasons)
     yield ""
     yield (
@@ -183,7 +177,7 @@ def decision_parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
 
 
-def _describe_verdict(decision: Decision) -> str:
+def describe_verdict(decision: Decision) -> str:
     return NAMES[decision.verdict] + (f" ({decision.mark})" if decision.mark else "")
 
 

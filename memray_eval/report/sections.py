@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import NOTHING, digits_of
 from memray_eval.analysis.statistics import Interval
-from memray_eval.types import MetricSummary
+from memray_eval.types import MetricSummary, Summary
 
 TABLE_WIDTH = 80
 SHADES = " ░▒▓█"
@@ -118,6 +118,20 @@ def wrap_text(text: str, indent: str = "") -> list[str]:
         subsequent_indent=f"{indent}  ",
         break_on_hyphens=False,
     )
+
+
+def share_of(value: float, scale: tuple[float, float]) -> float:
+    """The place of a value on a scale, 0 to 1."""
+    return (value - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+
+
+def headline_scale(summary: Summary) -> tuple[float, float]:
+    scales = {metric.metric: metric.scale for metric in summary.metrics}
+    return scales.get(summary.headline, (0.0, 1.0))
+
+
+def hundredths(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:z.2f}"
 
 
 def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:

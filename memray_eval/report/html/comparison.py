@@ -19,7 +19,7 @@ from memray_eval.report.comparison_console import (
     how_measured,
     matrix_section,
 )
-from memray_eval.report.comparison_verdict import is_found, verdict, verdict_of_all
+from memray_eval.report.comparison_verdict import groups_of, is_found, verdict, verdict_of_all
 from memray_eval.report.html.first_view import Link, doubts_of_comparison
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import Places, draw_places
@@ -201,17 +201,11 @@ def _splits(comparison: Comparison, rows: Sequence[MetricComparison]) -> list[Sp
     """The differences of metrics by every field that splits them, the largest first."""
     splits: list[Split] = []
     for row in rows:
-        of_row = [
-            group
-            for group in comparison.groups
-            if (group.metric, group.other) == (row.metric, row.other)
-        ]
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
-        for by in dict.fromkeys(group.by for group in of_row):
-            groups = [group.figure for group in of_row if group.by == by]
-            splits.append(
-                Split(row.metric, by, *sides, comparison.scales[row.metric], tuple(groups))
-            )
+        scale, groups = comparison.scales[row.metric], groups_of(comparison, row)
+        splits += (
+            Split(row.metric, by, *sides, scale, tuple(of_by)) for by, of_by in groups.items()
+        )
     return sort_splits(splits)
 
 
@@ -219,7 +213,7 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> Cha
     paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
-        metric=name_figure(row) + (f" ({row.mark})" if row.mark else ""),
+        metric=append_mark(name_figure(row), row.mark and f"({row.mark})"),
         note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
         is_found=is_found(row, comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),

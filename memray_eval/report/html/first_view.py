@@ -32,7 +32,8 @@ def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[s
     scored = [metric for metric in measured if metric.n_scored]
     if not scored:
         return
-    yield _describe_coverage(min(measured, key=_coverage), len(summary.candidates) > 1)
+    least = min(measured, key=lambda metric: metric.coverage or 0.0)
+    yield _describe_coverage(least, len(summary.candidates) > 1)
     if min(metric.n_scored for metric in scored) < FEW:
         yield f"few answers: n {count_span([metric.n_scored for metric in scored], ',')} a figure"
     estimated = [name_figure(metric) for metric in scored if is_mostly_estimated(metric)]
@@ -55,10 +56,6 @@ def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
     if estimated := dict.fromkeys(name_figure(row) for row in rows if row.mark):
         yield f"not all verdicts of a judge: {', '.join(estimated)}"
     yield "corrected for the number of differences (Holm)"
-
-
-def _coverage(metric: MetricSummary) -> float:
-    return metric.coverage or 0.0
 
 
 def _describe_coverage(least: MetricSummary, has_several: bool) -> str:

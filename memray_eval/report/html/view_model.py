@@ -30,7 +30,9 @@ from memray_eval.report.sections import (
     count_span,
     figure,
     format_interval,
+    headline_scale,
     outcome_counts,
+    share_of,
 )
 from memray_eval.report.tables import (
     MEASURES,
@@ -147,8 +149,7 @@ def _task_cell(
     mean = f"{metric.mean:z.3f} {spread}".rstrip()
     hint = f"{mean}, {metric.n_scored:,} scored, {metric.n_failed:,} failed"
     shown = append_mark(number(metric.mean, digits_of(scale)), task_mark([metric]))
-    share = (metric.mean - scale[0]) / ((scale[1] - scale[0]) or 1.0)
-    return Cell(shown, percent_of(share), hint)
+    return Cell(shown, percent_of(share_of(metric.mean, scale)), hint)
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:
@@ -176,12 +177,9 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, s
 
 def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
     """The interval of a quality on 0-100, from that of the headline metric on its own scale."""
-    scale = next(
-        (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
-        (0.0, 1.0),
-    )
     if row.quality is None:
         return None
+    scale = headline_scale(summary)
     low, width = scale[0], scale[1] - scale[0]
     stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
     key = (row.candidate, summary.headline, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from memray_eval.analysis.scores import (
     pooled_ratio,
     read_scores,
 )
-from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.results.parts import Part, UnitIndex
 from memray_eval.results.run_folder import RunFolder
@@ -155,15 +154,3 @@ def _moments_of(records: pads.Dataset, candidate: str) -> Iterator[tuple[str, Mo
                 float(part @ part), float(part @ whole), float(whole @ whole),
             ),
         )  # fmt: skip
-
-
-def scale_of(metric: str) -> tuple[float, float] | None:
-    """A metric's scale; None for one of the run's own, whose code is not loaded to look at it."""
-    metric_definition = all_metrics().get(metric)
-    return metric_definition.scale if metric_definition else None
-
-
-def sort_like(metrics: Sequence[str], moments: Mapping[Key, Moments]) -> list[Key]:
-    """The keys in the order in which the run names its metrics."""
-    order = {name: number for number, name in enumerate(metrics)}
-    return sorted(moments, key=lambda key: (order.get(key[0], len(order)), key[1]))

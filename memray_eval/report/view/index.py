@@ -31,17 +31,9 @@ _READERS = 4  # parts searched at once
 _SEARCHES_KEPT = 4
 _SCORE = "scores.list.element"
 _OF_UNITS = (
-    "unit_id",
-    "sample_id",
-    "candidate",
-    "task",
-    "query",
-    "response",
-    "error",
-    "duration_s",
-    "output_tokens",
-    "epoch",
-)
+    "unit_id", "sample_id", "candidate", "task", "query", "response", "error", "duration_s",
+    "output_tokens", "epoch",
+)  # fmt: skip
 _COLUMNS = (*_OF_UNITS, *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "judge")))
 _TABLES = """
 CREATE TABLE units (
@@ -121,15 +113,11 @@ class Index:
 
     def _drop(self, held: HeldPart) -> None:
         self.held = {name: other for name, other in self.held.items() if other is not held}
-        self._forget(held.first, held.first + held.n)
+        ends = [held.first, held.first + held.n]
+        for table in ("units", "outcomes"):
+            self._database.execute(f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", ends)
         with self._searching:
             self._searches.clear()
-
-    def _forget(self, first: int, end: int) -> None:
-        for table in ("units", "outcomes"):
-            self._database.execute(
-                f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", [first, end]
-            )
 
     def _take(self, part: Part, batches: list[pa.RecordBatch] | DataError) -> None:
         """Adds a part, whole or not at all. Raises DataError if it cannot be read."""
@@ -268,8 +256,6 @@ def _shorten(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _number_names(names: Names, column: pa.Array) -> Numbers:
     """Numbers the name in each row; null counts as the empty name."""
     coded = pc.fill_null(column, "").dictionary_encode()
-    numbers_by_code = np.array(
-        [names.number(name) for name in coded.dictionary.to_pylist()], dtype=np.int64
-    )
-    numbers: Numbers = numbers_by_code[coded.indices.to_numpy()]
+    by_code = np.array([names[name] for name in coded.dictionary.to_pylist()], dtype=np.int64)
+    numbers: Numbers = by_code[coded.indices.to_numpy()]
     return numbers

@@ -19,8 +19,9 @@ from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import digits_of, format_figure, mark, metric_mark, name_figure
 from memray_eval.benchmarks import all_suites
 from memray_eval.errors import DataError, EvalError
-from memray_eval.report.sections import metric_ends
-from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments, scale_of, sort_like
+from memray_eval.metrics import all_metrics
+from memray_eval.report.sections import metric_ends, share_of
+from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
 from memray_eval.results.lookup import HolderWatch
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RESPONSES, RunFolder
@@ -205,7 +206,10 @@ class RunReader:
             fields |= {**_summary_fields(self.folder.read_summary()), "cost_usd": paid or None}
             self._is_settled = True
         elif status != "damaged":
-            config = self._read_config(stamps[_STAMPED.index(CONFIG)])
+            stamp = stamps[_STAMPED.index(CONFIG)]
+            if self._config is None or self._config[0] != stamp:
+                self._config = (stamp, _parse(_Config, self.folder.read_config(), CONFIG))
+            config = self._config[1]
             fields |= self._fields_so_far(manifest, config, status, until)
             costs = [cost for cost in (spending, fields["cost_usd"]) if cost is not None]
             fields["cost_usd"] = max(costs, default=None)
@@ -281,11 +285,6 @@ class RunReader:
             "left_s": (n_units - done) / rate if rate and n_units is not None else None,
             "cost_usd": self._so_far.cost_usd or None,
         }
-
-    def _read_config(self, stamp: Any) -> _Config:
-        if self._config is None or self._config[0] != stamp:
-            self._config = (stamp, _parse(_Config, self.folder.read_config(), CONFIG))
-        return self._config[1]
 
     def _count_answered(self) -> int | None:
         """The units that have an answer kept for their judges; None if none is kept."""
@@ -370,21 +369,18 @@ def _figures_so_far(
     moments: Mapping[tuple[str, str], Moments], metrics: Sequence[str]
 ) -> list[tuple[str, RowFigure]]:
     """Every metric's figure of each candidate, with the metric's name, in the run's order."""
-    return [
-        (metric, _figure_so_far(metric, candidate, moments[metric, candidate]))
-        for metric, candidate in sort_like(metrics, moments)
-    ]
+    order = {name: number for number, name in enumerate(metrics)}
+    keys = sorted(moments, key=lambda key: (order.get(key[0], len(order)), key[1]))
+    return [(key[0], _figure_so_far(*key, moments[key])) for key in keys]
 
 
 def _figure_so_far(metric: str, candidate: str, moments: Moments) -> RowFigure:
-    figure, known_scale = moments.figure(metric), scale_of(metric)
-    scale = known_scale or (0.0, 1.0)
-    # A metric of the run's own has no scale here, so neither Wilson's interval nor ends
-    interval = (
-        _PLAIN.of((candidate, metric, None), figure.value, figure.stderr, moments.n, scale)
-        if known_scale
-        else None
-    )
+    # One of the run's own, whose code is not loaded to look at it, has no scale here: no interval
+    figure, definition = moments.figure(metric), all_metrics().get(metric)
+    scale, interval = definition.scale if definition else (0.0, 1.0), None
+    if definition:
+        key = (candidate, metric, None)
+        interval = _PLAIN.of(key, figure.value, figure.stderr, moments.n, scale)
     digits = digits_of(scale)
     return RowFigure(
         candidate=candidate,
@@ -393,9 +389,9 @@ def _figure_so_far(metric: str, candidate: str, moments: Moments) -> RowFigure:
         between=f"{interval.low:z.{digits}f}, {interval.high:z.{digits}f}" if interval else "",
         n=moments.n,
         mark=mark(moments.n, moments.n_estimated, moments.n_replaced),
-        place=_place(figure.value, scale) if known_scale else None,
+        place=_place(figure.value, scale) if definition else None,
     )
 
 
 def _place(value: float | None, scale: tuple[float, float]) -> float | None:
-    return None if value is None else (value - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+    return None if value is None else share_of(value, scale)
