@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
 from memray_eval.errors import may_pass_again
 from memray_eval.judges.prices import cost_text
-from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import (
+    adjusted_lines,
     answer,
     compared_differences,
     estimates_in_words,
@@ -40,8 +40,7 @@ _NAME_WIDTH, _JUDGE_WIDTH = 27, 9  # the widest name, the least room for a judge
 
 
 def render_brief(summary: Summary, path: str) -> str:
-    """Renders the screen for a run whose folder is `path`: at most TABLE_WIDTH columns wide, but
-    for names and paths that are longer. Control characters are escaped."""
+    """Renders the screen for a run in `path`, TABLE_WIDTH wide; control characters are escaped."""
     return escape_controls("\n".join(lines_of(_parts(summary, path))) + "\n")
 
 
@@ -105,8 +104,7 @@ def _tables(summary: Summary) -> Iterator[Content]:
 
 
 def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
-    """In the order of the run, but estimates after verdicts, and what was not scored last; without
-    what needs a judge, which a note lists."""
+    """In the run's order, estimates after verdicts, unscored last; without what needs a judge."""
     return sorted(
         (metric for metric in metrics if not metric.reason),
         key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric)),
@@ -135,8 +133,7 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
 
 
 def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
-    """A row a metric and a column a candidate, in as many tables as the width needs. If all
-    figures of a row are estimates its name says so, else each of them."""
+    """A row a metric, a column a candidate; rows of estimates alone are marked at their name."""
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
     names = {metric.metric: name_figure(metric) for metric in _measured_first(summary.metrics)}
     judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
@@ -174,8 +171,7 @@ def _format_cell(
 
 
 def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
-    """The judge of most units, _EST if any of them is an offline estimate, and how many a rule
-    scored in place of a judge that failed."""
+    """The judge of most units, _EST for any offline estimate, and how many a rule scored."""
     fallbacks = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items()]
     is_all_rules = {*metric.judges} <= WITHOUT_CALL
     judges = sorted(

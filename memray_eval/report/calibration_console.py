@@ -30,8 +30,7 @@ def render(report: CalibrationReport) -> str:
 
 
 def sections(report: CalibrationReport) -> Iterator[Section]:
-    """The figures of all judges and of people among themselves, with the judge that is suggested;
-    then each judge's calibration curve, and judges beside single people."""
+    """The figures of judges and people, the suggested judge; each judge's curve; single people."""
     (low, high), (to_low, to_high) = report.scale, report.human_scale
     title = (
         f"{report.metric} ({low:g}-{high:g}) on {report.labelled}: {report.n} labelled responses, "

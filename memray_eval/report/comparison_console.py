@@ -32,9 +32,8 @@ ADJUSTED_TITLE = (
 
 
 def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = False) -> str:
-    """Renders what each comparison says and warnings first, then two tables per candidate, where
-    they differ (`is_split`: all groups of the field `by`), and the first `n_flips` units that
-    changed (None: all that the comparison lists)."""
+    """Renders a comparison: `is_split` shows all groups of the field `by`, `n_flips` the first
+    units that changed (None: all that it lists)."""
     return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
 
 
@@ -166,8 +165,7 @@ def matrix_section(comparison: Comparison) -> Section | None:
 
 
 def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) -> Iterator[Content]:
-    """The groups that stand out, themes before lengths, the largest difference first; all groups of
-    `comparison.by` if it `is_split` by it."""
+    """The groups that stand out, themes before lengths; all of `comparison.by` if it `is_split`."""
     groups = [group for group in comparison.groups if group.other == common.other]
     n_tested = sum(group.n >= LEAST for group in groups)
     overall = {row.metric: row.paired.difference for row in comparison.rows_of(common.other)}

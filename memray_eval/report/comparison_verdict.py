@@ -22,8 +22,7 @@ def is_found(row: MetricComparison, level: float) -> bool:
 
 
 def verdict_of_all(comparison: Comparison) -> str:
-    """The sentence on three sides or more: how often each is the best, or not told from it; "" of
-    two."""
+    """The sentence on three sides or more: how often each is not told from the best; "" of two."""
     n = len({row.metric for row in comparison.matrix})
     of = f"{n} metric{'s' * (n > 1)}"
     if all(row.is_best for row in comparison.matrix):
@@ -77,8 +76,7 @@ def _difference(row: MetricComparison) -> str:
 
 
 def _how_many_more(rows: Sequence[MetricComparison]) -> str:
-    """The number of further samples that would show a difference, of the metric that needs the
-    fewest."""
+    """How many more samples would show a difference, of the metric that needs the fewest."""
     most = max(row.paired.n for row in rows)
     needed = [(row.more, row) for row in rows if row.more and row.paired.n * 2 >= most]
     if not needed:
@@ -98,8 +96,7 @@ def groups_of(comparison: Comparison, row: MetricComparison) -> dict[str, list[G
 
 
 def _where(comparison: Comparison, row: MetricComparison) -> str:
-    """The group that has most of a row's difference, of the first field that has such a group; ""
-    if none has."""
+    """The group with most of the difference, of the first field that has one; "" if none has."""
     for by, figures in groups_of(comparison, row).items():
         if (main := main_group(figures)) is not None:
             return f"{by} {main or 'unnamed'}"

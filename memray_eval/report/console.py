@@ -7,8 +7,7 @@ from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
-from memray_eval.report.adjusted_lines import describe_adjusted
-from memray_eval.report.answer import no_answer_lines
+from memray_eval.report.answer import describe_adjusted, no_answer_lines
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts

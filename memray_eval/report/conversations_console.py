@@ -65,8 +65,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
 
 
 def _arm(arm: ArmSummary) -> Iterator[Content]:
-    """The overall figures as the benchmark reports them, figures by category with their intervals,
-    abstention apart, the agreement, and the errata."""
+    """The benchmark's own figures, those by category, abstention, the agreement, and the errata."""
     for name, value in arm.overall.items():
         yield f"{name}: {hundredths(value)}"
     by_key = {(cell.category, cell.metric): cell for cell in arm.categories}

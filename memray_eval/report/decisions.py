@@ -59,10 +59,8 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, of one candidate in one scenario; None if nothing was scored.
-    With `has_sessions` those of BY_WORST_TURN are of each session's worst turn. Of `n_scored`
-    scores `estimates` are offline estimates and `fallbacks` a rule's; `failures` are not among
-    them."""
+    """The mean of each metric, 0-1, of a candidate in a scenario, None if unscored; with
+    `has_sessions` BY_WORST_TURN by the worst turn. `failures` are not among the `n_scored`."""
 
     candidate: str
     scenario: str
@@ -75,10 +73,8 @@ class ScenarioMeans(Frozen):
 
 
 class Decision(Frozen):
-    """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
-    `average` is the mean of overall_quality, in all the mean of the scenarios; None if not scored.
-    `mark` says how much is not a judge's verdict, and `has_sessions` that BY_WORST_TURN was
-    applied."""
+    """The verdict on a candidate in a scenario (EVERY: in all). `average` is the mean of
+    overall_quality, in all that of the scenarios; `mark` says how much is no judge's verdict."""
 
     candidate: str
     scenario: str
@@ -131,9 +127,8 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
 
 
 def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
-    """Decides for every candidate in every scenario, and then over all of its scenarios, unless
-    they are the tasks of another suite. Scenarios in which none of the family's metrics was
-    computed are skipped."""
+    """Decides for every candidate in every scenario that has a metric of the family, and then over
+    all of its scenarios, unless they are the tasks of another suite."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
     for means in of_scenarios:
         if {OVERALL, *METRICS} & set(means.means):
@@ -147,8 +142,7 @@ def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
 
 
 def decision_sections(summary: Summary) -> Iterator[Section]:
-    """A section of a run of the companion suite: a row per candidate and scenario, then the reasons
-    of each decision, the rule, and what the levels mean."""
+    """A row a candidate and scenario, the reasons of each decision, the rule, and the levels."""
     if decisions := decide(means_of(summary)):
         yield Section("DECISIONS", list(decision_parts(decisions)))
 

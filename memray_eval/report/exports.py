@@ -51,10 +51,7 @@ def export_evaluation(path: str, records: Iterable[Record], summary: Summary) ->
 
 def export_benchmark(path: str, records: Iterable[Record], summary: Summary) -> None:
     """Writes seed 004's benchmark file: a list with one object a candidate, its answers under
-    `tests`. `quality_score` is the headline metric's on 0-100, to one decimal, and
-    `quality_is_estimate` marks an offline estimate. What was not measured is null. `prompt_name` is
-    the task; `prompt_id`, which the seed lacks, tells its prompts apart. Rows are buffered on
-    disk."""
+    `tests`, null for what was not measured. Rows are buffered on disk."""
     scale = headline_scale(summary)
     with ExitStack() as stack:
         tests: dict[str, IO[bytes]] = {}

@@ -69,8 +69,7 @@ _FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
 
 
 def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
-    """Writes the table as Parquet to a path or cloud URL, a block at a time; `adjusted` are figures
-    to repeat at their rows (`adjusted_columns`)."""
+    """Writes Parquet a block at a time; `adjusted` (`adjusted_columns`) repeat at their rows."""
     with (
         write_atomically(path) as stream,
         pq.ParquetWriter(stream, _schema_with(adjusted), compression="zstd") as writer,
@@ -80,10 +79,8 @@ def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = 
 
 
 def write_csv(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
-    """Writes the table as CSV in UTF-8. An empty cell is null; an empty text is quoted. A text that
-    a spreadsheet would take for a formula (= + - @, their full-width forms, a tab or an end of
-    line), or that begins with an apostrophe, is prefixed with an apostrophe. Control characters are
-    written as \\uXXXX."""
+    """Writes CSV in UTF-8: an empty cell is null, an empty text quoted. What a spreadsheet takes
+    for a formula, or begins with an apostrophe, gets one before it; controls are escaped."""
     with (
         write_atomically(path) as stream,
         pacsv.CSVWriter(stream, _schema_with(adjusted)) as writer,
@@ -155,8 +152,7 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def escape_formulas(column: pa.Array) -> pa.Array:
-    """A column of a CSV file as `write_csv` writes it: texts that a spreadsheet or a terminal obeys
-    are made plain, other types stay."""
+    """A column of CSV whose texts neither a spreadsheet nor a terminal obeys; other types stay."""
     if not pa.types.is_string(column.type):
         return column
     controlling = pc.fill_null(pc.match_substring_regex(column, _CONTROLS), False)

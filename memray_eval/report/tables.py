@@ -41,6 +41,7 @@ from memray_eval.types import (
     HeatMap,
     LengthPoint,
     MacroSummary,
+    Performance,
     ServedModel,
     Summary,
     Sweep,
@@ -350,12 +351,10 @@ def _marked_mean(mean: float | None, metrics: Sequence[TaskMetric]) -> str:
     return NOTHING if mean is None else append_mark(f"{mean:.4f}", task_mark(metrics))
 
 
-def task_mark(metrics: Sequence[TaskMetric]) -> str:
-    """The mark of a metric's figures over one or more tasks."""
-    scored = sum(metric.n_scored for metric in metrics)
-    estimates = sum(metric.estimates for metric in metrics)
-    fallbacks = sum(metric.fallbacks for metric in metrics)
-    return mark(scored, estimates, fallbacks)
+def task_mark(rows: Sequence[TaskMetric | Performance]) -> str:
+    """The mark of a metric's figures over one or more tasks, or candidates."""
+    estimates, fallbacks = (row.estimates for row in rows), (row.fallbacks for row in rows)
+    return mark(sum(row.n_scored for row in rows), sum(estimates), sum(fallbacks))
 
 
 def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:

@@ -41,8 +41,7 @@ def find_run(name: str, out: str = "results") -> str:
 
 
 def holds_runs(path: str) -> bool:
-    """True if this is a folder to look for runs in: one that is there and is no run's itself, not
-    even one that has not begun or is damaged."""
+    """True if a folder is there and is no run's itself, not even one not begun or damaged."""
     filesystem, inner = locate(path)
     marks = [f"{inner}/{name}" for name in ("manifest.json", "run.yaml", "records")]
     with translate_cloud_errors(path):

@@ -47,11 +47,9 @@ class _OpenPart:
 
 
 class PartWriter:
-    """Writes blocks of rows to parts of up to `most_rows` rows or MAX_BYTES. A part's file is
-    written whole again, under the same name, with the rows that have come since: a row is in one
-    file at any time. `write` returns once its rows are in a file: those soon after the last write
-    are written together, or once `most_waiting` blocks or a part's rows wait; if `is_urgent`, as
-    soon as the last write has ended. For one event loop."""
+    """Writes blocks of rows to parts of up to `most_rows` rows or MAX_BYTES, for one event loop. A
+    part is written whole again with the rows that have come since: a row is in one file at any
+    time. Rows soon after a write wait for others, up to `most_waiting`, unless it `is_urgent`."""
 
     def __init__(
         self,
@@ -72,8 +70,7 @@ class PartWriter:
         self._began, self._ended, self._took = clock(), float("-inf"), 0.0
 
     async def write(self, table: pa.Table) -> float:
-        """Returns when the rows can be lost no more; the seconds that this took of the writer's
-        time. Raises what the file system does: the rows are in no file then."""
+        """Returns once the rows are in a file, with the writer's seconds. Raises OSError."""
         request = _Waiting(table, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         tables = [waiting.table for waiting in self._waiting]

@@ -69,7 +69,7 @@ class UnitIndex(NamedTuple):
         return cls(*map(np.concatenate, zip(empty, *indexes, strict=True)))
 
     def filter(self, rows: Flags) -> UnitIndex:
-        return UnitIndex(*(column[rows] for column in self))
+        return UnitIndex(self.units[rows], *(flags[rows] for flags in self[1:]))
 
     def first_of_each(self) -> Flags:
         """Marks one row of each unit: the first that did not fail; without one, the first that has

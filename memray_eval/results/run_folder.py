@@ -106,13 +106,11 @@ class RunFolder:
 
     @property
     def rewrite_pause_s(self) -> float:
-        """The seconds that a file must rest before it is written again: Google's store takes one
-        write a second of the same object."""
+        """How long a file must rest before a rewrite: Google's store takes one a second of it."""
         return 1.0 if self._filesystem.type_name == GCS else 0.0
 
     def create(self) -> None:
-        """Creates the folder. Raises ConfigError if it cannot be written; in an object store that
-        shows only at the first object."""
+        """Creates the folder. Raises ConfigError if it cannot; an object store shows that later."""
         if is_object_store(self._filesystem):
             return
         try:
@@ -146,9 +144,8 @@ class RunFolder:
     def held(
         self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = hold_lease
     ) -> Iterator[None]:
-        """Keeps other processes out of the run folder while the block runs: on a local disk by a
-        file lock, in the cloud by a lease. After losing the lease, this folder refuses to write.
-        Raises ConfigError if another process is at work, and what `hold_lease` raises."""
+        """Keeps other processes out while the block runs, by a file lock, in the cloud by a lease;
+        once that is lost nothing is written. Raises ConfigError if one is at work."""
         if self.local_path is None:
             with lease(self._filesystem, f"{self._inner}/{LEASE}", self.path) as self._is_lost:
                 yield
@@ -178,8 +175,7 @@ class RunFolder:
         return bool(info.type == fs.FileType.File)
 
     def read_manifest(self) -> dict[str, Any]:
-        """Reads the manifest. Raises DataError if it is missing or not a JSON object, or if the
-        folder is of another format than this version reads."""
+        """Raises DataError if it is missing, no JSON object, or of another format than this one."""
         try:
             manifest = dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
@@ -395,9 +391,8 @@ class RunFolder:
 
     @contextmanager
     def local_records(self) -> Iterator[pads.Dataset]:
-        """The records as files of this machine while the block runs, for several passes over them:
-        those of a cloud are copied to the temporary folder, a request each, where they fit twice
-        over; otherwise they are read where they are. Raises DataError if there are none."""
+        """The records for several passes: a cloud's are copied to the temporary folder while the
+        block runs, a request each, if they fit twice over. Raises DataError if there are none."""
         parts = self.some_parts()
         size = sum(part.size for part in parts)
         if self.local_path or 2 * size > shutil.disk_usage(tempfile.gettempdir()).free:

@@ -234,9 +234,8 @@ OnBroken: TypeAlias = Callable[[str, Exception], None]
 
 
 def to_table_apart(records: Sequence[Record], on_broken: OnBroken) -> pa.Table:
-    """Converts records to a table, one by one if any of them fails. A record that Arrow cannot
-    hold, such as one whose text has half of a surrogate pair, becomes an error of its unit and is
-    reported to `on_broken`; if even that fails, it is left out."""
+    """Converts records to a table. One that Arrow cannot hold, such as half a surrogate pair,
+    becomes an error of its unit, of which `on_broken` hears; if that fails too, it is left out."""
     try:
         return to_table(records)
     except Exception:
@@ -273,8 +272,7 @@ def _fail_unstorable_scores(record: Record, error: str) -> Record:
 
 
 def from_table_apart(table: pa.Table, on_broken: OnBroken) -> tuple[list[Record], pa.Table]:
-    """Converts a table with RECORD_SCHEMA to records. Rows that no longer read as records come back
-    as a table of their own, each with an error."""
+    """The records of a table with RECORD_SCHEMA, and what does not read as one, with errors."""
     records, broken = [], []
     for row in table.to_pylist():
         try:
@@ -287,8 +285,7 @@ def from_table_apart(table: pa.Table, on_broken: OnBroken) -> tuple[list[Record]
 
 
 def unanswered(record: Record, error: str) -> Record:
-    """Returns the record with an error in place of its response and scores, and with lone
-    surrogates escaped, because UTF-8 cannot encode them."""
+    """The record with an error for its response and scores, and lone surrogates escaped."""
     return _escape_lone_surrogates(
         record.model_copy(update={"response": Response(error=error), "scores": ()})
     )

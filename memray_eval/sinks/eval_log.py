@@ -45,8 +45,7 @@ class InspectSink:
         self._place = place.rstrip("/")
 
     def send(self, folder: RunFolder) -> int:
-        """Writes the logs anew, each whole or not at all in the place of the one before, and
-        returns how many scores they hold."""
+        """Writes the logs again, each in place of the last; returns how many scores they hold."""
         summary, manifest = folder.read_summary(), folder.read_manifest()
         filesystem, inner = locate(self._place)
         if not is_object_store(filesystem):
@@ -120,8 +119,7 @@ def task_id(run_id: str, candidate: str) -> str:
 
 
 def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of records as a sample of Inspect. Its id is the sample's, its uuid the unit's; metrics
-    that do not apply are left out."""
+    """A row of records as a sample of Inspect, without the metrics that do not apply."""
     history, scores = json.loads(row["history"] or "[]"), row["scores"] or ()
     messages = [*history, {"role": "user", "content": row["query"]}]
     answers = row["answers"] or []
@@ -180,8 +178,7 @@ def _make_output(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's score as one of Inspect. What has no value is NaN, which Inspect leaves out of every
-    mean; `reason` is its status then."""
+    """A score as one of Inspect; without a value NaN, which its means leave out, and a `reason`."""
     text, value = score["judgment"], score["value"]
     judgment = parse_judgment(text)
     metadata = {

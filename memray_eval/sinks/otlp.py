@@ -140,8 +140,7 @@ class OtlpSink:
 
 
 def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
-    """The events of a row of records, one a score. What failed has an id of its own: a resume that
-    scores it later sends the score under the score's id."""
+    """The events of a row, one a score; a failed one has another id than its later score."""
     for score in row["scores"] or ():
         has_failed = score["status"] == "error"
         event_id = f"{run_id}/{row['unit_id']}/{score['metric']}" + "/error" * has_failed

@@ -99,8 +99,7 @@ def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
 
 
 def import_ahead(sinks: Sequence[SinkConfig]) -> None:
-    """Imports in a thread what the sinks will need (MLflow: seconds), while a run's stages work.
-    What fails, or is late, is imported when it is sent."""
+    """Imports in a thread what sinks need (MLflow: seconds); the rest is imported when sending."""
     modules = sorted({MODULES[sink.kind] for sink in sinks if sink.kind in MODULES})
     if not modules:
         return
@@ -182,8 +181,7 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
 
 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
-    """The address that a sink sends to, for a person: without a user, a password, or a header.
-    Raises ConfigError as check_sinks does."""
+    """Where a sink sends to, without user, password or header. Raises ConfigError."""
     if config.kind == "otlp":
         return find_address(config.endpoint, environ).place
     if config.kind == "mlflow":
@@ -195,8 +193,7 @@ def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) 
 def make_sink(
     config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]
 ) -> Callable[[RunFolder], int]:
-    """A function that sends what the place does not have yet of a run, and returns how many scores
-    (or figures). It may raise anything. Raises ConfigError as check_sinks does, and ImportError."""
+    """A function that sends what a place lacks, and counts it. Raises ConfigError, ImportError."""
     if config.kind == "otlp":
         from memray_eval.sinks.otlp import OtlpSink
 

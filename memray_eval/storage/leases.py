@@ -31,10 +31,9 @@ def hold_lease(
     sleep: Callable[[float], None] = time.sleep,
     on_lost: Callable[[], None] = _thread.interrupt_main,
 ) -> Iterator[Callable[[], bool]]:
-    """Keeps other processes out of `url` while the block runs, by a lease at `path`, rewritten
-    every `beat_s` seconds. Yields a function that tells if it is lost, after which nothing may be
-    written; `on_lost` interrupts. pyarrow has no conditional PUT, so two that start in the same
-    second may both get in until the next beat. A killed process's lease is watched for BEATS beats.
+    """Keeps other processes out of `url` while the block runs, by a lease at `path` rewritten every
+    `beat_s` seconds; yields a function that tells if it is lost (`on_lost` interrupts). pyarrow has
+    no conditional PUT: two that start in the same second may both get in until the next beat.
     Raises ConfigError when another process is at work, ResourceError when one took the lease."""
     lease, stopping, lost = _Lease(filesystem, path, url), threading.Event(), threading.Event()
 

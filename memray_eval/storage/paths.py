@@ -47,9 +47,8 @@ _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|Bucket '.*' not found|bucket does not e
 
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
-    """Returns the file system of a path or URL, and the path within it. A cloud URL is probed once
-    per process. Raises ConfigError for a scheme that pyarrow does not know, a URL that holds keys,
-    and a cloud that denies access; ResourceError for one that does not answer."""
+    """The file system of a path or URL, probed once a process, and the path in it. Raises
+    ConfigError for an unknown scheme, keys in it or denied access, ResourceError for no answer."""
     path = path.removeprefix(JOB_FILE)
     if "://" not in path:
         return fs.LocalFileSystem(), os.path.abspath(path)
@@ -282,9 +281,8 @@ def write_whole(filesystem: fs.FileSystem, path: str, data: bytes) -> None:
 
 @contextmanager
 def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that appears when the block ends, and not at all if it raises.
-    Locally it is written under a pending name, then moved; for an object store, where a move is a
-    copy, it is buffered here and uploaded as one object. Overwrites. Raises OSError."""
+    """Opens a file that appears when the block ends, and not at all if it raises: locally under a
+    pending name, then moved; for an object store one upload. Overwrites. Raises OSError."""
     if is_object_store(filesystem):
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as buffer:
             yield cast(IO[bytes], buffer)
@@ -308,9 +306,8 @@ def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
-    """Opens a file for writing, at a local path or cloud URL. If the block raises, what was there
-    before stays. Raises ConfigError, with `mend` as the way out, for a place that cannot be
-    written, and what `translate_cloud_errors` raises for a cloud."""
+    """Opens a file for writing at a path or cloud URL; if the block raises, what was there stays.
+    Raises ConfigError, with `mend` as the way out, for a place that cannot be written."""
     filesystem, inner = locate(path)
     with translate_cloud_errors(path), ExitStack() as stack:
         try:
@@ -331,9 +328,8 @@ Result = TypeVar("Result")
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], at_once: int
 ) -> Iterator[Result]:
-    """Yields the result for each item, in the order of the items. Up to `at_once` calls are under
-    way, or done and not yet taken, so what is in memory does not grow with the items. Raises what
-    `function` raises; calls that have not begun by then are not made."""
+    """Yields results in the order of the items, with up to `at_once` calls under way or not yet
+    taken. Raises what `function` raises; calls that have not begun by then are not made."""
     ahead: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(at_once) as pool:
         try:

@@ -64,9 +64,8 @@ class ChangedUnits(NamedTuple):
 
 
 class Against(NamedTuple):
-    """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
-    the differences by group. `changed` are of the metrics that differ
-    beyond chance, or of the first if none does; `changed_rest` of the others."""
+    """One candidate against the baseline; `changed` are of the metrics that differ beyond chance,
+    or of the first if none does, `changed_rest` of the others."""
 
     common: CommonUnits
     name: str
@@ -93,8 +92,7 @@ class ComparedSide(NamedTuple):
 
 
 def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
-    """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be
-    written."""
+    """Writes the page to a path or cloud URL. Raises ConfigError for an unwritable place."""
     write_page(render_comparison(comparison, texts), path, "--html")
 
 
@@ -127,8 +125,7 @@ def render_comparison(
 
 
 def _links(comparison: Comparison, against: Sequence[Against]) -> Iterator[Link]:
-    """Lists what to look at: what else differs, and of each side the group that stands out most and
-    the units that changed on the metric with the largest difference."""
+    """Lists what else differs, and of each side the first group and the units that changed."""
     if n := len(comparison.warnings):
         yield Link(f"what else differs ({n})", "#warnings")
     for side in against:

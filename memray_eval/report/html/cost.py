@@ -29,9 +29,8 @@ _SUMS = (
 
 
 class RunCost:
-    """Sums up the time, tokens and money in blocks of records. `judges` has a row a judge: the
-    number of its `scores`, sums of its SCORES, and how many were `timed`; `seconds` those of the
-    answers that were measured, by candidate and what was measured."""
+    """Sums up blocks of records: `judges` has a row a judge (`scores`, sums of SCORES, how many
+    were `timed`), `seconds` the times of answers by candidate and what was measured."""
 
     UNITS, SCORES = ("candidate", *_SECONDS), ("judge", *_SUMS)
 
@@ -58,21 +57,20 @@ class RunCost:
         is_judged = pc.fill_null(pc.not_equal(judge, ""), False)
         of_block = pa.table({"judge": judge, **columns}).filter(is_judged)
         before = [] if self._judges is None else [self._judges]
-        self._judges = _sum_by_judge(pa.concat_tables([*before, of_block]))
+        by_judge = pa.concat_tables([*before, of_block]).group_by("judge", use_threads=False)
+        sums = by_judge.aggregate([(name, "sum") for name in columns])
+        sums = sums.select(["judge", *(f"{name}_sum" for name in columns)])
+        self._judges = sums.rename_columns(["judge", *columns])
 
     def tables(self) -> Iterator[Table]:
         if rows := list(self._judge_rows()):
             yield Table(rows, title="Judges")
         heads = ("candidate", "n", *(f"p{percent}" for percent in PERCENTILES))
-        seconds = [(name, np.concatenate(parts)) for name, parts in sorted(self.seconds.items())]
-        percentiles = [
-            (
-                ", ".join(name),
-                f"{values.size:,}",
-                *(f"{value:.2f}" for value in np.percentile(values, PERCENTILES)),
-            )
-            for name, values in seconds
-        ]
+        percentiles = []
+        for name, parts in sorted(self.seconds.items()):
+            values = np.concatenate(parts)
+            at = (f"{value:.2f}" for value in np.percentile(values, PERCENTILES))
+            percentiles.append((", ".join(name), f"{values.size:,}", *at))
         if percentiles:
             yield Table([heads, *percentiles], title="Latency percentiles, seconds")
 
@@ -98,14 +96,6 @@ class RunCost:
             )
 
 
-def _sum_by_judge(spent: pa.Table) -> pa.Table:
-    names = [name for name in spent.column_names if name != "judge"]
-    sums = spent.group_by("judge", use_threads=False).aggregate([(name, "sum") for name in names])
-    return sums.select(["judge", *(f"{name}_sum" for name in names)]).rename_columns(
-        ["judge", *names]
-    )
-
-
 _READ = "read"  # so fast a stage that beside its peak the others would look flat
 
 
@@ -127,8 +117,7 @@ def stages(manifest: Mapping[str, Any]) -> Table | None:
 
 
 def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
-    """Plots rows per second by stage, and calls per second by kind, if the run recorded them.
-    Yields a title, a drawing and the names of its lines."""
+    """Plots rows and calls per second, if recorded: a title, a drawing, the names of its lines."""
     kept = manifest.get("timeline") or {}
     for key, what in (("stages", "rows"), ("calls", "calls")):
         counted = {
@@ -137,16 +126,12 @@ def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[s
             if any(counts) and name != _READ
         }
         if counted:
-            yield (
-                f"{what.capitalize()} over time",
-                throughput(kept["bin_s"], counted, what),
-                list(counted),
-            )
+            drawn = throughput(kept["bin_s"], counted, what)
+            yield f"{what.capitalize()} over time", drawn, list(counted)
 
 
 def calls(manifest: Mapping[str, Any]) -> Table | None:
-    """The outcomes of the run's judge calls, in all and, if there are several, by judge. Outcomes
-    that never occurred are left out."""
+    """The outcomes of judge calls in all and, of several, by judge; none that never was."""
     whole = manifest.get("calls") or {}
     judges = whole.get("judges") or {}
     columns = {"all": whole, **(judges if len(judges) > 1 else {})}
@@ -157,9 +142,8 @@ def calls(manifest: Mapping[str, Any]) -> Table | None:
     ]
     for tries in whole.get("tries") or {}:
         name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
-        rows.append(
-            (name, [(outcomes.get("tries") or {}).get(tries, 0) for outcomes in columns.values()])
-        )
+        of_tries = (outcomes.get("tries") or {} for outcomes in columns.values())
+        rows.append((name, [counts.get(tries, 0) for counts in of_tries]))
     texts = [(name, *map(_format_count, counts)) for name, counts in rows if any(counts)]
     return Table([("what", *columns), *texts], title="Calls and retries") if texts else None
 

@@ -46,8 +46,7 @@ def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[s
 
 
 def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
-    """Says of how many units the differences are, which are of estimates, and that p-values are
-    corrected."""
+    """How many units the differences are of, which are of estimates, and the correction."""
     if not (rows := [row for row in comparison.metrics if row.paired.difference is not None]):
         return
     counts = [row.paired.n for row in rows]
@@ -67,8 +66,7 @@ def _describe_coverage(least: MetricSummary, has_several: bool) -> str:
 
 
 def list_links(summary: Summary, places: Places | None, why: Why | None) -> Iterator[Link]:
-    """Lists what to look at: what failed, the rows behind the answer, the group that stands out
-    most, and scores without a value."""
+    """Lists what failed, the rows behind the answer, the first group, and what has no value."""
     if n := summary.n_failed_units:
         address = "#failures" if summary.causes else "#samples?status=error"
         yield Link(f"{n:,} failed", address)

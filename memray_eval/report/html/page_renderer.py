@@ -33,8 +33,7 @@ def render_fragment(sections: Iterable[Section]) -> str:
 
 
 def write_page(page: str, path: str, option: str) -> None:
-    """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError if the place
-    cannot be written; the message names the command's `option` for another one."""
+    """Writes a page whole. Raises ConfigError, which names `option`, for an unwritable place."""
     with write_atomically(path, f"name another place with {option}") as file:
         # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own
         # escape.

@@ -47,8 +47,7 @@ class Places(NamedTuple):
 
 
 def draw_places(splits: Sequence[Split]) -> Places | None:
-    """Draws the splits in their order; None without any. Groups that stand out are shown, and all
-    others are folded."""
+    """Draws the splits in their order, groups that do not stand out folded; None without any."""
     if not splits:
         return None
     shares = [

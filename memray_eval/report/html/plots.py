@@ -122,8 +122,7 @@ _NAMED_BINS = 6  # up to this many bins have their names below them; of more, th
 
 
 def distribution(counts: Mapping[str, int]) -> Markup:
-    """Units by score, from the lowest to the highest, as bars with their counts
-    above and their scores below (the summary lists the best first)."""
+    """Units by score from the lowest, as bars with counts above and scores below."""
     bins = list(counts.items())[::-1]
     step, most = _BARS / max(1, len(bins)), max(counts.values(), default=0) or 1
     parts = [_line("rail", 0, _BARS, 43, 43)]

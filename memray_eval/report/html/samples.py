@@ -81,8 +81,7 @@ def _chunk(wholes: Sequence[str]) -> Markup:
 
 
 def to_json(value: Any) -> str:
-    """Encodes JSON that is safe inside a script element: every `<` is written as its escape, so
-    that no </script> or <!-- appears."""
+    """Encodes JSON that is safe inside a script element: every `<` is written as its escape."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:  # a browser reads no NaN
@@ -104,10 +103,8 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
-    """Makes the row that the list shows, filters and sorts by: id, candidate, task, whether it
-    failed, the starts of query and answer, duration, output tokens, the scores, and the epoch
-    after the first. A score is [metric, status], then its value if it has one, then a 1 if that is
-    an estimate."""
+    """Makes the row that the list shows, filters and sorts by; the epoch only after the first. A
+    score is [metric, status], then its value if it has one, then a 1 if that is an estimate."""
     response = record.response or Response()
     outcomes = []
     for score in record.scores:

@@ -190,19 +190,13 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
 def quality_mark(summary: Summary) -> str:
     """The mark of the headline metric's figures over all candidates."""
     rows = [row for row in summary.performance if row.task is None and row.quality is not None]
-    return mark(
-        *(
-            sum(getattr(row, name) for row in rows)
-            for name in ("n_scored", "estimates", "fallbacks")
-        )
-    )
+    return task_mark(rows)
 
 
 def curves(
     summary: Summary, intervals: Intervals = _PLAIN
 ) -> Iterator[tuple[str, Markup, list[str]]]:
-    """Plots each metric with a score against temperature. Yields its name, its drawing, and the
-    names of its lines in order, each with its mark."""
+    """Plots metrics against temperature: a name, a drawing, the names of its lines with marks."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
         scale = scales.get(metric, (0.0, 1.0))
@@ -255,8 +249,7 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
 
 
 def agreements(summary: Summary) -> Iterator[Table]:
-    """The agreement of judge and rule, over all units of a candidate and by task; and how far the
-    jurors of a metric were apart on average."""
+    """The agreement of judge and rule, in all and by task; how far jurors were apart on average."""
     measured = [(f"{macro.candidate}, all units", macro.agreement) for macro in summary.macro]
     measured += [
         (f"{task.candidate}, {label(task.task) or 'no task'}", task.agreement)

@@ -26,8 +26,7 @@ _LABELLED = ("scored", "abstained", "error")
 
 def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
     """Opens a run for labelling by a metric; None: its headline, or the first that a judge scored.
-    Raises ConfigError for one that no judge scored and a run in a cloud, DataError for unreadable
-    records."""
+    Raises ConfigError for another metric or a run in a cloud, DataError for unreadable records."""
     local = folder.local_path
     if local is None:
         raise ConfigError(

@@ -69,8 +69,7 @@ class LabelSession:
         self.queue = self._make_queue()
 
     def share(self, raters: Sequence[str], overlap: float = 1.0, limit: int | None = None) -> None:
-        """Shares the units among these raters from now on, and keeps that beside the labels. Raises
-        ConfigError for a name that is none or comes twice."""
+        """Shares units among raters from now on. Raises ConfigError for no name, or one twice."""
         names = [check_rater(rater) for rater in raters]
         if not names or len(set(names)) < len(names) or len(names) > MOST_RATERS:
             raise ConfigError(
@@ -86,9 +85,8 @@ class LabelSession:
             self._refresh()
 
     def state(self, rater: str, tab: str) -> dict[str, Any]:
-        """The unit that this tab of a rater shows: the one it has, else the first of the rater's in
-        the queue that they have not answered and no other tab of theirs shows. Nothing of it says
-        what a judge found, or who answered. None once all are done."""
+        """The unit that this tab shows: the one it has, else the rater's next that no other tab of
+        theirs shows; None once all are done. It says nothing of judges or raters."""
         rater = self._check_rater(rater)
         with self._lock:
             own = [event for event in self._store.standing() if event.rater == rater]
@@ -149,9 +147,8 @@ class LabelSession:
         return [quote for quote in quotes if text.holds(quote)]
 
     def agreement(self) -> dict[str, Any]:
-        """The agreement of raters, on the units that two or more of them labelled; `figures` as
-        `calibrate` has them of people, None without such units, and while a rater of the queue has
-        units `left`. `n_unknown` labels are of units that the run does not have."""
+        """The agreement of raters on units that two or more labelled, None without any and while a
+        rater has units `left`. `n_unknown` labels are of units that the run does not have."""
         standing, n_unknown = self._standing()
         labels = [event for event in standing if event.kind == "label"]
         raters, by_unit = _raters(labels), _by_unit(labels)
@@ -181,8 +178,7 @@ class LabelSession:
         }
 
     def check_shown(self) -> None:
-        """Raises ConfigError while a rater of the queue has units left: until then raters do not
-        see each other's labels."""
+        """Raises ConfigError while units are left: until then raters see no labels."""
         left = self._left(self._standing()[0])
         if any(left.values()):
             raise ConfigError(
@@ -191,10 +187,8 @@ class LabelSession:
             )
 
     def write_csv(self) -> str:
-        """What raters said, as `calibrate` reads it: the texts, columns for each rater (human,
-        human2, ...; rater, at, corrected and comment are numbered alike), and `weight`, 1 / the
-        probability that the unit was drawn. Texts are as they are, so it is no file for a
-        spreadsheet."""
+        """What raters said, as `calibrate` reads it: columns numbered by rater (human, human2,
+        ...), and `weight`, 1 / the probability that the unit was drawn. Texts are unescaped."""
         events = [event for event in self._standing()[0] if _says_something(event)]
         raters, by_unit = _raters(events), _by_unit(events)
         ranks = {unit_id: self.queue.rank(unit_id) or 0 for unit_id in by_unit}
@@ -226,8 +220,7 @@ class LabelSession:
         return file.getvalue()
 
     def write_corrected(self) -> str:
-        """The samples to which a rater wrote the right answer, as JSONL that a run reads: their
-        `answers` are what the raters wrote, each once."""
+        """The samples with the right answers that raters wrote, as JSONL that a run reads."""
         answers: dict[str, dict[str, None]] = {}
         samples: dict[str, Sample] = {}
         for event in self._standing()[0]:

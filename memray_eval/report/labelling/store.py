@@ -44,10 +44,8 @@ class UndoRequest(RaterRequest):
 
 
 class LabelEvent(Frozen):
-    """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took back
-    the event `undoes` (`undo`). `id` is the browser's: an event sent twice counts once; `aided`:
-    the judge's quotes were shown; `at` is in epoch seconds. `answer` is what the right answer would
-    have been."""
+    """An action of a rater; `undo` takes back the event `undoes`. `id` is the browser's: sent
+    twice, it counts once. `aided`: the judge's quotes were shown. `at` is in epoch seconds."""
 
     id: Name = Field(max_length=64)
     kind: Literal["label", "skip", "undo"]
@@ -64,9 +62,8 @@ class LabelEvent(Frozen):
 
 
 class QueueEvent(Frozen):
-    """How the units are shared from here on: each is one rater's or, at the chance `overlap`, two
-    raters'; anyone's without `raters`. The queue ends after `limit` units. `at` is in epoch
-    seconds."""
+    """How units are shared from here on: each is one rater's, or two's at the chance `overlap`;
+    anyone's without `raters`. The queue ends after `limit` units. `at` is in epoch seconds."""
 
     id: Name = Field(max_length=64)
     kind: Literal["queue"]

@@ -56,8 +56,7 @@ class HeldPart(NamedTuple):
 
 
 class Index:
-    """The units and outcomes of the parts last given to `refresh`. Safe to read from several
-    threads, also during a refresh."""
+    """The units and outcomes of the parts last given to `refresh`. Safe for several threads."""
 
     def __init__(self, folder: RunFolder, spill: str, memory_mb: int = MEMORY_MB) -> None:
         self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
@@ -86,8 +85,7 @@ class Index:
     def refresh(
         self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
     ) -> list[str]:
-        """Adds new parts and drops those that are gone. Returns the problems of parts that cannot
-        be read, which are left out too."""
+        """Adds new parts and drops those gone. Returns the problems of unreadable ones."""
         with self._refreshing:
             listed = {part.name: part for part in parts}
             for held in [held for name, held in self.held.items() if listed.get(name) != held.part]:
@@ -103,8 +101,7 @@ class Index:
             return problems
 
     def _read(self, part: Part) -> tuple[Part, list[pa.RecordBatch] | DataError]:
-        """A part, and its rows of _COLUMNS without the ends of texts that no row of the list
-        shows, or why it cannot be read."""
+        """A part, and its rows of _COLUMNS with the starts of texts, or why it is unreadable."""
         try:
             read = read_columns(self._folder, part, _COLUMNS, optional=("epoch",))
             return part, [_shorten(batch) for batch in read]

@@ -35,8 +35,7 @@ _SCRIPTS = ("theme.js", "marks.js", "label.js")
 async def serving_labels(
     session: LabelSession, port: int = 0, token: str | None = None, host: str = HOST
 ) -> AsyncIterator[str]:
-    """Serves the labelling page at `host` until the block ends, and yields its address, token
-    included. Raises ConfigError if it cannot listen there."""
+    """Serves the page at `host`; yields its address with the token. Raises ConfigError."""
     own = token or secrets.token_urlsafe(_TOKEN_BYTES)
 
     def check_token(request: web.Request) -> web.Response | None:

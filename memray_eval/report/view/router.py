@@ -61,9 +61,8 @@ class Endpoint(NamedTuple):
 async def serving_routes(
     routes: Sequence[Endpoint], port: int, guard: Guard = lambda request: None, host: str = HOST
 ) -> AsyncIterator[str]:
-    """Serves the routes at `host` until the block ends, and yields the URL. Port 0 picks a free
-    one. Beyond this machine any Host is answered, and only the guard knows whom: it checks a
-    token. Raises ConfigError if it cannot listen there."""
+    """Serves the routes at `host` until the block ends, and yields the URL; port 0 picks a free
+    one. Beyond this machine only the guard knows whom it answers. Raises ConfigError."""
     handlers = {route: _responding(route) for route in routes}
     pages = [handler for route, handler in handlers.items() if route.is_page]
     methods = list(dict.fromkeys(["GET", "HEAD", *(route.method for route in routes)]))
@@ -133,8 +132,7 @@ def _refuse_host(request: web.Request) -> web.Response | None:
 
 
 def _refuse(request: web.Request, is_page: bool, methods: Sequence[str]) -> web.Response | None:
-    """Refuses what a page of another site asks, unless it is a link to a page, and what is not
-    sent as this server's own page sends it."""
+    """Refuses what another site's page asks, but a link, and what none of ours sends."""
     headers = request.headers
     is_own_origin = headers.get("Origin") in (None, f"http://{headers.get('Host', '')}")
     is_own_site = headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")

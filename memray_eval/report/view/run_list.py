@@ -96,8 +96,7 @@ class _Opened:
 
 
 class OpenedRuns:
-    """Views by run id, opened when somebody looks at the run, and closed when others were looked at
-    since. Safe for several threads."""
+    """Views by run id, closed when others were looked at since. Safe for several threads."""
 
     def __init__(self, runs: RunList, most_open: int = MAX_OPEN) -> None:
         self.runs, self._most_open = runs, most_open
@@ -106,8 +105,7 @@ class OpenedRuns:
 
     @contextmanager
     def view(self, run_id: str) -> Iterator[View]:
-        """The view of a run, which stays open while the block runs. Raises UnknownRun if the
-        folder holds no such run, and DataError for one that cannot be shown."""
+        """The view of a run, open while the block runs. Raises UnknownRun, and DataError."""
         path = self.runs.path_of(run_id)
         with self._lock:
             opened = self._opened.setdefault(run_id, _Opened())

@@ -42,8 +42,7 @@ Stamps = tuple[tuple[int | None, int | None], ...]
 
 
 class RowFigure(Frozen):
-    """A metric's figure of one candidate, as texts; `place` is where on its scale it lies (0 to 1),
-    None without a figure or a known scale."""
+    """A figure as texts; `place` is where on its metric's scale, 0 to 1, None if not known."""
 
     candidate: str
     metric: str
@@ -55,10 +54,8 @@ class RowFigure(Frozen):
 
 
 class RunRow(Frozen):
-    """A run, as the list shows it; `note` says why it ended or what is wrong with its folder.
-    `n_units` were planned (None: unknown). `figures` are the headline metric's, `all_figures` every
-    metric's; `is_so_far`: of the units so far. `units_per_s` is over the last minute; `written_s`
-    is of a run without a start."""
+    """A run, as the list shows it; `note` says why it ended or what is wrong. `figures` are the
+    headline metric's; `is_so_far`: of the units so far. `written_s` is of a run without a start."""
 
     id: str
     status: Status
@@ -336,8 +333,7 @@ def _summary_fields(summary: Summary) -> dict[str, Any]:
 
 
 def _names(suite: str, named: Sequence[tuple[str, str]], title: str) -> dict[str, Any]:
-    """The fields that name a run of these candidates, each with its model; its own `title` comes
-    first."""
+    """The fields that name a run of these candidates and models; its own `title` comes first."""
     models = {model for _, model in named if model}
     # What all share is said once
     shared = f" ({models.pop()})" if len(models) == 1 and len(named) > 1 else ""

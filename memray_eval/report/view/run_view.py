@@ -33,8 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class View:
-    """Answers questions about one run, from several threads at once. Parts that cannot be read are
-    left out of the list and named in `problems`."""
+    """Answers about a run, for several threads. Unreadable parts are only in `problems`."""
 
     def __init__(self, run: RunFolder, index: Index, home: str = "") -> None:
         self._run, self._index, self._home = run, index, home
@@ -47,13 +46,11 @@ class View:
         self.problems: list[str] = []
 
     def refresh(self, tell: Callable[[int], None] = lambda n_units: None) -> None:
-        """Indexes what was written since. Raises DataError for a run without records, unless its
-        manifest says that it has not finished."""
+        """Indexes what is new. Raises DataError for a finished run without records."""
         self.problems = self._index.refresh(_list_parts(self._run), tell)
 
     def page(self) -> str:
-        """Renders the page of the run as it is now; if some records cannot be read, returns the
-        last one. Raises DataError if the summary or manifest is broken."""
+        """The page of the run as it is, the last one if unreadable. Raises DataError."""
         self.refresh()
         summary = self._run.read_summary() if _has_summary(self._run) else None
         manifest = self._run.read_manifest()
@@ -130,9 +127,8 @@ class View:
 def viewing(
     run: RunFolder, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
 ) -> Iterator[View]:
-    """Opens a view of the run and indexes its records; `tell` hears the number of units after each
-    file. `home` is a list of runs. Raises DataError if this is not a run, has finished without
-    records, or has a part or summary that cannot be read."""
+    """Opens a view of the run and indexes its records; `tell` hears how many after each file.
+    Raises DataError if this is no run, or finished without records, or unreadable."""
     run.read_manifest()
     with ScratchFolder("view") as spill:
         view = View(run, Index(run, spill), home)

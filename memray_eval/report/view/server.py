@@ -37,8 +37,7 @@ IsCancelled = Callable[[], bool]
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
-    """Serves one run at 127.0.0.1 until the block ends, and yields the URL. Port 0 picks a free
-    one. Raises ConfigError if the port is taken."""
+    """Serves one run at 127.0.0.1, and yields the URL; port 0 picks one. Raises ConfigError."""
     routes = RunPages(lambda run_id: nullcontext(view)).routes("", home="")
     async with serving_routes(routes, port) as url:
         yield url
