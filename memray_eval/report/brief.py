@@ -118,14 +118,9 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
         count = f"{metric.n_scored:,}"
         if metric.n_scored != applicable:
             count += f"/{applicable:,}"
-        rows.append(
-            (
-                _shorten(name_figure(metric), _NAME_WIDTH),
-                format_figure(metric.figure, metric.scale),
-                ", ".join(metric_ends(metric) or (NOTHING,)),
-                count,
-            )
-        )
+        name, shown = name_figure(metric), format_figure(metric.figure, metric.scale)
+        between = ", ".join(metric_ends(metric) or (NOTHING,))
+        rows.append((_shorten(name, _NAME_WIDTH), shown, between, count))
     taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
     room = max(_JUDGE_WIDTH, TABLE_WIDTH - taken)
     judges = ("judged by", *(_format_judges(metric, room) for metric in metrics))
@@ -138,20 +133,13 @@ def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
     names = {metric.metric: name_figure(metric) for metric in _measured_first(summary.metrics)}
     judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
     worse = {(pair.metric, pair.b) for pair in compared_differences(summary) if pair.is_shown}
-    labels = (
-        "metric",
-        *(
-            _shorten(name, _NAME_WIDTH) + (f" {_EST}" if metric not in judged else "")
-            for metric, name in names.items()
-        ),
-    )
-    columns = [
-        (
-            _shorten(candidate, _NAME_WIDTH),
-            *(_format_cell(metrics.get((name, candidate)), worse, judged) for name in names),
-        )
-        for candidate in (generation.candidate for generation in summary.candidates)
-    ]
+    labels = ["metric"]
+    for metric, name in names.items():
+        labels.append(_shorten(name, _NAME_WIDTH) + (f" {_EST}" if metric not in judged else ""))
+    columns = []
+    for candidate in (generation.candidate for generation in summary.candidates):
+        cells = (_format_cell(metrics.get((name, candidate)), worse, judged) for name in names)
+        columns.append((_shorten(candidate, _NAME_WIDTH), *cells))
     return fit_tables(labels, columns)
 
 
@@ -173,15 +161,9 @@ def _format_cell(
 def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
     """The judge of most units, _EST for any offline estimate, and how many a rule scored."""
     fallbacks = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items()]
-    is_all_rules = {*metric.judges} <= WITHOUT_CALL
-    judges = sorted(
-        (
-            name
-            for name in metric.judges
-            if name not in FALLBACKS and (name not in WITHOUT_CALL or is_all_rules)
-        ),
-        key=lambda name: -metric.judges[name],
-    )
+    left_out = {*FALLBACKS} if {*metric.judges} <= WITHOUT_CALL else {*FALLBACKS, *WITHOUT_CALL}
+    judges = [name for name in metric.judges if name not in left_out]
+    judges.sort(key=lambda name: -metric.judges[name])
     if not judges and not fallbacks:
         is_idle = metric.n and metric.n == metric.n_not_applicable
         return "not applicable" if is_idle else "nobody"

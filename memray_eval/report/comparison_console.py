@@ -122,24 +122,15 @@ def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | N
         return None
     letter = common.letter
     rows: list[Row] = [("metric", "n", "A", letter, f"{letter}-A", f"95% of {letter}-A", "labels")]
-    rows += [
-        (
-            row.metric,
-            f"{row.n:,}",
-            figure(row.mean_a),
-            figure(row.mean_b),
-            figure(row.difference, "+z.4f"),
-            ends(row.low, row.high) or NOTHING,
-            f"{row.n_labels:,} of {row.labelled} ({row.method})",
-        )
-        for row in adjusted
-        if not row.refused
-    ]
-    refused = [
-        f"{row.metric}: not adjusted by {row.labelled}: {row.refused}"
-        for row in adjusted
-        if row.refused
-    ]
+    refused = []
+    for row in adjusted:
+        if row.refused:
+            refused.append(f"{row.metric}: not adjusted by {row.labelled}: {row.refused}")
+            continue
+        means = figure(row.mean_a), figure(row.mean_b), figure(row.difference, "+z.4f")
+        labels = f"{row.n_labels:,} of {row.labelled} ({row.method})"
+        between = ends(row.low, row.high) or NOTHING
+        rows.append((row.metric, f"{row.n:,}", *means, between, labels))
     return Section(ADJUSTED_TITLE, [*([Table(rows)] if len(rows) > 1 else []), *refused])
 
 
@@ -179,17 +170,14 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
     if not listed:
         return
     head = (f"{where} (*)", "n", f"{common.letter}-A", "interval", "over all", "")
-    cells = [
-        (
-            f"{group.metric}, {group.by} {group.group or '(none)'}",
-            str(group.n),
-            figure(group.difference, "+z.4f"),
-            ends(group.low, group.high) or NOTHING,
-            figure(overall[group.metric], "+z.4f"),
-            "*" * group.is_shown,
+    cells = []
+    for group in listed[: None if is_split else GROUPS_SHOWN]:
+        name = f"{group.metric}, {group.by} {group.group or '(none)'}"
+        difference, of_all = (
+            figure(value, "+z.4f") for value in (group.difference, overall[group.metric])
         )
-        for group in listed[: None if is_split else GROUPS_SHOWN]
-    ]
+        between = ends(group.low, group.high) or NOTHING
+        cells.append((name, str(group.n), difference, between, of_all, "*" * group.is_shown))
     yield from ("", Table([head, *cells]))
     if (rest := len(listed) - len(cells)) > 0:
         yield f"and {rest} more"
@@ -229,17 +217,10 @@ def _legend(comparison: Comparison) -> Iterator[str]:
 
 def how_measured(comparison: Comparison) -> str:
     """The method of the standard errors and intervals."""
-    clusters = [
-        row.paired.n_clusters for row in comparison.metrics if row.paired.n_clusters is not None
-    ]
-    field = comparison.cluster
-    errors = (
-        f"clustered by {field} (CR1, {max(clusters, default=0)} clusters)"
-        if field
-        else "plain, units independent"
-    )
-    of_shares = (
-        "" if field else "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
-    )
+    errors = "plain, units independent"
+    of_shares = "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
+    if comparison.cluster:
+        most = max((row.paired.n_clusters or 0 for row in comparison.metrics), default=0)
+        errors, of_shares = f"clustered by {comparison.cluster} (CR1, {most} clusters)", ""
     kind = "bootstrap (BCa, expanded)" if comparison.settings.bootstrap else f"Student{of_shares}"
     return f"Standard errors: {errors}. Intervals: {kind}"

@@ -92,27 +92,20 @@ class Decision(Frozen):
 
 def level_of(score: float) -> Level:
     """The quality level of a score within 0-1."""
-    return next(
-        level for level in LEVELS if round(score, _DIGITS) >= level.at_least or level is LEVELS[-1]
-    )
+    reached = (level for level in LEVELS if round(score, _DIGITS) >= level.at_least)
+    return next(reached, LEVELS[-1])
 
 
 def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
     """The means of a run of the companion suite, whose tasks are its scenarios."""
-    worst = {
-        (row.candidate, row.task, row.metric): row.worst.value
-        for row in summary.turns
-        if row.worst is not None
-    }
+    with_worst = (row for row in summary.turns if row.worst is not None)
+    worst = {(row.candidate, row.task, row.metric): row.worst for row in with_worst}
     for task in summary.tasks:
         if task.bucket is None:
             family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
             means = {metric.metric: metric.mean for metric in task.metrics}
-            of_sessions = {
-                name: value
-                for name in means
-                if (value := worst.get((task.candidate, task.task or None, name))) is not None
-            }
+            found = ((name, worst.get((task.candidate, task.task or None, name))) for name in means)
+            of_sessions = {name: of.value for name, of in found if of and of.value is not None}
             lowest = {name: of_sessions[name] for name in BY_WORST_TURN if name in of_sessions}
             yield ScenarioMeans(
                 candidate=task.candidate,
@@ -201,10 +194,8 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
             f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all; not run: "
             f"{', '.join(not_run)}"
         ]
-    counts = (
-        sum(getattr(means, name) for means in scenarios)
-        for name in ("n_scored", "estimates", "fallbacks")
-    )
+    of_marks = ("n_scored", "estimates", "fallbacks")
+    counts = (sum(getattr(means, name) for means in scenarios) for name in of_marks)
     marks = ("by the overall score alone" if alone else "", mark(*counts))
     return Decision(
         candidate=scenarios[0].candidate,

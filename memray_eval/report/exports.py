@@ -43,10 +43,8 @@ def export_responses(path: str, records: Iterable[Record], model: str, stamp: st
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
     """Writes seed 000's evaluation file: the summary, and judged responses under `results`."""
-    head = {
-        "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
-    }
-    _write_results(path, head, (evaluated_row(record) for record in records))
+    shown = summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
+    _write_results(path, {"summary": shown}, (evaluated_row(record) for record in records))
 
 
 def export_benchmark(path: str, records: Iterable[Record], summary: Summary) -> None:
@@ -129,10 +127,9 @@ def _counted_figures(score: Score) -> dict[str, Any]:
 def _test_row(record: Record, headline: str, scale: tuple[float, float]) -> dict[str, Any]:
     sample, response = record.sample, record.response or Response()
     tokens, duration_s = response.output_tokens, response.duration_s
-    score = next(
-        (score for score in record.scores if score.metric == headline and score.value is not None),
-        None,
-    )
+    of_headline = (score for score in record.scores if score.metric == headline)
+    score = next((score for score in of_headline if score.value is not None), None)
+    quality = None if score is None else share_of(score.value or 0.0, scale) * 100
     preview, text = response.text[:PREVIEW_CHARACTERS], response.text
     return {
         "prompt_name": sample.task or sample.prompt_type or sample.id,
@@ -142,9 +139,7 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float]) -> dict
         "tokens_per_second": answer_tokens_per_s(tokens, duration_s),
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
-        "quality_score": round(share_of(score.value, scale) * 100, 1)
-        if score and score.value is not None
-        else None,
+        "quality_score": None if quality is None else round(quality, 1),
         **({"quality_is_estimate": True} if score and score.is_estimate else {}),
         "quality_details": _score_details(record, score) if score else None,
     }

@@ -30,30 +30,20 @@ from memray_eval.types import FALLBACKS, is_estimate
 
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
-    "language",
-    "served_model", "no_answer",
-    "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
+    "language", "served_model", "no_answer", "finish_reason", "prompt_tokens", "output_tokens",
+    "ttft_s", "duration_s", "error",  # the last has another name in the table
 )  # fmt: skip
-_OF_SCORES = {  # a score's field -> its column
-    "metric": "metric", "status": "status", "value": "value", "judge": "judge",
-    "served_model": "judge_served_model",
-    "input_tokens": "judge_input_tokens",
-    "output_tokens": "judge_output_tokens",
-    "cached_input_tokens": "judge_cached_input_tokens",
-    "cache_write_tokens": "judge_cache_write_tokens",
-    "cost_usd": "judge_cost_usd", "saved_usd": "judge_saved_usd",
-    "unpriced_calls": "judge_unpriced_calls",
-    "latency_s": "judge_latency_s",
-    "cached": "judge_cached", "calls": "judge_calls", "error": "judge_error",
-}  # fmt: skip
+_OF_CALLS = (
+    "served_model", "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
+    "cost_usd", "saved_usd", "unpriced_calls", "latency_s", "cached", "calls", "error",
+)  # fmt: skip
+# A score's field -> its column
+_OF_SCORES = {name: name for name in ("metric", "status", "value", "judge")}
+_OF_SCORES |= {name: f"judge_{name}" for name in _OF_CALLS}
 FLAT_SCHEMA = pa.schema(
     [
-        *(
-            pa.field(
-                "generation_error" if name == "error" else name, RECORD_SCHEMA.field(name).type
-            )
-            for name in _OF_UNITS
-        ),
+        *(RECORD_SCHEMA.field(name) for name in _OF_UNITS[:-1]),
+        pa.field("generation_error", RECORD_SCHEMA.field("error").type),
         *(pa.field(column, SCORE_TYPE.field(name).type) for name, column in _OF_SCORES.items()),
         pa.field("estimate", pa.bool_()),
         pa.field("fallback", pa.bool_()),
@@ -86,11 +76,8 @@ def write_csv(path: str, records: pads.Dataset, adjusted: pa.Table | None = None
         pacsv.CSVWriter(stream, _schema_with(adjusted)) as writer,
     ):
         for batch in (_add_adjusted(batch, adjusted) for batch in to_long_rows(records)):
-            writer.write_batch(
-                pa.record_batch(
-                    [escape_formulas(column) for column in batch.columns], schema=batch.schema
-                )
-            )
+            columns = [escape_formulas(column) for column in batch.columns]
+            writer.write_batch(pa.record_batch(columns, schema=batch.schema))
 
 
 def _schema_with(adjusted: pa.Table | None) -> pa.Schema:
@@ -139,15 +126,10 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
         for is_kind in (is_estimate, FALLBACKS.__contains__)
     ]
     coded = table.column("metric").dictionary_encode()
-    pooled = {
-        code: ratio
-        for code, name in enumerate(coded.dictionary.to_pylist())
-        if (ratio := pooled_ratio(name))
-    }
-    columns += [
-        pa.array(column, mask=np.isnan(column)).take(scores)
-        for column in shares(table.scores, coded.indices.to_numpy(), pooled)
-    ]
+    ratios = map(pooled_ratio, coded.dictionary.to_pylist())
+    pooled = {code: ratio for code, ratio in enumerate(ratios) if ratio}
+    parts = shares(table.scores, coded.indices.to_numpy(), pooled)
+    columns += [pa.array(column, mask=np.isnan(column)).take(scores) for column in parts]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
 
 

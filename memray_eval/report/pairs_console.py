@@ -54,18 +54,13 @@ def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
     yield Table([heads, *map(_standing_row, criterion.standings)], left=(1,))
     if len(criterion.standings) > 2 and criterion.duels:
         yield ""
-        rows = [
-            (
-                f"{duel.a} against {duel.b}",
-                percent(duel.rate.value),
-                format_ends(duel.rate) or NOTHING,
-                f"{duel.wins}/{duel.ties}/{duel.losses}",
-                percent(duel.at_equal_length),
-            )
-            for duel in criterion.duels[:DUELS_SHOWN]
-        ]
-        columns = ("", "win rate", level, "win/tie/loss", "at equal length")
-        yield Table([columns, *rows])
+        rows = [("", "win rate", level, "win/tie/loss", "at equal length")]
+        for duel in criterion.duels[:DUELS_SHOWN]:
+            rate, between = percent(duel.rate.value), format_ends(duel.rate) or NOTHING
+            counts = f"{duel.wins}/{duel.ties}/{duel.losses}"
+            name = f"{duel.a} against {duel.b}"
+            rows.append((name, rate, between, counts, percent(duel.at_equal_length)))
+        yield Table(rows)
         if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""

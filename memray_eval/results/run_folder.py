@@ -170,9 +170,12 @@ class RunFolder:
         return self.has_file("manifest.json")
 
     def has_file(self, name: str) -> bool:
+        return bool(self.infos([name])[0].type == fs.FileType.File)
+
+    def infos(self, names: Sequence[str]) -> list[fs.FileInfo]:
+        """What the file system says of these names in the folder, in their order."""
         with translate_cloud_errors(self.path):
-            info = self._filesystem.get_file_info(f"{self._inner}/{name}")
-        return bool(info.type == fs.FileType.File)
+            return list(self._filesystem.get_file_info([f"{self._inner}/{name}" for name in names]))
 
     def read_manifest(self) -> dict[str, Any]:
         """Raises DataError if it is missing, no JSON object, or of another format than this one."""
@@ -378,9 +381,9 @@ class RunFolder:
 
     def delete_responses(self) -> None:
         """Deletes the responses kept for a resume, if there are any."""
-        with translate_cloud_errors(self.path):
-            info = self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}")
-            if info.type == fs.FileType.Directory:
+        (info,) = self.infos([RESPONSES])
+        if info.type == fs.FileType.Directory:
+            with translate_cloud_errors(self.path):
                 self._filesystem.delete_dir(info.path)
 
     def records(self, parts: Sequence[Part] | None = None) -> pads.Dataset:

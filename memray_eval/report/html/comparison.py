@@ -146,15 +146,14 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
     axis = Axis(-span, span, 12, 308)
     listed = [_changed(row, comparison, texts) for row in rows if row.flips]
     listed.sort(key=lambda units: not units.is_found)
+    alpha = 1 - comparison.settings.level
+    differences = [_difference(row, scales[row.metric], axis, alpha) for row in drawn]
     n_shown = max(1, sum(units.is_found for units in listed))
     return Against(
         common=common,
         name=comparison.shown_as(common.other),
         says=verdict(comparison, common),
-        differences=tuple(
-            _difference(row, scales[row.metric], axis, 1 - comparison.settings.level)
-            for row in drawn
-        ),
+        differences=tuple(differences),
         axis=forest_axis(axis),
         without_scale=tuple(row.metric for row in rows if row not in drawn),
         places=draw_places(_splits(comparison, drawn)),
@@ -167,12 +166,8 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
 
 def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
     """A difference and the ends of its interval, if it has one, as shares of the metric's scale."""
-    width = (scale[1] - scale[0]) or 1.0
-    return [
-        value / width
-        for value in (row.paired.difference, row.paired.low, row.paired.high)
-        if value is not None
-    ]
+    values = (row.paired.difference, row.paired.low, row.paired.high)
+    return [value / ((scale[1] - scale[0]) or 1.0) for value in values if value is not None]
 
 
 def _difference(

@@ -79,18 +79,10 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
                 cell = _cell(metric, intervals, (name, candidate) in below)
             cells.append(cell)
             on_scale.append(_on_scale(metric, intervals))
-        first = of_metric[0]
-        rows.append(
-            FigureRow(
-                metric=name,
-                name=name_figure(first),
-                title=first.title,
-                scale=f"{first.scale[0]:g} to {first.scale[1]:g}",
-                plot=scale_row(on_scale, first.scale),
-                cells=tuple(cells),
-                judges=list_judges(of_metric),
-            )
-        )
+        first, plot = of_metric[0], scale_row(on_scale, of_metric[0].scale)
+        scale, judges = f"{first.scale[0]:g} to {first.scale[1]:g}", list_judges(of_metric)
+        row = FigureRow(name, name_figure(first), first.title, scale, plot, tuple(cells), judges)
+        rows.append(row)
     is_scored = any(metric.n_scored for metric in summary.metrics)
     by_metric = {tuple(metric.judges) for metric in summary.metrics if not metric.reason}
     judges = by_metric.pop() if len(by_metric) == 1 else ()

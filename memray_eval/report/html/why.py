@@ -136,10 +136,8 @@ def _units(
     scores: Scores, rows: Rows, *values: FloatArray
 ) -> dict[tuple[str, str], tuple[float, ...]]:
     named = scores.units.select(["sample_id", "task"]).take(rows).to_pylist()
-    return {
-        (unit["sample_id"], unit["task"]): tuple(float(side[number]) for side in values)
-        for number, unit in enumerate(named)
-    }
+    keys = ((unit["sample_id"], unit["task"]) for unit in named)
+    return {key: tuple(float(of[number]) for of in values) for number, key in enumerate(keys)}
 
 
 def _row(
@@ -148,24 +146,17 @@ def _row(
 ) -> WhyRow:  # fmt: skip
     texts = [_text_of(record_of.get((side, *unit))) for side in chosen.sides]
     digits = digits_of(scale)
-    values_text = [
-        f"{value:z.0f}" if abs(value - round(value)) <= TIE else f"{value:z.{digits}f}"
-        for value in values
-    ]
-    change = (
-        " → ".join(values_text) if len(values_text) > 1 else f"{values_text[0]} of {scale[1]:g}"
-    )
+    shown = [f"{v:z.{digits if abs(v - round(v)) > TIE else 0}f}" for v in values]
+    change = " → ".join(shown) if len(shown) > 1 else f"{shown[0]} of {scale[1]:g}"
     address = {"candidate": chosen.sides[-1], "id": unit[0]}
+    pairs = zip(chosen.sides, texts, strict=True)
     return WhyRow(
         sample_id=unit[0],
         task=label(unit[1]),
         query=shorten(next((text.query for text in texts if text), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
-        answers=tuple(
-            describe_answer(side, text, chosen.metric)
-            for side, text in zip(chosen.sides, texts, strict=True)
-        ),
+        answers=tuple(describe_answer(side, text, chosen.metric) for side, text in pairs),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
 

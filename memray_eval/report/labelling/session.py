@@ -59,10 +59,9 @@ class LabelSession:
         choices: Sequence[Choice],
         parts: Sequence[Part],
         store: LabelStore,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self.metric, self.choices = folder, metric, tuple(choices)
-        self._units, self._parts, self._clock = units, list(parts), clock
+        self._units, self._parts, self._clock = units, list(parts), time.monotonic
         self._leases: dict[tuple[str, str], tuple[str, float]] = {}
         self._lock = threading.Lock()
         self._store, self._shared_by = store, store.queue
@@ -152,19 +151,15 @@ class LabelSession:
         standing, n_unknown = self._standing()
         labels = [event for event in standing if event.kind == "label"]
         raters, by_unit = _raters(labels), _by_unit(labels)
-        units = [
-            Unit(
-                id=unit_id,
-                people=tuple(of[rater].value if rater in of else None for rater in raters),
-                judge=None,
-                cluster=unit_id,
-            )
-            for unit_id, of in by_unit.items()
-        ]
+        units = []
+        for unit_id, of in by_unit.items():
+            people = tuple(of[rater].value if rater in of else None for rater in raters)
+            units.append(Unit(id=unit_id, people=people, judge=None, cluster=unit_id))
         values, left = [choice.value for choice in self.choices], self._left(standing)
         shared = sum(len(of) > 1 for of in by_unit.values())
         scale = (min(values), max(values))
         measured = None if any(left.values()) else people_agreement(units, scale)
+        figures = measured and {name: of.model_dump() for name, of in measured.figures.items()}
         return {
             "raters": {rater: sum(event.rater == rater for event in labels) for rater in raters},
             "left": left,
@@ -172,18 +167,16 @@ class LabelSession:
             "n_unknown": n_unknown,
             "n_shared": shared,
             "note": "" if measured is None else _note_of(measured),
-            "figures": None
-            if measured is None
-            else {name: figure.model_dump() for name, figure in measured.figures.items()},
+            "figures": figures,
         }
 
     def check_shown(self) -> None:
         """Raises ConfigError while units are left: until then raters see no labels."""
         left = self._left(self._standing()[0])
         if any(left.values()):
+            of_raters = ", ".join(f"{rater} {n}" for rater, n in left.items())
             raise ConfigError(
-                "labels are shown once all raters are done with the queue; left: "
-                + ", ".join(f"{rater} {n}" for rater, n in left.items())
+                f"labels are shown once all raters are done with the queue; left: {of_raters}"
             )
 
     def write_csv(self) -> str:
@@ -194,10 +187,9 @@ class LabelSession:
         ranks = {unit_id: self.queue.rank(unit_id) or 0 for unit_id in by_unit}
         weights = self.queue.weights([(event.rater, ranks[event.unit_id]) for event in events])
         records = [(rank, self._record(rank)) for rank in sorted(ranks.values())]
-        filled = [
-            name for name in _FIELDS if any(getattr(record.sample, name) for _, record in records)
-        ]
-        is_pair = any(self._other(record.sample) is not None for _, record in records)
+        samples = [record.sample for _, record in records]
+        filled = [name for name in _FIELDS if any(getattr(sample, name) for sample in samples)]
+        is_pair = any(self._other(sample) is not None for sample in samples)
         said = {
             name: read
             for name, read in _OF_RATER.items()
@@ -210,8 +202,8 @@ class LabelSession:
         rows.writerow([*heads, "weight"])
         for position, record in records:
             own = by_unit[record.unit_id]
-            texts = [record.unit_id, record.sample.id, record.sample.query]
-            texts.append((record.response or Response()).text)
+            response = (record.response or Response()).text
+            texts = [record.unit_id, record.sample.id, record.sample.query, response]
             texts += [self._other(record.sample) or ""] if is_pair else []
             texts += [_cell(record.sample, name) for name in filled]
             for read in said.values():
@@ -228,12 +220,11 @@ class LabelSession:
                 sample = self._record(self.queue.rank(event.unit_id) or 0).sample
                 samples[sample.id] = sample
                 answers.setdefault(sample.id, {})[event.answer] = None
-        rows = (
-            sample.model_dump(mode="json", exclude={"suite"}, exclude_defaults=True)
-            | {"answers": list(answers[name])}
-            for name, sample in samples.items()
-        )
-        return "".join(f"{dumps(row)}\n" for row in rows)
+        lines = []
+        for name, sample in samples.items():
+            row = sample.model_dump(mode="json", exclude={"suite"}, exclude_defaults=True)
+            lines.append(f"{dumps(row | {'answers': list(answers[name])})}\n")
+        return "".join(lines)
 
     def calibrate_command(self, path: str) -> str:
         """The command that compares judges with a file of these labels; "" for pairs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -73,15 +73,15 @@ class FiguresSoFar:
     """The counts and figures of a run's records as they are. A unit that a resumed run does again
     counts once among the units, and twice in the figures, until the run ends."""
 
-    def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
         self._indexes: dict[Part, UnitIndex] = {}
         self._tallies: dict[Part, _PartTally] = {}
         self.n_done = self.n_failed = 0
 
     def refresh(self, is_resumed: bool, until: float = math.inf) -> None:
         """Counts the units of new or changed parts, by their footers' indexes, and reads their
-        scores until the clock is at `until`. Raises DataError for an unreadable part."""
+        scores until time.monotonic() is `until`. Raises DataError for an unreadable part."""
         with readable(self._folder.path):
             listed = self._folder.list_parts()
             if set(listed) != set(self._indexes):
@@ -94,7 +94,7 @@ class FiguresSoFar:
                 part: tally for part, tally in self._tallies.items() if part in self._indexes
             }
             for part in listed:
-                if part not in self._tallies and self._clock() < until:
+                if part not in self._tallies and time.monotonic() < until:
                     self._tallies[part] = self._read(part)
 
     def _count(self, is_resumed: bool) -> None:

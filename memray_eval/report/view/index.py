@@ -58,7 +58,7 @@ class HeldPart(NamedTuple):
 class Index:
     """The units and outcomes of the parts last given to `refresh`. Safe for several threads."""
 
-    def __init__(self, folder: RunFolder, spill: str, memory_mb: int = MEMORY_MB) -> None:
+    def __init__(self, folder: RunFolder, spill: str) -> None:
         self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
         self.held: dict[str, HeldPart] = {}
         self._folder = folder
@@ -67,7 +67,7 @@ class Index:
         self._searches: OrderedDict[str, Numbers] = OrderedDict()
         self._database = duckdb.connect(":memory:")
         settings = {
-            "memory_limit": f"{memory_mb}MB",
+            "memory_limit": f"{MEMORY_MB}MB",
             "temp_directory": spill,
             "threads": min(4, os.cpu_count() or 1),
         }

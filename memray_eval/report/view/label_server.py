@@ -33,10 +33,10 @@ _SCRIPTS = ("theme.js", "marks.js", "label.js")
 
 @asynccontextmanager
 async def serving_labels(
-    session: LabelSession, port: int = 0, token: str | None = None, host: str = HOST
+    session: LabelSession, port: int = 0, host: str = HOST
 ) -> AsyncIterator[str]:
     """Serves the page at `host`; yields its address with the token. Raises ConfigError."""
-    own = token or secrets.token_urlsafe(_TOKEN_BYTES)
+    own = secrets.token_urlsafe(_TOKEN_BYTES)
 
     def check_token(request: web.Request) -> web.Response | None:
         sent = request.path.lstrip("/").partition("/")[0].encode("utf-8", "replace")

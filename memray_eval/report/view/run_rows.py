@@ -25,7 +25,6 @@ from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
 from memray_eval.results.lookup import HolderWatch
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RESPONSES, RunFolder
-from memray_eval.storage.paths import locate, translate_cloud_errors
 from memray_eval.types import Frozen, MetricSummary, Summary
 
 Status = Literal["preparing", "running", "finished", "stopped", "interrupted", "failed", "damaged"]
@@ -138,9 +137,8 @@ class RunReader:
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         self.folder, self._clock = RunFolder(path), clock
-        self._filesystem, self._inner = locate(path)
-        is_local = isinstance(self._filesystem, fs.LocalFileSystem)
-        self.every_s = LOCAL_EVERY_S if is_local else CLOUD_EVERY_S  # how often a look is worth it
+        # How often a look is worth it
+        self.every_s = LOCAL_EVERY_S if self.folder.local_path else CLOUD_EVERY_S
         self._holder = HolderWatch(path)
         self._so_far = FiguresSoFar(self.folder)
         self._row: RunRow | None = None
@@ -156,10 +154,7 @@ class RunReader:
         without a summary are read until `until` (time.monotonic); the next call goes on."""
         infos: Sequence[fs.FileInfo] = ()
         try:
-            with translate_cloud_errors(self.folder.path):
-                infos = self._filesystem.get_file_info(
-                    [f"{self._inner}/{name}" for name in _STAMPED]
-                )
+            infos = self.folder.infos(_STAMPED)
             stamps = tuple((info.size, info.mtime_ns) for info in infos)
             if not self._is_settled or stamps != self._stamps:
                 has = {name for name, info in zip(_STAMPED, infos, strict=True)
@@ -184,9 +179,8 @@ class RunReader:
         book = _parse(_Spending, self.folder.read_spending(), "spending.json")
         spending = book.usd
         status, note = self._find_status(manifest, SUMMARY in has)
-        started_s = next(
-            (session.started_s for session in manifest.sessions if session.started_s), None
-        )
+        starts = (session.started_s for session in manifest.sessions if session.started_s)
+        started_s = next(starts, None)
         with suppress(ValueError):
             started_s = datetime.fromisoformat(manifest.started).timestamp()
         fields: dict[str, Any] = {
@@ -214,7 +208,7 @@ class RunReader:
         return RunRow.model_validate(fields)
 
     def _row_without_manifest(self) -> RunRow | None:
-        infos = self._filesystem.get_file_info([f"{self._inner}/{name}" for name in _BEGUN])
+        infos = self.folder.infos(_BEGUN)
         if all(info.type == fs.FileType.NotFound for info in infos):
             return None
         run_id = self.folder.run_id
@@ -288,9 +282,8 @@ class RunReader:
         listed = self.folder.list_parts(RESPONSES)
         fresh = [part for part in listed if part not in self._answered]
         indexes = self.folder.read_indexes(fresh, RESPONSES)
-        counts = self._answered | {
-            part: len(index.units) for part, index in zip(fresh, indexes, strict=True)
-        }
+        added = (len(index.units) for index in indexes)
+        counts = self._answered | dict(zip(fresh, added, strict=True))
         self._answered = {part: counts[part] for part in listed}
         return sum(self._answered.values()) or None
 
@@ -319,13 +312,11 @@ def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
 
 def _summary_fields(summary: Summary) -> dict[str, Any]:
     headline = summary.headline or next((metric.metric for metric in summary.metrics), "")
+    of_headline = (metric for metric in summary.metrics if metric.metric == headline)
+    named = [(row.candidate, row.model) for row in summary.candidates]
     return {
-        **_names(
-            summary.suite, [(row.candidate, row.model) for row in summary.candidates], summary.name
-        ),
-        "figures": tuple(
-            _summary_figure(metric) for metric in summary.metrics if metric.metric == headline
-        ),
+        **_names(summary.suite, named, summary.name),
+        "figures": tuple(map(_summary_figure, of_headline)),
         "n_units": summary.n_units,
         "n_done": summary.n_units,
         "n_failed": summary.n_failed_units,
