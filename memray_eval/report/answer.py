@@ -49,11 +49,8 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
         return f"{why[0].upper()}{why[1:]}. What there is of {names} is of failed units."
     estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
     splits = [split for split in splits if split.metric not in estimates]
-    failed = (
-        f" {summary.n_failed_units:,} of {summary.n_units:,} units failed."
-        if summary.n_failed_units
-        else ""
-    )
+    n_failed = summary.n_failed_units
+    failed = f" {n_failed:,} of {summary.n_units:,} units failed." * bool(n_failed)
     if len(summary.candidates) > 1:
         return "".join((*_describe_candidates(summary, scored, places_of(splits)), failed))
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
@@ -115,10 +112,9 @@ def _describe_candidates(
             yield f"No difference is shown between {' and '.join(names)}{of}"
         else:
             yield f"No candidate is shown to differ from the best{of}"
-        if needed := [
-            (pair.more, pair.difference, pair.metric) for pair in differences if pair.more
-        ]:
-            more, points, metric = min(needed)
+        needed = ((pair.more, pair.difference, pair.metric) for pair in differences if pair.more)
+        if least := min(needed, default=None):
+            more, points, metric = least
             gap = abs(points or 0.0) / 100 * (scales[metric][1] - scales[metric][0])
             one = f"one of {gap:z.{digits_of(scales[metric])}f} in {metric}"
             yield f"; about {round_up(more):,} more samples would show {one}"

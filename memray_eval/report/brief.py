@@ -105,10 +105,8 @@ def _tables(summary: Summary) -> Iterator[Content]:
 
 def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
     """In the run's order, estimates after verdicts, unscored last; without what needs a judge."""
-    return sorted(
-        (metric for metric in metrics if not metric.reason),
-        key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric)),
-    )
+    listed = (metric for metric in metrics if not metric.reason)
+    return sorted(listed, key=lambda of: (of.figure.value is None, is_mostly_estimated(of)))
 
 
 def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:

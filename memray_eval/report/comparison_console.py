@@ -138,10 +138,8 @@ def matrix_section(comparison: Comparison) -> Section | None:
     """The figures of all sides, a row a side and a column a metric; None of two sides."""
     if not comparison.matrix:
         return None
-    columns = {
-        row.metric: [append_mark(name_figure(row), row.mark and "est.")]
-        for row in comparison.rows_of(comparison.others[0])
-    }
+    rows = comparison.rows_of(comparison.others[0])
+    columns = {row.metric: [append_mark(name_figure(row), row.mark and "est.")] for row in rows}
     for row in comparison.matrix:
         text = f"{row.value:z.3f}{BEST if row.is_best else ' '}"
         columns[row.metric].append(Cell(text, hint=ends(row.low, row.high)))
@@ -160,10 +158,8 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
     groups = [group for group in comparison.groups if group.other == common.other]
     n_tested = sum(group.n >= LEAST for group in groups)
     overall = {row.metric: row.paired.difference for row in comparison.rows_of(common.other)}
-    listed = sorted(
-        (group for group in groups if group.is_shown or is_split),
-        key=lambda group: (group.by == LENGTH, group.figure.rank),
-    )
+    listed = [group for group in groups if group.is_shown or is_split]
+    listed.sort(key=lambda group: (group.by == LENGTH, group.figure.rank))
     where = f"where {common.letter}-A is not as over all units"
     if n_tested and not any(group.is_shown for group in groups):
         yield from ("", f"{where}: in none of the {n_tested:,} groups of {LEAST} units or more")
@@ -173,11 +169,9 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
     cells = []
     for group in listed[: None if is_split else GROUPS_SHOWN]:
         name = f"{group.metric}, {group.by} {group.group or '(none)'}"
-        difference, of_all = (
-            figure(value, "+z.4f") for value in (group.difference, overall[group.metric])
-        )
-        between = ends(group.low, group.high) or NOTHING
-        cells.append((name, str(group.n), difference, between, of_all, "*" * group.is_shown))
+        difference, of_all = group.difference, figure(overall[group.metric], "+z.4f")
+        shown = figure(difference, "+z.4f"), ends(group.low, group.high) or NOTHING
+        cells.append((name, str(group.n), *shown, of_all, "*" * group.is_shown))
     yield from ("", Table([head, *cells]))
     if (rest := len(listed) - len(cells)) > 0:
         yield f"and {rest} more"

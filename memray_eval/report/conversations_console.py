@@ -57,8 +57,8 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
         counts = [(arm.failures.get(key, 0), arm.n_wrong) for arm in arms]
         cells = (f"{n:,} ({n / wrong:6.1%})" if wrong else f"{n:,}" for n, wrong in counts)
         table.append((f"{words:<{width}}", *cells))
-    table.append(("all wrong answers", *(f"{arm.n_wrong:,} (100.0%)" if arm.n_wrong else "0"
-                                         for arm in arms)))  # fmt: skip
+    all_wrong = (f"{arm.n_wrong:,} (100.0%)" if arm.n_wrong else "0" for arm in arms)
+    table.append(("all wrong answers", *all_wrong))
     if any(arm.n_unexplained for arm in arms):
         table.append(("wrong, no evidence named", *(f"{arm.n_unexplained:,}" for arm in arms)))
     yield Table(table)

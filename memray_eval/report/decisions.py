@@ -235,37 +235,30 @@ def _reach_verdict(
 ) -> tuple[Verdict, list[str]]:
     """Returns the verdict and its reasons, in which the average is called `what`. A figure that is
     too low decides even if others are missing; if there is an overall score `alone`, it decides."""
-    low = [
-        f"{name} {figure:z.4f} is below {METRIC_FROM}"
-        for name, figure in figures.items()
-        if _is_below(figure, METRIC_FROM)
-    ]
-    if _is_below(average, TEST_FROM):
-        low.insert(0, f"{what} {average:z.4f} is below {TEST_FROM}")
-    if low:
-        return "needs_revision", low
+    on_average, single = _below(TEST_FROM, {what: average}), _below(METRIC_FROM, figures)
+    if on_average or single:
+        reasons = [f"{name} {of:z.4f} is below {TEST_FROM}" for name, of in on_average]
+        reasons += [f"{name} {of:z.4f} is below {METRIC_FROM}" for name, of in single]
+        return "needs_revision", reasons
     if average is None or (None in figures.values() and not alone):
         lacking = [name for name, figure in {OVERALL: average, **figures}.items() if figure is None]
         return "undecided", [
             f"no mean of {name}: it was not computed, or not scored throughout" for name in lacking
         ]
-    weak = [
-        f"{name}: average {figure:z.4f} is below {DEPLOY_FROM}"
-        for name, figure in averages.items()
-        if _is_below(figure, DEPLOY_FROM)
-    ]
+    weak = _below(DEPLOY_FROM, averages)
     if not weak:
         return "deploy", [
             f"{what} {average:z.4f} is {DEPLOY_FROM} or more",
             *([] if alone else [f"no metric is below {METRIC_FROM}"]),
         ]
-    areas = [
-        f"to improve: {name} {figure:z.4f}"
-        for name, figure in figures.items()
-        if _is_below(figure, DEPLOY_FROM)
+    return "ab_test", [
+        f"{what} {average:z.4f} is {TEST_FROM} or more",
+        *(f"{name}: average {of:z.4f} is below {DEPLOY_FROM}" for name, of in weak),
+        *(f"to improve: {name} {of:z.4f}" for name, of in _below(DEPLOY_FROM, figures)),
     ]
-    return "ab_test", [f"{what} {average:z.4f} is {TEST_FROM} or more", *weak, *areas]
 
 
-def _is_below(figure: float | None, bound: float) -> bool:
-    return figure is not None and round(figure, _DIGITS) < bound
+def _below(bound: float, figures: Mapping[str, float | None]) -> list[tuple[str, float]]:
+    """The figures below a bound; those that are missing are not."""
+    measured = ((name, figure) for name, figure in figures.items() if figure is not None)
+    return [(name, figure) for name, figure in measured if round(figure, _DIGITS) < bound]

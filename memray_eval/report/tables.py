@@ -140,11 +140,8 @@ def _counted(counts: Mapping[str, int]) -> str:
 def judge_label(summary: Summary, candidate: str | None = None) -> str:
     """Names who judged a candidate (None: all of them), in a few characters: a model, "jury",
     "judges" if different ones judged different units, or "estimate" if rules did."""
-    judged = [
-        metric
-        for metric in summary.metrics
-        if metric.metric == VERDICT_METRIC and candidate in (None, metric.candidate)
-    ]
+    verdicts = (metric for metric in summary.metrics if metric.metric == VERDICT_METRIC)
+    judged = (metric for metric in verdicts if candidate in (None, metric.candidate))
     named = {judge for metric in judged for judge in metric.judges}
     judges = named - set(FALLBACKS) - WITHOUT_CALL
     if not judges:
@@ -273,12 +270,11 @@ def _heat_tables(heat: HeatMap) -> Iterator[Table]:
         table: list[Row] = [(f"{'depth':>{_LABEL_WIDTH}}", *heads)]
         for label, values, counts in rows:
             shares = [None if value is None else share_of(value, heat.scale) for value in values]
-            cells = (
-                NOTHING
-                if share is None
-                else Cell(f"{share:.0%}", percent_of(share), f"{n:,} scored")
-                for share, n in zip(shares[part], counts[part], strict=True)
-            )
+            cells: list[str] = []
+            for share, n in zip(shares[part], counts[part], strict=True):
+                hint = f"{n:,} scored"
+                shown = NOTHING if share is None else Cell(f"{share:.0%}", percent_of(share), hint)
+                cells.append(shown)
             table.append((label, *cells))
         yield Table(table, left=(), gap=" ")
 
@@ -370,15 +366,10 @@ def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
     """A section for each name that answered as several models: a column a model, a row a metric."""
     for models in split_names(served):
         metrics = sorted({metric for model in models for metric in model.means})
-        rows = [
-            ("mean", *(model.model for model in models)),
-            ("n", *(f"{model.n:,}" for model in models)),
-        ]
-        rows += [
-            (metric, *(f"{model.means[metric]:.4f}" if metric in model.means else NOTHING
-                       for model in models))
-            for metric in metrics
-        ]  # fmt: skip
+        rows: list[Row] = [("mean", *(model.model for model in models))]
+        rows.append(("n", *(f"{model.n:,}" for model in models)))
+        for metric in metrics:
+            rows.append((metric, *(figure(model.means.get(metric), ".4f") for model in models)))
         yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])
 
 

@@ -30,9 +30,8 @@ def find_run(name: str, out: str = "results") -> str:
     filesystem, inner = locate(out.rstrip("/"))
     runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
     manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
-    written = [
-        file for file in filesystem.get_file_info(manifests) if file.type == fs.FileType.File
-    ]
+    infos = filesystem.get_file_info(manifests)
+    written = [info for info in infos if info.type == fs.FileType.File]
     if len(written) <= back:
         has = f"only {len(written)} runs" if written else "no run"
         raise DataError(f"{name}: {out} holds {has}; name the folder of one")

@@ -19,12 +19,6 @@ LONGEST_WAIT_S, WAIT_SHARE, MAX_BUSY_SHARE = 2.0, 0.01, 0.1
 
 
 @dataclass
-class _Waiting:
-    table: pa.Table
-    written: asyncio.Future[float]
-
-
-@dataclass
 class _OpenPart:
     """The part that grows: its blocks, if all are in its file, and when that was written."""
 
@@ -64,16 +58,16 @@ class PartWriter:
         self._folder, self._kind, self._clock, self._is_urgent = folder, kind, clock, is_urgent
         self._most_waiting, self._most_rows = most_waiting, most_rows
         self._part = _OpenPart()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[pa.Table, asyncio.Future[float]]] = []
         self._is_full = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._began, self._ended, self._took = clock(), float("-inf"), 0.0
 
     async def write(self, table: pa.Table) -> float:
         """Returns once the rows are in a file, with the writer's seconds. Raises OSError."""
-        request = _Waiting(table, asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
-        tables = [waiting.table for waiting in self._waiting]
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append((table, written))
+        tables = [waiting for waiting, _ in self._waiting]
         if (
             len(tables) >= self._most_waiting
             or sum(table.num_rows for table in tables) >= MAX_ROWS
@@ -82,7 +76,7 @@ class PartWriter:
             self._is_full.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_waiting())
-        return await request.written
+        return await written
 
     async def _write_waiting(self) -> None:
         while self._waiting:
@@ -91,17 +85,17 @@ class PartWriter:
             self._is_full.clear()
             started = self._clock()
             try:
-                await self._add_rows([waiting.table for waiting in batch])
+                await self._add_rows([table for table, _ in batch])
             except Exception as error:
                 self._part = _OpenPart()  # the file of the last one holds what was written of it
-                for waiting in batch:
-                    if not waiting.written.done():
-                        waiting.written.set_exception(error)
+                for _, written in batch:
+                    if not written.done():
+                        written.set_exception(error)
             else:
                 took = self._clock() - started
-                for waiting in batch:
-                    if not waiting.written.done():  # its task may have been cancelled
-                        waiting.written.set_result(took / len(batch))
+                for _, written in batch:
+                    if not written.done():  # its task may have been cancelled
+                        written.set_result(took / len(batch))
 
     async def _pause(self) -> None:
         """Lets rows gather, until they are due or many."""

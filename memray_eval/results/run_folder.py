@@ -204,9 +204,8 @@ class RunFolder:
             return None
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
-        self._write(
-            "problems.jsonl", "".join(problem.model_dump_json() + "\n" for problem in problems)
-        )
+        lines = (problem.model_dump_json() + "\n" for problem in problems)
+        self._write("problems.jsonl", "".join(lines))
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
         """Writes a line of JSON per row, for an earlier session's, and returns how many."""

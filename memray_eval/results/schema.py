@@ -286,9 +286,8 @@ def from_table_apart(table: pa.Table, on_broken: OnBroken) -> tuple[list[Record]
 
 def unanswered(record: Record, error: str) -> Record:
     """The record with an error for its response and scores, and lone surrogates escaped."""
-    return _escape_lone_surrogates(
-        record.model_copy(update={"response": Response(error=error), "scores": ()})
-    )
+    failed = {"response": Response(error=error), "scores": ()}
+    return _escape_lone_surrogates(record.model_copy(update=failed))
 
 
 def _escape_lone_surrogates(record: Record) -> Record:
@@ -307,9 +306,8 @@ def from_row(row: Mapping[str, Any]) -> Record:
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
         text = {name: fields[name] or "" for name in ("text", "thinking", "raw", "refusal")}
-        response = Response.model_validate(
-            {**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0}
-        )
+        blocks = fields["thinking_blocks"] or 0
+        response = Response.model_validate({**fields, **text, "thinking_blocks": blocks})
     return Record(
         unit_id=row["unit_id"],
         sample=_to_sample(row),

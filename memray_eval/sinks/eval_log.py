@@ -144,9 +144,8 @@ def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
         choices = fields["output"]["choices"]
         fields["messages"] = messages + [choice["message"] for choice in choices]
     errors = [row["error"]] if row["error"] is not None else []
-    errors += [
-        f"{score['metric']}: {score['error']}" for score in scores if score["status"] == "error"
-    ]
+    failed = (score for score in scores if score["status"] == "error")
+    errors += [f"{score['metric']}: {score['error']}" for score in failed]
     if errors:
         fields["error"] = {"message": "\n".join(errors), "traceback": "", "traceback_ansi": ""}
     return fields
@@ -164,9 +163,8 @@ def _make_output(row: Mapping[str, Any]) -> dict[str, Any]:
     output: dict[str, Any] = {"model": model, "choices": [], "completion": text}
     if row["error"] is None:
         message = {"role": "assistant", "content": content, "model": model, "source": "generate"}
-        stop = STOP_BY_CAUSE.get(row["no_answer"] or "") or STOP_REASONS.get(
-            row["finish_reason"] or "", "unknown"
-        )
+        reason = STOP_REASONS.get(row["finish_reason"] or "", "unknown")
+        stop = STOP_BY_CAUSE.get(row["no_answer"] or "", reason)
         output["choices"] = [{"message": message, "stop_reason": stop}]
     fields: dict[str, Any] = {"output": output}
     if row["output_tokens"] is not None:
@@ -193,9 +191,7 @@ def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "value": NO_VALUE if value is None else value,
         "explanation": explain(text, judgment) or score["error"],
-        "metadata": {
-            key: content for key, content in metadata.items() if content not in (None, "", {})
-        },
+        "metadata": {key: of for key, of in metadata.items() if of not in (None, "", {})},
     }
     return fields | ({} if value is not None else {"reason": score["status"]})
 
@@ -203,9 +199,8 @@ def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
 def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
     """The summary of a sample that Inspect lists without opening it."""
     messages = sample["input"]
-    small = {
-        key: value for key, value in sample["metadata"].items() if len(str(value)) <= LONGEST_TEXT
-    }
+    about = sample["metadata"].items()
+    small = {key: value for key, value in about if len(str(value)) <= LONGEST_TEXT}
     kept = ("id", "epoch", "target", "model_usage", "total_time", "working_time", "uuid")
     scores = {
         name: {
@@ -239,10 +234,9 @@ def make_header(
     name, sampling, dataset = candidate.name, candidate.sampling, manifest.get("dataset") or {}
     metrics = [metric for metric in summary.metrics if metric.candidate == name]
     totals = next((row for row in summary.candidates if row.candidate == name), None)
-    usage = (
-        {} if totals is None else {totals.model: _usage(totals.prompt_tokens, totals.output_tokens)}
-    )
-    n = 0 if totals is None else totals.n
+    n, usage = 0, dict[str, dict[str, int]]()
+    if totals is not None:
+        n, usage[totals.model] = totals.n, _usage(totals.prompt_tokens, totals.output_tokens)
     return {
         "version": LOG_VERSION,
         "status": STATUSES.get(str(manifest.get("status")), "error"),

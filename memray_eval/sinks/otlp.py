@@ -168,9 +168,8 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "memray_eval.status": score["status"],
             "memray_eval.is_estimate": score["status"] == "scored" and is_estimate(score["judge"]),
         }
-        yield Event(
-            event_id, {key: value for key, value in attributes.items() if value not in (None, "")}
-        )
+        known = {key: value for key, value in attributes.items() if value not in (None, "")}
+        yield Event(event_id, known)
 
 
 def make_resource(run_id: str, environ: Mapping[str, str]) -> Resource:

@@ -22,7 +22,7 @@ from memray_eval.report.comparison_console import (
 from memray_eval.report.comparison_verdict import groups_of, is_found, verdict, verdict_of_all
 from memray_eval.report.html.first_view import Link, doubts_of_comparison
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
-from memray_eval.report.html.places import Places, draw_places
+from memray_eval.report.html.places import LEAST_SPAN, Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
@@ -30,8 +30,6 @@ from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
 from memray_eval.report.sections import Section, ends, figure
 
-# of a scale, to both sides of zero, so that a tiny difference does not look large
-_LEAST_SPAN = 0.05
 Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
 
 
@@ -142,7 +140,7 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
     # one axis for all metrics, with zero in its middle
     ends = [abs(end) for row in drawn for end in _shares_of_scale(row, scales[row.metric])]
-    span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
+    span = max(LEAST_SPAN, *ends) * 1.06 if ends else LEAST_SPAN
     axis = Axis(-span, span, 12, 308)
     listed = [_changed(row, comparison, texts) for row in rows if row.flips]
     listed.sort(key=lambda units: not units.is_found)

@@ -86,14 +86,11 @@ class RunCost:
             taken, n_timed = spent["input_tokens"], spent["timed"]
             share = spent["cached_input_tokens"] / taken if taken else None
             cells = (figure(share, ".1%"), figure(spent["saved_usd"])) if has_prompt_cache else ()
-            yield (
-                spent["judge"],
-                *(f"{spent[name]:,.0f}" for name in ("scores", "cached", "input_tokens")),
-                *cells,
-                f"{spent['output_tokens']:,.0f}",
-                cost_figure(spent["cost_usd"], spent["unpriced_calls"]),
-                figure(spent["latency_s"] / n_timed if n_timed else None, ".2f"),
-            )
+            counts = (f"{spent[name]:,.0f}" for name in ("scores", "cached", "input_tokens"))
+            written, paid = f"{spent['output_tokens']:,.0f}", spent["cost_usd"]
+            cost = cost_figure(paid, spent["unpriced_calls"])
+            latency = figure(spent["latency_s"] / n_timed if n_timed else None, ".2f")
+            yield (spent["judge"], *counts, *cells, written, cost, latency)
 
 
 _READ = "read"  # so fast a stage that beside its peak the others would look flat
@@ -101,9 +98,8 @@ _READ = "read"  # so fast a stage that beside its peak the others would look fla
 
 def stages(manifest: Mapping[str, Any]) -> Table | None:
     """The last session's stages: rows, start after the first, span and rate."""
-    of_stages = {
-        name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
-    }
+    recorded = (manifest.get("stages") or {}).items()
+    of_stages = {name: stage for name, stage in recorded if stage.get("rows")}
     if not of_stages:
         return None
     rows: list[Row] = [("stage", "rows", "began after, s", "lasted, s", "rows per second")]
@@ -120,11 +116,8 @@ def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[s
     """Plots rows and calls per second, if recorded: a title, a drawing, the names of its lines."""
     kept = manifest.get("timeline") or {}
     for key, what in (("stages", "rows"), ("calls", "calls")):
-        counted = {
-            name: counts
-            for name, counts in (kept.get(key) or {}).items()
-            if any(counts) and name != _READ
-        }
+        lines = (kept.get(key) or {}).items()
+        counted = {name: counts for name, counts in lines if any(counts) and name != _READ}
         if counted:
             drawn = throughput(kept["bin_s"], counted, what)
             yield f"{what.capitalize()} over time", drawn, list(counted)

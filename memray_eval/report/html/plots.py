@@ -212,10 +212,8 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
     y = Axis(0.0, highest * 1.05 or 1.0, _HEIGHT - _BOTTOM, _TOP)
     parts = list(_grid(x, y, "seconds since the session began", f"{what} per second"))
     for number, (name, per_s) in enumerate(rates.items()):
-        steps = [
-            (edge * bin_s, rate) for bin_, rate in enumerate(per_s) for edge in (bin_, bin_ + 1)
-        ]
-        path = " ".join(f"{x.at(second)},{y.at(rate)}" for second, rate in steps)
+        steps = [(at + end, rate) for at, rate in enumerate(per_s) for end in (0, 1)]
+        path = " ".join(f"{x.at(at * bin_s)},{y.at(rate)}" for at, rate in steps)
         hint, colour = tag("title", name), f"curve s{number % _SERIES}"
         parts.append(tag("polyline", hint, class_=colour, points=path))
     about = f"{what} per second over time: {', '.join(counted)}"

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 from markupsafe import Markup
@@ -82,12 +83,11 @@ def _chunk(wholes: Sequence[str]) -> Markup:
 
 def to_json(value: Any) -> str:
     """Encodes JSON that is safe inside a script element: every `<` is written as its escape."""
+    encode = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = encode(value)
     except ValueError:  # a browser reads no NaN
-        text = json.dumps(
-            _replace_non_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
-        )
+        text = encode(_replace_non_finite(value))
     return text.replace("<", "\\u003c")
 
 
@@ -97,9 +97,7 @@ def _replace_non_finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {name: _replace_non_finite(part) for name, part in value.items()}
-    return (
-        [_replace_non_finite(part) for part in value] if isinstance(value, list | tuple) else value
-    )
+    return [*map(_replace_non_finite, value)] if isinstance(value, list | tuple) else value
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:

@@ -95,15 +95,11 @@ def metric_rows(summary: Summary) -> Iterator[MetricRow]:
 
 
 def _format_counts(metric: MetricSummary) -> str:
-    named = (
-        (metric.n_scored, "scored"),
-        *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
-        *outcome_counts(metric),
-        (
-            int(metric.extras.get(UNVERIFIED) or 0),
-            f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified",
-        ),
-    )
+    n_unverified = int(metric.extras.get(UNVERIFIED) or 0)
+    quotes = f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified"
+    replaced = ((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items())
+    scored, unscored = (metric.n_scored, "scored"), outcome_counts(metric)
+    named = (scored, *replaced, *unscored, (n_unverified, quotes))
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 
 

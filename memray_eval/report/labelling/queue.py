@@ -219,23 +219,21 @@ def choices_for(
     """The choices of a metric: the better of a pair; no and yes, if a judge `seen` said only 0 and
     1; each whole number of up to ten; else five even steps. 0 has its own key."""
     low, high = scale
+    options: list[tuple[float, str]]
+    is_own_key = False  # 3 is the key of 3
     if FIRST in parts:
         names = {"first": "the first", "tie": "neither", "second": "the second"}
-        return tuple(
-            Choice(key=_KEYS[number], value=value, label=names[name])
-            for number, (name, value) in enumerate(VALUES.items())
-        )
-    if scale == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
-        return (Choice(key="0", value=0, label="no"), Choice(key="1", value=1, label="yes"))
-    if is_integer and high - low < MOST_KEYS:
-        values = range(int(low), int(high) + 1)
-        own = low >= 0 and high <= 9  # 3 is the key of 3
-        return tuple(
-            Choice(key=str(value) if own else _KEYS[number], value=value, label=str(value))
-            for number, value in enumerate(values)
-        )
-    width = (high - low) / (_STEPS - 1)
+        options = [(value, names[name]) for name, value in VALUES.items()]
+    elif scale == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
+        options, is_own_key = [(0, "no"), (1, "yes")], True
+    elif is_integer and high - low < MOST_KEYS:
+        options = [(value, str(value)) for value in range(int(low), int(high) + 1)]
+        is_own_key = low >= 0 and high <= 9
+    else:
+        width = (high - low) / (_STEPS - 1)
+        values = (low + number * width for number in range(_STEPS))
+        options = [(value, f"{value:g}") for value in values]
     return tuple(
-        Choice(key=_KEYS[number], value=low + number * width, label=f"{low + number * width:g}")
-        for number in range(_STEPS)
+        Choice(key=f"{value:g}" if is_own_key else key, value=value, label=label)
+        for key, (value, label) in zip(_KEYS, options, strict=False)
     )

@@ -236,10 +236,9 @@ class LabelSession:
         mapped = ",".join(f"{name}={name}" for name in shown)
         command = f"memray-eval calibrate {path} --metric {self.metric} --map {mapped}"
         by_unit = _by_unit([event for event in self._standing()[0] if _says_something(event)])
-        has_labels = (
-            any(event.kind == "label" for event in of.values()) for of in by_unit.values()
-        )
-        return f"{command}{'' if all(has_labels) else ' --skip-unlabelled'} --judge JUDGE"
+        kinds = [{event.kind for event in of.values()} for of in by_unit.values()]
+        skip = "" if all("label" in of for of in kinds) else " --skip-unlabelled"
+        return f"{command}{skip} --judge JUDGE"
 
     def _next(self, rater: str, tab: str, done: set[str]) -> int | None:
         """The place in the queue of what a tab shows next, which it holds from now on."""

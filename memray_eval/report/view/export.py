@@ -35,10 +35,8 @@ def export_rows(
         if write_csv is not None:
             yield write_csv(records)
         else:
-            rows = (
-                json.dumps(evaluated_row(record), ensure_ascii=False) + "\n" for record in records
-            )
-            yield "".join(rows).encode("utf-8", "backslashreplace")
+            rows = (json.dumps(evaluated_row(record), ensure_ascii=False) for record in records)
+            yield "".join(f"{row}\n" for row in rows).encode("utf-8", "backslashreplace")
 
 
 def _selected(

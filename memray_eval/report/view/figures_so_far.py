@@ -131,10 +131,9 @@ class FiguresSoFar:
             for candidate in candidates_of(records)
             for metric, of_metric in _moments_of(records, candidate)
         }
-        costs = [
-            table.column("cost_usd") for table in read_score_tables(records, (), ("cost_usd",))
-        ]
-        return _PartTally(moments, sum(pc.sum(cost).as_py() or 0.0 for cost in costs))
+        tables = read_score_tables(records, (), ("cost_usd",))
+        costs = (pc.sum(table.column("cost_usd")).as_py() or 0.0 for table in tables)
+        return _PartTally(moments, sum(costs))
 
 
 def _moments_of(records: pads.Dataset, candidate: str) -> Iterator[tuple[str, Moments]]:

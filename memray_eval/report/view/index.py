@@ -201,20 +201,16 @@ class Index:
         for batch in read_columns(self._folder, held.part, SEARCHED):
             if is_cancelled():
                 break
-            matches.append(
-                np.flatnonzero(matching(batch, text).to_numpy(zero_copy_only=False)) + first
-            )
+            is_match = matching(batch, text).to_numpy(zero_copy_only=False)
+            matches.append(np.flatnonzero(is_match) + first)
             first += batch.num_rows
         units: Numbers = np.concatenate(matches)
         return units
 
     def record(self, unit_id: str) -> Record | None:
         """Reads the record; None if the index has no such unit. Raises DataError."""
-        row: Any = (
-            self.cursor()
-            .execute("SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1", [unit_id])
-            .fetchone()
-        )
+        found = "SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1"
+        row: Any = self.cursor().execute(found, [unit_id]).fetchone()
         held = self.held.get(row[0]) if row else None
         if held is None:
             return None

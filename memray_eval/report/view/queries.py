@@ -130,11 +130,8 @@ def _fetch_rows(
     for unit, metric, status, value, estimate in database.execute(
         f"SELECT * FROM outcomes WHERE {among}", units
     ).fetchall():
-        scores[unit].append(
-            [metric, status]
-            if value is None
-            else [metric, status, round(value, 6), *[1] * estimate]
-        )
+        figures = [] if value is None else [round(value, 6), *[1] * estimate]
+        scores[unit].append([metric, status, *figures])
     shown = database.execute(f"SELECT {_SHOWN} FROM units WHERE {among}", units).fetchall()
     rows = {
         unit: (unit_id, [*row, scores[unit], *([epoch] if (epoch or 1) > 1 else [])])

@@ -94,24 +94,17 @@ class View:
 
     def _named(self) -> dict[str, Any]:
         scales = {name: metric.scale for name, metric in all_metrics().items()}
-        scales |= {
-            metric.metric: metric.scale
-            for metric in (self._summary.metrics if self._summary else ())
-        }
+        if self._summary:
+            scales |= {metric.metric: metric.scale for metric in self._summary.metrics}
         index = self._index
-        return {
-            **describe_numbers(index.metrics, index.candidates, index.tasks, scales),
-            "total": index.n_units,
-        }
+        named = describe_numbers(index.metrics, index.candidates, index.tasks, scales)
+        return {**named, "total": index.n_units}
 
     def _notice(self) -> str:
         notices = []
         if self.problems:
-            others = (
-                f" ({len(self.problems) - 1:,} more cannot either)"
-                if len(self.problems) > 1
-                else ""
-            )
+            more = len(self.problems) - 1
+            others = f" ({more:,} more cannot either)" if more else ""
             notices.append(f"{self.problems[0]}{others}. What it holds is left out here.")
         if self._summary and self._summary.n_units != self._index.n_units:
             notices.append(

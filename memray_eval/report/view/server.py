@@ -187,10 +187,8 @@ class ListPages:
             rows, known = self._runs.rows(), before or {}
             changed = [_plain(row) for name, row in rows.items() if row != known.get(name)]
             gone = [name for name in known if name not in rows]
-            is_news = changed or gone or before is None
-            return (
-                {"rows": changed, "gone": gone, "all": before is None} if is_news else None
-            ), rows
+            news = {"rows": changed, "gone": gone, "all": before is None}
+            return (news if changed or gone or before is None else None), rows
 
         return await _stream(request, read, self._runs.every_s)
 
