@@ -1,13 +1,10 @@
 """Exports a run as one flat table, with a row per unit and metric, for a spreadsheet (CSV) or a
 data frame (Parquet).
 
-Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
-no metric scored has one row without a metric; a unit written twice counts once. `estimate` marks an
-offline estimate, `fallback` a score that a rule gave because the judge failed. `no_answer` is why a
-unit has no answer, null if it has one, or failed. A metric's figure is the sum of its `part` over
-the sum of its `whole`: a mean's are the value and 1; there is none where the sum of `whole` is 0.
-Figures adjusted to people's labels repeat the metric's at each row (`adjusted`, `adjusted_low`,
-`adjusted_high`)."""
+Texts stay in the records, which have the same `unit_id`. A unit that no metric scored has one row;
+a unit written twice counts once. `fallback`: a rule scored because the judge failed. `no_answer`:
+null if there is an answer, or the unit failed. A metric's figure is the sum of its `part` over that
+of its `whole` (a mean's: the value and 1), none where that is 0. `adjusted` repeats at each row."""
 
 from __future__ import annotations
 

@@ -111,12 +111,9 @@ def append_column(rows: Sequence[Row], column: Row) -> list[Row]:
 
 def wrap_text(text: str, indent: str = "") -> list[str]:
     """Wraps a text at TABLE_WIDTH; further lines are indented by two more."""
+    more = f"{indent}  "
     return wrap(
-        text,
-        TABLE_WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_on_hyphens=False,
+        text, TABLE_WIDTH, initial_indent=indent, subsequent_indent=more, break_on_hyphens=False
     )
 
 

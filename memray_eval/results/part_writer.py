@@ -65,7 +65,7 @@ class PartWriter:
 
     async def write(self, table: pa.Table) -> float:
         """Returns once the rows are in a file, with the writer's seconds. Raises OSError."""
-        written = asyncio.get_running_loop().create_future()
+        written: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._waiting.append((table, written))
         tables = [waiting for waiting, _ in self._waiting]
         if (

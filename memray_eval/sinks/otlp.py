@@ -73,9 +73,6 @@ class SentJournal:
         numbers = [unit_numbers(ids) for ids in rows]
         self._sent = np.unique(np.concatenate([np.zeros(0, np.uint64), *numbers]))
 
-    def __len__(self) -> int:
-        return len(self._sent)
-
     def are_sent(self, ids: Sequence[str]) -> Flags:
         """Marks those of these events that the receiver has."""
         return np.isin(unit_numbers(ids), self._sent)

@@ -90,9 +90,8 @@ class FiguresSoFar:
                 all_indexes = self._indexes | indexes
                 self._indexes = {part: all_indexes[part] for part in listed}
                 self._count(is_resumed)
-            self._tallies = {
-                part: tally for part, tally in self._tallies.items() if part in self._indexes
-            }
+            for gone in self._tallies.keys() - self._indexes.keys():
+                del self._tallies[gone]
             for part in listed:
                 if part not in self._tallies and time.monotonic() < until:
                     self._tallies[part] = self._read(part)

@@ -145,11 +145,10 @@ class Index:
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The batch's units, numbered from `first`, and their outcomes."""
         scores = ScoreTable.of(batch)
-        status = pc.fill_null(
-            pc.index_in(scores.column("status"), pa.array(STATUSES)), STATUSES.index("error")
-        )
+        error, statuses = STATUSES.index("error"), pa.array(STATUSES)
+        status = pc.fill_null(pc.index_in(scores.column("status"), statuses), error)
         failed = batch["error"].is_valid().to_numpy(zero_copy_only=False)
-        failed = failed | scores.has(status.to_numpy() == STATUSES.index("error"))
+        failed = failed | scores.has(status.to_numpy() == error)
         value = scores.column("value")
         outcomes = {
             "unit": scores.unit + first,

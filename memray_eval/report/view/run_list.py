@@ -67,11 +67,8 @@ class RunList:
         self._list()
         readers = self._readers.values()
         read_row = partial(RunReader.read, until=time.monotonic() + SCORES_S)
-        read = (
-            map(read_row, readers)
-            if self._is_local
-            else map_ahead(read_row, readers, REQUESTS_AT_ONCE)
-        )
+        in_turn = map(read_row, readers)
+        read = in_turn if self._is_local else map_ahead(read_row, readers, REQUESTS_AT_ONCE)
         rows = [row for row in read if row is not None]
         rows.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
         return {row.id: row for row in rows}

@@ -139,7 +139,7 @@ class RunReader:
         self.folder, self._clock = RunFolder(path), clock
         # How often a look is worth it
         self.every_s = LOCAL_EVERY_S if self.folder.local_path else CLOUD_EVERY_S
-        self._holder = HolderWatch(path)
+        self._holder = HolderWatch(self.folder)
         self._so_far = FiguresSoFar(self.folder)
         self._row: RunRow | None = None
         self._stamps: Stamps = ()

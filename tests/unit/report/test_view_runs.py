@@ -380,7 +380,7 @@ def test_a_folder_that_is_being_prepared_is_no_damage(tmp_path: Path) -> None:
 def test_looking_does_not_keep_a_run_from_its_folder(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    watch = HolderWatch(folder.path)
+    watch = HolderWatch(folder)
     assert not watch.is_held()
     with folder.held():
         assert watch.is_held()
