@@ -175,8 +175,7 @@ def _describe_scope(decision: Decision) -> str:
 
 
 def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
-    """Decides on one scenario, or (EVERY) over all, each of which counts once, whatever its size.
-    The verdict over all is undecided if one of SCENARIOS was not run."""
+    """Decides on one scenario, or (EVERY) over all, each once; undecided if one was not run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     has_sessions = any(means.has_sessions for means in scenarios)

@@ -114,8 +114,7 @@ def evaluated_row(record: Record) -> dict[str, Any]:
 
 
 def _counted_figures(score: Score) -> dict[str, Any]:
-    """The counts of a judgment that states figures of its own, under the names of seed 000's
-    fields; the judge's are kept as `judge_` and the name."""
+    """The counts of a judgment under seed 000's names; its own become `judge_` and the name."""
     if score.metric != GROUNDEDNESS or score.value is None:
         return {}
     rate = ratio(score.parts.get("hallucinated", 0), score.parts.get("claims", 0), 0.0)

@@ -242,8 +242,7 @@ def size_label(curve: HeatMap, length: float) -> str:
 
 
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each heat map with a score and no curve: lengths as columns, depths as rows,
-    the mean in percent of the scale. More than LENGTHS_AT_ONCE lengths take several tables."""
+    """Heat maps with a score and no curve: lengths as columns, depths as rows, in percent."""
     for heat in heats:
         counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
         if counts and not is_curve(heat):

@@ -281,8 +281,7 @@ class RunFolder:
         return self._read(name)
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:
-        """Writes rows as one file that appears whole or not at all, and returns its name. Without a
-        name it is named after its units, so that a retried task overwrites the same file."""
+        """Writes rows as one whole file, named after its units if without `name`."""
         name = digest_name(table) if name is None else name
         with translate_cloud_errors(self.path):
             write_whole(self._filesystem, self._path_of(name, kind), encode_part(table))
@@ -417,8 +416,7 @@ class RunFolder:
             yield table
 
     def each(self) -> Iterator[Record]:
-        """Yields all records, holding one part in memory at a time. A row that broke a stage and
-        no longer reads as a record is left out. Raises DataError if there are none."""
+        """Yields all records, a part in memory, without unreadable rows. Raises DataError."""
         self.some_parts()
         for table in self.each_part():
             for first in range(0, table.num_rows, READ_AT_ONCE):

@@ -39,8 +39,7 @@ def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
 
 
 def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The keys of a job that all of its sessions share, dotted, since a param of MLflow is written
-    once; and who judges each metric."""
+    """The dotted keys that all sessions of a job share, and who judges each metric."""
     measured = {key: config[key] for key in MEASURED_KEYS if key in config}
     if not (measured.get("affect") or {}).get("enabled"):
         measured.pop("affect", None)

@@ -228,8 +228,7 @@ def parse_judgment(text: str | None) -> Any:
 
 
 def explain(text: str | None, judgment: Any) -> str | None:
-    """The reason of a judge: the field of its judgment that says it, else the whole `text`; at most
-    LONGEST_TEXT characters. None if there is none."""
+    """A judge's reason, else the whole `text`: at most LONGEST_TEXT characters; None without."""
     reasons = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
     why = next((reason for reason in reasons if isinstance(reason, str) and reason), text)
     # JSON may hold half a character

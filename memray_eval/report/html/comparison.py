@@ -97,8 +97,7 @@ def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
 def render_comparison(
     comparison: Comparison, texts: Texts, compared: Sequence[ComparedSide] = ()
 ) -> str:
-    """Renders the page. A metric without a scale appears only in the table. A page that is served
-    has links for each of its sides (`compared`)."""
+    """Renders the page; one that is served has links for each of its sides (`compared`)."""
     against = [_compare_with_baseline(comparison, common, texts) for common in comparison.common]
     return render_page(
         "comparison.html",

@@ -26,8 +26,7 @@ class Link(NamedTuple):
 
 
 def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[str]:
-    """Says how much was scored and by what: coverage, few answers, estimates, verdicts that rules
-    replaced, and how far the headline metric's judge agrees with people."""
+    """How much was scored and by what, and how far the headline's judge agrees with people."""
     measured = [metric for metric in summary.metrics if metric.coverage is not None]
     scored = [metric for metric in measured if metric.n_scored]
     if not scored:

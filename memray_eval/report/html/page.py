@@ -41,8 +41,7 @@ from memray_eval.types import Summary
 
 
 class ServedRun(NamedTuple):
-    """A run that is served: where its folder is, what to call it until it has a summary, and the
-    address of the list that it is in, "" if it is in none."""
+    """A served run: its folder, its title without a summary, and its list, "" if in none."""
 
     path: str
     title: str

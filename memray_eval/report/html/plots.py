@@ -152,8 +152,7 @@ def speed_quality(
     y_name: str = "quality",
     unit: str = "tokens/s",
 ) -> Markup:
-    """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers if
-    its interval is known. Names are above and below in turn."""
+    """Speed, or another `x_name`, against quality 0-100: a dot a candidate, whiskers if known."""
     ends = [end for point in points for end in (point.interval or (point.y,))]
     xs = [point.x for point in points]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
@@ -177,8 +176,7 @@ def speed_quality(
 def draw_curves(
     metric: str, lines: Sequence[Line], x_name: str, places: Mapping[float, str] | None = None
 ) -> Markup:
-    """A metric against temperature, or length, a line a candidate. `places` names those on the axis
-    where they are not round numbers."""
+    """A metric over temperature or length, a line a candidate; `places` name those of the axis."""
     points = [point for line in lines for point in line.points]
     ends = [end for _, mean, interval in points for end in (interval or (mean,))]
     low, high = min(ends, default=0.0), max(ends, default=1.0)

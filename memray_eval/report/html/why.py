@@ -90,8 +90,7 @@ def find_reasons(
 
 
 def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
-    """The units on which the candidates of the first split differ most on its metric; of equal
-    changes, those that change most on all metrics."""
+    """The units that differ most on the first split's metric; of equal ones, on all metrics."""
     if not splits or not splits[0].against:
         return None
     a, b, metric = splits[0].against, splits[0].of, splits[0].metric
@@ -110,8 +109,7 @@ def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
 
 
 def _worst(run: RunScores, summary: Summary) -> _Chosen | None:
-    """The units with the lowest scores of the headline metric; of equal ones, those with the lowest
-    mean over all metrics, each with its scale laid over 0 to 1."""
+    """The units of the lowest headline scores; of equal ones, the lowest mean over all scales."""
     scales = {scored.metric: scored.scale for scored in summary.metrics if scored.n_scored}
     metric = summary.headline if summary.headline in scales else next(iter(scales), None)
     if metric is None or not summary.candidates:

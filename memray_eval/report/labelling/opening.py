@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import ConfigError, DataError, nearest
-from memray_eval.metrics import all_metrics
 from memray_eval.report.labelling.queue import UnitColumns, choices_for, doubt_of
 from memray_eval.report.labelling.session import LabelSession
 from memray_eval.report.labelling.store import LabelStore
+from memray_eval.report.sections import metric_scales
 from memray_eval.report.view.parquet_parts import read_columns
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
@@ -36,16 +36,18 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
     with readable(folder.path):
         parts = folder.some_parts()
     judged = _judged_metrics(folder, parts)
+    summary = None
+    with suppress(DataError):  # the run has not ended
+        summary = folder.read_summary()
     name = metric or ""
     if metric is None:
-        with suppress(DataError):  # the run has not ended
-            name = folder.read_summary().headline
-        name = name if name in judged else next(iter(judged), "")
+        headline = summary.headline if summary else ""
+        name = headline if headline in judged else next(iter(judged), "")
     if name not in judged:
         hint = f"; did you mean {close!r}?" if (close := nearest(name, judged)) else ""
         names = ", ".join(judged) or "none"
         raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {names}")
-    scale = _scale_of(folder, name)
+    scale = metric_scales(summary).get(name, (0.0, 1.0))
     store = LabelStore(local, name)
     units = UnitColumns(f"{folder.run_id}\x1f{name}")
     seen: set[float] = set()
@@ -87,16 +89,3 @@ def _judged_metrics(folder: RunFolder, parts: Sequence[Part]) -> list[str]:
             judged = scores.column("metric").filter(scores.column("judgment").is_valid())
             metrics |= dict.fromkeys(judged.unique().to_pylist())
     return list(metrics)
-
-
-def _scale_of(folder: RunFolder, metric: str) -> tuple[float, float]:
-    """The metric's scale, as the run's summary has it, else as this version does."""
-    try:
-        metrics = folder.read_summary().metrics
-    except DataError:
-        metrics = ()
-    for summarised in metrics:
-        if summarised.metric == metric:
-            return summarised.scale
-    definition = all_metrics().get(metric)
-    return definition.scale if definition is not None else (0.0, 1.0)

@@ -101,8 +101,7 @@ class LabelSession:
         }
 
     def answer(self, sent: LabelRequest) -> dict[str, Any]:
-        """Keeps a rater's label, and returns the state after it. Raises ConfigError for an unknown
-        rater, unit or value, and if it cannot be kept."""
+        """Keeps a rater's label; returns the state. Raises ConfigError for what is not known."""
         rater, value = self._check_rater(sent.rater), sent.value
         self._rank(sent.unit)
         values = [choice.value for choice in self.choices]

@@ -47,8 +47,7 @@ class Moments(NamedTuple):
         return Moments._make(a + b for a, b in zip(self, other, strict=True))
 
     def figure(self, metric: str) -> Figure:
-        """The figure of these units, as summary.json will have it of all: a mean, or the metric's
-        ratio of sums with its linearised error (metric.linearise_ratio)."""
+        """As summary.json will have it: a mean, or a ratio with its error (linearise_ratio)."""
         ratio = pooled_ratio(metric)
         names = {"average": "micro", "whole": ratio.whole} if ratio else {"average": "mean"}
         if not self.whole:

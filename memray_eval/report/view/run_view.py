@@ -13,9 +13,9 @@ from typing import Any
 from jinja2 import TemplateError
 
 from memray_eval.errors import DataError
-from memray_eval.metrics import all_metrics
 from memray_eval.report.html.page import ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
+from memray_eval.report.sections import metric_scales
 from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
 from memray_eval.report.view.queries import Query, select
@@ -93,10 +93,7 @@ class View:
         return None if record is None else whole_record(record, self._index.metrics)
 
     def _named(self) -> dict[str, Any]:
-        scales = {name: metric.scale for name, metric in all_metrics().items()}
-        if self._summary:
-            scales |= {metric.metric: metric.scale for metric in self._summary.metrics}
-        index = self._index
+        scales, index = metric_scales(self._summary), self._index
         named = describe_numbers(index.metrics, index.candidates, index.tasks, scales)
         return {**named, "total": index.n_units}
 
