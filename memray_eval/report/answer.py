@@ -61,9 +61,8 @@ def estimates_in_words(summary: Summary) -> str:
     metrics: dict[str, dict[str, None]] = {}
     for metric in summary.metrics:
         if metric.n_estimated:
-            metrics.setdefault(metric.worth.partition(";")[0] or "not measured", {})[
-                metric.metric
-            ] = None
+            worth = metric.worth.partition(";")[0] or "not measured"
+            metrics.setdefault(worth, {})[metric.metric] = None
     measured = (f"{', '.join(names)}: {worth}" for worth, names in metrics.items())
     return f"an estimate, not a judge's verdict ({'; '.join(measured)})"
 

@@ -104,8 +104,9 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
         if task.bucket is None:
             family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
             means = {metric.metric: metric.mean for metric in task.metrics}
-            found = ((name, worst.get((task.candidate, task.task or None, name))) for name in means)
-            of_sessions = {name: of.value for name, of in found if of and of.value is not None}
+            scope = task.candidate, task.task or None
+            turns = ((name, worst.get((*scope, name))) for name in means)
+            of_sessions = {name: of.value for name, of in turns if of and of.value is not None}
             lowest = {name: of_sessions[name] for name in BY_WORST_TURN if name in of_sessions}
             yield ScenarioMeans(
                 candidate=task.candidate,

@@ -281,7 +281,7 @@ class RunFolder:
         return self._read(name)
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:
-        """Writes rows as one whole file, named after its units if without `name`."""
+        """Writes rows as one whole file; without `name` after its units: a retry overwrites it."""
         name = digest_name(table) if name is None else name
         with translate_cloud_errors(self.path):
             write_whole(self._filesystem, self._path_of(name, kind), encode_part(table))

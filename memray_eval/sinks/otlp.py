@@ -165,8 +165,8 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "memray_eval.status": score["status"],
             "memray_eval.is_estimate": score["status"] == "scored" and is_estimate(score["judge"]),
         }
-        known = {key: value for key, value in attributes.items() if value not in (None, "")}
-        yield Event(event_id, known)
+        present = {key: value for key, value in attributes.items() if value not in (None, "")}
+        yield Event(event_id, present)
 
 
 def make_resource(run_id: str, environ: Mapping[str, str]) -> Resource:

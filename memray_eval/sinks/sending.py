@@ -133,8 +133,8 @@ def send_run(
             before = [Delivery.model_validate(row) for row in rows]
         except ValidationError:  # somebody else's file
             before = []
-        places = {(new.kind, place) for new in now for place in ("", new.place)}
-        replaced = [old for old in before if (old.kind, old.place) in places]
+        sent = {(new.kind, at) for new in now for at in ("", new.place)}
+        replaced = [old for old in before if (old.kind, old.place) in sent]
         deliveries = [*(old for old in before if old not in replaced), *now]
         rows = [delivery.model_dump(mode="json") for delivery in deliveries]
         folder.write_json(DELIVERIES, rows, indent=2)

@@ -43,11 +43,12 @@ def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[st
 
 def find_meanings(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, ScoreMeaning]:
     """What the scores of these metrics mean, if `find_prompts` has a prompt of them."""
-    ours = [metric for metric, _ in _find_rubrics(manifest, metrics) if metric.anchors]
-    return {
-        name: ScoreMeaning(metric.version, anchors_of(metric), agreement_in_words(name))
-        for name, metric in ((metric.name, metric) for metric in ours)
-    }
+    meanings = {}
+    for metric, _ in _find_rubrics(manifest, metrics):
+        if metric.anchors:
+            agreement = agreement_in_words(metric.name)
+            meanings[metric.name] = ScoreMeaning(metric.version, anchors_of(metric), agreement)
+    return meanings
 
 
 def _find_rubrics(

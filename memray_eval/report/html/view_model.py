@@ -155,9 +155,8 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, s
     for row in rows:
         if row.tokens_per_s is not None and row.quality is not None:
             interval, is_best = _quality_interval(summary, row, intervals), row.candidate in best
-            points.append(
-                PlotPoint(row.candidate, row.tokens_per_s, row.quality, interval, is_best)
-            )
+            at = row.tokens_per_s, row.quality
+            points.append(PlotPoint(row.candidate, *at, interval, is_best))
     mark = quality_mark(summary)
     caption = (
         f"Quality: {summary.headline}{f' ({mark})' * bool(mark)}, its scale laid over 0 to "
@@ -226,8 +225,8 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
         if mean is not None
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
-    found = (sweep_mark(sweep, number) for number in range(len(sweep.n)))
-    marks = dict.fromkeys(filter(None, found))
+    of_figures = (sweep_mark(sweep, number) for number in range(len(sweep.n)))
+    marks = dict.fromkeys(filter(None, of_figures))
     return Line(", ".join((name, f"n {count_span(sweep.n, ',')}", *marks)), points)
 
 

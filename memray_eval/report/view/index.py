@@ -208,8 +208,8 @@ class Index:
 
     def record(self, unit_id: str) -> Record | None:
         """Reads the record; None if the index has no such unit. Raises DataError."""
-        found = "SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1"
-        row: Any = self.cursor().execute(found, [unit_id]).fetchone()
+        query = "SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1"
+        row: Any = self.cursor().execute(query, [unit_id]).fetchone()
         held = self.held.get(row[0]) if row else None
         if held is None:
             return None

@@ -25,7 +25,7 @@ from memray_eval.report.labelling.store import (
     RaterRequest,
     UndoRequest,
 )
-from memray_eval.report.view.router import HOST, Endpoint, parse, serving_routes
+from memray_eval.report.view.router import HOST, Endpoint, parse, serving_routes, text_response
 
 _TOKEN_BYTES = 18
 _SCRIPTS = ("theme.js", "marks.js", "label.js")
@@ -96,13 +96,8 @@ class LabelPages:
     async def _csv(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._session.check_shown)
         text = await asyncio.to_thread(self._session.write_csv)
-        name = f"labels-{self._session.metric}.csv"
-        return web.Response(
-            body=text.encode("utf-8", "backslashreplace"),
-            content_type="text/csv",
-            charset="utf-8",
-            headers={"Content-Disposition": f'attachment; filename="{name}"'},
-        )
+        named = f'attachment; filename="labels-{self._session.metric}.csv"'
+        return text_response(text, "text/csv", headers={"Content-Disposition": named})
 
     async def _answer(self, request: web.Request) -> dict[str, Any]:
         sent = parse(LabelRequest, await _read_json(request))

@@ -158,10 +158,8 @@ def _responding(route: Endpoint) -> Callable[[web.Request], Awaitable[web.Stream
             status = 404 if isinstance(error, UnknownRun) else status
             if not route.is_page:
                 return json_response({"error": str(error)}, status)
-            scripts, home = ("theme.js",), route.home
-            return _page_response(
-                render_page("message.html", scripts, message=str(error), home=home), status
-            )
+            about = {"message": str(error), "home": route.home}
+            return _page_response(render_page("message.html", ("theme.js",), **about), status)
         if isinstance(content, web.StreamResponse):
             return content
         return _page_response(content) if isinstance(content, str) else json_response(content)
@@ -170,18 +168,20 @@ def _responding(route: Endpoint) -> Callable[[web.Request], Awaitable[web.Stream
 
 
 def _page_response(page: str, status: int = 200) -> web.Response:
-    return web.Response(
-        body=page.encode("utf-8", "backslashreplace"),
-        status=status,
-        content_type="text/html",
-        charset="utf-8",
-        headers={"Content-Security-Policy": _OF_PAGE},
-    )
+    return text_response(page, "text/html", status, {"Content-Security-Policy": _OF_PAGE})
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
-    body = to_json(value).encode("utf-8", "backslashreplace")
-    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")
+    return text_response(to_json(value), "application/json", status)
+
+
+def text_response(
+    text: str, mime: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body, charset = text.encode("utf-8", "backslashreplace"), "utf-8"
+    return web.Response(
+        body=body, status=status, content_type=mime, charset=charset, headers=headers
+    )
 
 
 def parse(model: type[F], values: Mapping[str, Any]) -> F:
