@@ -158,8 +158,10 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
     groups = [group for group in comparison.groups if group.other == common.other]
     n_tested = sum(group.n >= LEAST for group in groups)
     overall = {row.metric: row.paired.difference for row in comparison.rows_of(common.other)}
-    listed = [group for group in groups if group.is_shown or is_split]
-    listed.sort(key=lambda group: (group.by == LENGTH, group.figure.rank))
+    listed = sorted(
+        (group for group in groups if group.is_shown or is_split),
+        key=lambda group: (group.by == LENGTH, group.figure.rank),
+    )
     where = f"where {common.letter}-A is not as over all units"
     if n_tested and not any(group.is_shown for group in groups):
         yield from ("", f"{where}: in none of the {n_tested:,} groups of {LEAST} units or more")

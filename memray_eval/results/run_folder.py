@@ -169,6 +169,10 @@ class RunFolder:
         """True if a run has begun in this folder."""
         return self.has_file("manifest.json")
 
+    def has_config(self) -> bool:
+        """True if the folder holds a run's config."""
+        return self.has_file("run.yaml")
+
     def has_file(self, name: str) -> bool:
         return bool(self.infos([name])[0].type == fs.FileType.File)
 

@@ -52,7 +52,7 @@ def find_origin(path: str) -> Origin:
     """The run whose folder this is, else the suite that the first rows of a file name. Raises
     DataError if there is nothing at the path, or a run's config cannot be read."""
     folder = None if path.startswith(HUB) else RunFolder(path)
-    if folder is not None and folder.has_manifest() and folder.has_file("run.yaml"):
+    if folder is not None and folder.has_manifest() and folder.has_config():
         config = read_config(folder)
         followed = {key: getattr(config, key) for key in FOLLOWED}
         return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
@@ -64,7 +64,7 @@ def name_answers(path: str) -> dict[str, str]:
     or as the first candidate of a run."""
     folder = None if path.startswith(HUB) else RunFolder(path)
     name = file_stem(path) or EXISTING
-    if folder is not None and folder.has_manifest() and folder.has_file("run.yaml"):
+    if folder is not None and folder.has_manifest() and folder.has_config():
         name = read_config(folder).candidates[0].name
     return existing_candidate(name)
 

@@ -147,14 +147,16 @@ def _row(
     shown = [f"{v:z.{digits if abs(v - round(v)) > TIE else 0}f}" for v in values]
     change = " → ".join(shown) if len(shown) > 1 else f"{shown[0]} of {scale[1]:g}"
     address = {"candidate": chosen.sides[-1], "id": unit[0]}
-    pairs = zip(chosen.sides, texts, strict=True)
     return WhyRow(
         sample_id=unit[0],
         task=label(unit[1]),
         query=shorten(next((text.query for text in texts if text), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
-        answers=tuple(describe_answer(side, text, chosen.metric) for side, text in pairs),
+        answers=tuple(
+            describe_answer(side, text, chosen.metric)
+            for side, text in zip(chosen.sides, texts, strict=True)
+        ),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
 
