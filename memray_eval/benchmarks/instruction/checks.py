@@ -13,7 +13,13 @@ from typing import NamedTuple
 from memray_eval.benchmarks.instruction.answers import compare
 from memray_eval.benchmarks.instruction.plans import navigation
 from memray_eval.benchmarks.instruction.reasoning import reasoning
-from memray_eval.benchmarks.instruction.simple import CheckResult, completeness, error_free, simple
+from memray_eval.benchmarks.instruction.simple import (
+    CheckResult,
+    completeness,
+    error_free,
+    graded,
+    simple,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
 
@@ -144,12 +150,10 @@ def _compare_with_answers(
     prompt: str, response: str, answers: Sequence[str]
 ) -> dict[str, CheckResult]:
     match = compare(prompt, response, answers)
-    expected = f"expected: {answers[0][:80]}" + (
-        f" or {len(answers) - 1} more" if len(answers) > 1 else ""
-    )
-    exact = (
-        CheckResult(100, f"Exact match ({expected})")
-        if match.exact
-        else CheckResult(0, issues=(f"No exact match ({expected})",))
-    )
-    return {"exact_match": exact, "answer_f1": CheckResult(round(100 * match.f1))}
+    more = f" or {len(answers) - 1} more" if len(answers) > 1 else ""
+    expected = f"(expected: {answers[0][:80]}{more})"
+    score, what = (100, "Exact match") if match.exact else (0, "No exact match")
+    return {
+        "exact_match": graded(score, f"{what} {expected}"),
+        "answer_f1": CheckResult(round(100 * match.f1)),
+    }

@@ -10,7 +10,7 @@ import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -150,7 +150,7 @@ def normalise_zh(text: str) -> str:
     return "".join(text.lower().translate(_NO_ZH_PUNCTUATION).split())
 
 
-def token_f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
+def token_f1(predicted: Collection[str], wanted: Collection[str]) -> float:
     """F1 of two bags of tokens; nothing in common, or nothing at all, is 0.0."""
     same = (Counter(predicted) & Counter(wanted)).total()
     if not same:
