@@ -104,7 +104,6 @@ def _in_text(
         ]
     return spec.hide(
         needles,
-        int(resources.counter.lines(needles).sum()),
         pile,
         lines,
         answers,
@@ -123,8 +122,8 @@ def _among_decoys(
     target, *others = pool.draw(rng, order.length, extra=1)
     unit = pool.unit(target)
     spec = _make_spec(variant, order, resources, slack, [unit.key])
-    tokens, depth = int(pool.counts([target])[0]), order.depth or 0
-    return spec.hide([unit.text], tokens, pool, others, unit.values, depth=depth, least=LEAST_LINES)
+    depth = order.depth or 0
+    return spec.hide([unit.text], pool, others, unit.values, depth=depth, least=LEAST_LINES)
 
 
 def _make_spec(
