@@ -4,7 +4,7 @@ files that it is read from."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -96,6 +96,14 @@ def find_json(path: str) -> list[PublishedFile] | None:
     if not files or others or "manifest.json" in names:
         return None
     return [PublishedFile(f"{path.rstrip('/')}/{name}", "json") for name in files]
+
+
+def find_named(path: str, is_wanted: Callable[[str], bool]) -> list[str]:
+    """The paths of a folder's files whose names are wanted, or the path of a file that is."""
+    folder, names = path.rstrip("/"), names_in(path)
+    if not names and is_wanted(folder.rpartition("/")[2]):
+        return [folder]
+    return [f"{folder}/{name}" for name in names if is_wanted(name)]
 
 
 def names_in(folder: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.infinitebench.rules import CHOICE_TASKS, LETTERS, RULES, rule_of
-from memray_eval.benchmarks.templates import Wording, own_wording
+from memray_eval.benchmarks.templates import PromptByTask, Wording, own_values, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
     find_beside,
@@ -18,7 +18,7 @@ from memray_eval.benchmarks.templates.files import (
 )
 from memray_eval.benchmarks.templates.records import Published, published_input, query_of, task_of
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Prompt, Sample
+from memray_eval.types import Sample
 
 _STATEMENTS = {  # what records ask whose input is empty
     "longbook_sum_eng": "Summarize the book.",
@@ -195,12 +195,13 @@ def _texts(task: str, answer: Any) -> list[str]:
     return [str(text) for text in (answer if isinstance(answer, list) else [answer])]
 
 
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words. A sample without a task is asked as a plain question on a text."""
+def _own_values(sample: Sample) -> dict[str, str]:
     options = zip(LETTERS, sample.metadata.get("options", ()), strict=False)
     listed = "\n".join(f"{letter}. {option}" for letter, option in options)
-    wording = WORDINGS[sample.task] if sample.task else _WITHOUT_TASK
-    return wording.ask({"context": sample.context or "", "input": sample.query, "options": listed})
+    return {**own_values(sample), "options": listed}
+
+
+prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK}, values=_own_values)
 
 
 def templated(suite: Suite, path: str) -> Suite:
