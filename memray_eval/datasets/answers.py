@@ -244,9 +244,9 @@ def parse_answer(
 def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
     """Takes the candidate out of a row: a run's own where the row has its configuration, else one
     made from the names that it gives."""
-    config, name = fields.get("candidate_config"), fields.pop("candidate", None)
-    model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), None)
-    for field in MODEL_FIELDS:
+    config, label = fields.get("candidate_config"), candidate_name(fields, otherwise)
+    model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), label)
+    for field in ("candidate", *MODEL_FIELDS):
         fields.pop(field, None)
     if config is not None:
         try:
@@ -260,8 +260,7 @@ def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
             text = f"is no candidate's configuration: {what}"
             raise invalid(text, "candidate_config", sample_id) from None
-    label = next((str(value) for value in (name, model) if value), otherwise)
-    return _existing_candidate(label, str(model or label))
+    return _existing_candidate(label, str(model))
 
 
 @lru_cache(256)

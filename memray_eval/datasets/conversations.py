@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import yaml
 
-from memray_eval.datasets.dotted import Answers, look_up
-from memray_eval.datasets.parsing import InvalidSample, invalid, parse_printed
+from memray_eval.datasets.parsing import Answers, InvalidSample, invalid, look_up, parse_printed
 from memray_eval.types.plain_samples import is_plain_turn
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]

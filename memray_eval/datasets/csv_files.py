@@ -130,12 +130,9 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
                     return
     except (csv.Error, DamagedFile) as error:
         is_damaged = isinstance(error, DamagedFile)
-        why = (
-            f"nothing after it can be read: {error}"
-            if is_damaged
-            else f"broken CSV after it: {error}"
-        )
-        yield shard.broken_entry(position, f"row {number} is the last that can be read: {why}")
+        why = "nothing after it can be read" if is_damaged else "broken CSV after it"
+        last = f"row {number} is the last that can be read"
+        yield shard.broken_entry(position, f"{last}: {why}: {error}")
 
 
 def _lines_from(file: IO[bytes], start: int) -> _Lines:

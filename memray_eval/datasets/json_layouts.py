@@ -12,8 +12,7 @@ import ijson
 
 from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
 from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
-from memray_eval.datasets.dotted import look_up
-from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
+from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
 from memray_eval.storage.paths import DamagedFile
 from memray_eval.types import Sample
 

@@ -19,8 +19,7 @@ from pydantic import Field
 from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.conversations import add_conversation
 from memray_eval.datasets.csv_files import read_csv
-from memray_eval.datasets.dotted import MISSING, find_at
-from memray_eval.datasets.parsing import InvalidSample, parse_json
+from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
 from memray_eval.errors import ConfigError, DataError, nearest, reason_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
@@ -251,13 +250,9 @@ def fetch_dataset(path: str) -> str:
             "folder as the dataset."
         ) from None
     for archive in folder.rglob("*.zip"):
-        _unpack(archive)
+        target = archive.with_suffix("")
+        if not target.exists():
+            pending = target.with_name(f"{target.name}.pending")
+            shutil.unpack_archive(archive, pending, "zip")
+            pending.rename(target)
     return str(folder)
-
-
-def _unpack(archive: Path) -> None:
-    target = archive.with_suffix("")
-    if not target.exists():
-        pending = target.with_name(f"{target.name}.pending")
-        shutil.unpack_archive(archive, pending, "zip")
-        pending.rename(target)
