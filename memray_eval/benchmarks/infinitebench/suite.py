@@ -117,15 +117,8 @@ WORDINGS: dict[str, Wording] = {
 }
 TASKS = tuple(WORDINGS)
 _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.", "{input}", 128)
-_PLACES = (
-    "context",
-    "input",
-    "question",
-    *(f"OPTION_{letter}" for letter in LETTERS),
-    "func",
-    "func_call",
-    "prefix",
-)
+_PLACES = ("context input question OPTION_A OPTION_B OPTION_C OPTION_D func func_call "
+           "prefix").split()  # fmt: skip
 _TEMPLATE_FILES = ("templates.json", "templates.yaml", "templates.yml")
 _CALL = re.compile(r"func_\d+\(-?\d+\)")
 _ASKED_NUMBER = re.compile(r"The .+ of")
@@ -241,10 +234,7 @@ def _values(sample: Sample) -> dict[str, str]:
         "func": call.split("(")[0],
         "func_call": call,
         "prefix": f"What is {number} in the following list?",
-        **{
-            f"OPTION_{letter}": str(option)
-            for letter, option in zip(LETTERS, options, strict=False)
-        },
+        **{f"OPTION_{letter}": str(text) for letter, text in zip(LETTERS, options, strict=False)},
     }
 
 

@@ -97,7 +97,8 @@ def score_response(
     length. With `expected` answers the subscores exact_match and answer_f1 (times 100) join; they
     weigh nothing unless `weights`, which replace the type's, name them. Raises ConfigError for an
     unknown type and for bad weights."""
-    check_prompt_type(prompt_type)
+    if prompt_type not in WEIGHTS:
+        raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join(PROMPT_TYPES)}")
     shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)
     answers = (expected,) if isinstance(expected, str) else tuple(expected or ())
     is_empty = not response.strip()
@@ -122,12 +123,6 @@ def score_response(
         issues=tuple(dict.fromkeys(issues)),
         passed_checks=tuple(check.passed for check in checks.values() if check.passed),
     )
-
-
-def check_prompt_type(prompt_type: str) -> None:
-    """Raises ConfigError that lists the known types."""
-    if prompt_type not in WEIGHTS:
-        raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join(PROMPT_TYPES)}")
 
 
 def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:

@@ -79,11 +79,8 @@ def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
     for column, word in enumerate(columns):
         places[word] = places.get(word, 0) | 1 << column
     every = (1 << len(columns)) - 1
-    flat = [
-        every
-        # flat[r] has bit c set where the length of the first r rows does not grow from column c to
-        # c + 1
-    ]
+    # flat[r] has bit c set if the length of the first r rows does not grow from column c to c + 1
+    flat = [every]
     for word in rows:
         before = flat[-1]
         if hits := before & places.get(word, 0):

@@ -126,11 +126,8 @@ def code_sim(prediction: str, answers: Sequence[str]) -> float:
 
 
 def _fuzzy_ratio(left: str, right: str) -> float:
-    if left == right:
-        return 1.0
-    if not left or not right:
-        return 0.0
-    return round(100 * difflib.SequenceMatcher(None, left, right).ratio()) / 100
+    same = left == right  # which difflib may miss: it leaves out frequent characters
+    return 1.0 if same else round(100 * difflib.SequenceMatcher(None, left, right).ratio()) / 100
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:

@@ -68,12 +68,7 @@ VARIANTS = {
 }
 
 
-def niah(variant: Variant, order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    make = _among_decoys if variant.haystack == "decoys" else _in_text
-    return make(variant, order, resources, slack)
-
-
-def _in_text(
+def in_text(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
     """Needles in noise are on lines of their own, needles in prose within paragraphs: the first at
@@ -113,7 +108,7 @@ def _in_text(
     )
 
 
-def _among_decoys(
+def among_decoys(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
     """The asked needle is one of many of its kind, all with other keys and values."""
