@@ -114,8 +114,7 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
 
 
 def _read_printed(text: str, column: str, is_cell: bool) -> Any:
-    """What a text holds that begins with [ or {: a list of texts or SQuAD's answers; else the
-    text."""
+    """The list of texts, or SQuAD's answers, that a text beginning with [ or { is; else itself."""
     try:
         parsed, is_json = parse_printed(text)
     except ValueError:
@@ -152,8 +151,7 @@ def _find_big_five(value: Any) -> dict[str, Any] | None:
 
 
 def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str, Any]:
-    """The fused one of several emotion distributions, or the only one. Raises InvalidSample if
-    there is neither."""
+    """The fused one of several emotion distributions, or the only one. Raises InvalidSample."""
     apart = {name: value for name, value in emotions.items() if isinstance(value, dict)}
     fused = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
     if fused is None:
@@ -205,8 +203,7 @@ def parse_answer(
 ) -> Record:
     """Parses a raw object with a query (unless its dataset `lacks_query`), a response, and any
     fields of a sample, `model`, `candidate` (else `otherwise`) and `epoch`, into a Record without
-    scores. `rename_aliases` was called before if it `is_renamed`, which is changed then. Raises
-    InvalidSample."""
+    scores. One that `is_renamed`, by `rename_aliases`, is changed. Raises InvalidSample."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)

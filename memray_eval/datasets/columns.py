@@ -1,5 +1,4 @@
-"""Which column of one's own data is which field of a sample: as the job says, or by names that are
-common elsewhere."""
+"""Which column of one's own data is which field of a sample: as the job says, or by its name."""
 
 from __future__ import annotations
 
@@ -190,8 +189,7 @@ class FoundColumns:
     lacks_query: bool = False
 
     def describe(self, dataset: str) -> str:
-        """What was taken as which field that nobody named, and the first row, in a line; empty if
-        nothing was."""
+        """A line on what was taken as which field that nobody named, and the first row, or ""."""
         form = self.map.form if self.map else None
         if form is None and not (self.guessed or self.lacks_query):
             return ""
@@ -327,8 +325,7 @@ class _FirstRows:
         return list(dict.fromkeys(str(column) for row in self.rows for column in row))
 
     def check_named(self, by_job: Mapping[str, ColumnSource], needed: Collection[str]) -> None:
-        """Raises DataError for a column that the job names, for a field that is needed, and that
-        is not there."""
+        """Raises DataError if a column that the job names for a needed field is not there."""
         for name, source in by_job.items():
             at = source["from"]
             has_it = at in self.columns or any(look_up(row, at) is not None for row in self.rows)
@@ -442,8 +439,7 @@ class _FirstRows:
         )
 
     def _likely_column(self, used: Collection[str] = ()) -> str | None:
-        """The first column of several words that no field needs, nor is `used`; else the first of
-        text."""
+        """The first unused column of several words that no field needs; else the first of text."""
         taken, first = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}, None
         for name in self._names:
             values = [row.get(name) for row in self.rows]

@@ -93,8 +93,7 @@ def _parse_line(shard: Shard, position: int, label: str, line: bytes, number: in
 
 def read_header(shard: Shard) -> dict[str, str]:
     """What a JSON object says beside its list, before or after it: the text at each of HEADER_KEYS.
-    Empty for a plain list and for other formats. Broken JSON is reported when the items are
-    read."""
+    Empty for a plain list, for other formats, and for broken JSON, which its reader reports."""
     if shard.kind != "json":
         return {}
     paths = {path for names in HEADER_KEYS.values() for path in names}
@@ -142,8 +141,7 @@ def read_json(shard: Shard) -> Iterator[Entry]:
 
 
 def kind_of_json(shard: Shard) -> Kind:
-    """Whether a .json or .jsonl file holds a value a line, or one document; other kinds as they
-    are."""
+    """Whether a .json or .jsonl file holds a value a line, or one document; else its kind."""
     if shard.kind not in ("json", "jsonl"):
         return shard.kind
     with open_text(*locate(shard.path), encoding=shard.encoding) as file:

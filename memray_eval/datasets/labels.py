@@ -80,8 +80,7 @@ PRESETS: Mapping[str, Mapping[str, Labelling]] = {
 
 
 def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
-    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError
-    that lists the known ones."""
+    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError."""
     if name not in PRESETS:
         raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
     by_metric = PRESETS[name]
@@ -279,8 +278,7 @@ def _parse_label(
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
-    """The label in a column as a number; None if it is empty. Raises DataError for what is not a
-    number on `scale`."""
+    """The label in a column as a number on `scale`; None if it is empty. Raises DataError."""
     if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     number, (low, high) = parse_number(cell, words), scale
@@ -298,8 +296,7 @@ def _parse_label(
 
 
 def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterator[dict[str, Any]]:
-    """The rows with objects for the cells of JSON text, fenced or not, that dotted columns look
-    into."""
+    """The rows with objects for cells of JSON text, fenced or not, that dotted columns need."""
     names = (*labelling.columns.values(), *labelling.people)
     heads = {re.escape(name.partition(".")[0]) for name in names if "." in name}
     pattern = re.compile("|".join(heads).replace(re.escape(STAR), ".+") or r"(?!)")
@@ -386,8 +383,7 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[dict[str, Any]]:
     """Reads a file by its suffix, in UTF-8 unless its first bytes or `encoding` say otherwise.
-    Raises DataError for what cannot be read and the first row that is none. Parquet's values stay
-    as they are."""
+    Parquet's values stay as they are. Raises DataError."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         try:

@@ -161,8 +161,7 @@ def id_text(value: Any) -> Any:
 
 
 class Nesting:
-    """Tracks how deep JSON that is fed in pieces nests, across strings and escapes that a piece
-    cuts in two."""
+    """Tracks how deep JSON nests that is fed in pieces, which may cut strings and escapes."""
 
     def __init__(self) -> None:
         self.depth = self.deepest = 0

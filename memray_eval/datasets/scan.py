@@ -1,5 +1,4 @@
-"""Scans a dataset before anything runs: finds every problem, counts the samples, and cuts the
-shards that tasks will read."""
+"""Scans a dataset before anything runs: finds every problem, counts samples, and cuts shards."""
 
 from __future__ import annotations
 
@@ -150,8 +149,7 @@ def scan(
     is cut so that a context stays with one of the `engines`.
 
     `each_source` may scan sources at the same time, if all are read; what is found is the same.
-    `on_taken` gets each entry that is taken, of one source after the other. Raises DataError if the
-    path holds no dataset at all."""
+    `on_taken` gets each entry that is taken, in order. Raises DataError if there is no dataset."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
@@ -228,8 +226,7 @@ class _Scanner:
         on_problem: ProblemHandler | None = None,
         on_taken: Callable[[OrderEntry], None] | None = None,
     ) -> SourceScan:
-        """Scans one source, up to a `limit`. `seen` are the ids of the sources before, to which its
-        own are added."""
+        """Scans one source, up to a `limit`; its ids join `seen`, those of the sources before."""
         reading = self.reading
         source = prepared(source, reading.encoding) if source.start == 0 else source
         done = SourceScan(seen=FirstPlaces() if seen is None else seen)
@@ -304,13 +301,9 @@ def _scan_spread(
         if on_taken is not None:
             on_taken(sample.ordered)
     total = _add_up(SourceScan(sample.counted, bytearray(sample.digest)) for sample in taken)
-    return replace(
-        total,
-        n_invalid=looked_at.n_invalid,
-        shards=shards,
-        context_files=looked_at.context_files,
-        fingerprint=total.fingerprint.removeprefix(WHOLE),
-    )
+    total.shards, total.fingerprint = shards, total.fingerprint.removeprefix(WHOLE)
+    total.n_invalid, total.context_files = looked_at.n_invalid, looked_at.context_files
+    return total
 
 
 def _take_spread(

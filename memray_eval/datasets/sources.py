@@ -66,9 +66,8 @@ _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 
 def whole(path: str) -> list[Shard]:
-    """The sources that a dataset path stands for, each as one whole shard.
-
-    hf://OWNER/NAME is fetched from the hub. Raises DataError that says what a dataset can be."""
+    """The sources of a dataset's path (hf://OWNER/NAME: fetched from the hub), each as one whole
+    shard. Raises DataError that says what a dataset can be."""
     path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)
@@ -235,8 +234,7 @@ def _file_shard(path: str) -> Shard:
 
 def fetch_dataset(path: str) -> str:
     """Fetches the dataset hf://OWNER/NAME and unpacks its zip files (LongBench has data.zip).
-    Returns the folder on this machine. Raises DataError if the hub does not answer or has no such
-    dataset."""
+    Returns the folder on this machine. Raises DataError if the hub does not give it."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

@@ -46,9 +46,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A sample whose task is its scenario. Raises ValueError for an unknown scenario and for turns
-    that make no conversation: an empty one, two of one speaker in a row, a history that does not
-    open with the user and end with the assistant, or none in a continuity sample."""
+    """A sample whose task is its scenario. Raises ValueError that names each fault: an unknown
+    scenario, turns that make no conversation, a continuity sample without any."""
     if faults := [*_scenario_faults(raw), *_turn_faults(raw)]:
         raise ValueError("; ".join(faults))
     return {**raw, "task": raw["scenario"]} if raw.get("scenario") else raw

@@ -46,8 +46,7 @@ _SEEKERS = {
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A session of ours as it is; a MindEval profile ({member_attributes, member_narrative}) or a
-    Spiral-Bench prompt ({prompt_id, category, prompts}) as one with a simulated user. Raises
-    ValueError that says what such a row lacks, or that the row is no session."""
+    Spiral-Bench prompt ({prompt_id, category, prompts}) and a simulated user. Raises ValueError."""
     if "member_attributes" in raw or "member_narrative" in raw:
         return _of_profile(raw)
     if "prompt_id" in raw:

@@ -1,5 +1,4 @@
-"""A conversation in sessions and turns, the text that is its sample's context, and the published
-files that it is read from."""
+"""A conversation in sessions and turns, as a sample's context and as published files have it."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ def samples(
 ) -> Iterator[Sample]:
     """The samples of a plan: by task, language, length, depth and number. `on_group` hears of each
     group before its first sample, and if its tokens are counted by parts. Raises ConfigError at
-    once if a task does not fit a length, naming the smallest that it fits, or if there is too
-    little of something for the longest."""
+    once for a length that a task does not fit, with the smallest, or that it cannot fill."""
     for task in plan.tasks:
         for language in plan.languages:
             shortest = typical_order(plan, task, language, min(plan.lengths))

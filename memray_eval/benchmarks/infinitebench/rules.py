@@ -2,9 +2,8 @@
 the published table, and v2 (51d9b37), its head. They differ in kv_retrieval, code_debug,
 longbook_choice_eng and longdialogue_qa_eng.
 
-`score` takes the label as it was published: its type depends on the task and on the loader (str,
-number or list). Numbers that a loader gives as text are read as numbers, where the original
-compares text with a number and finds nothing equal."""
+`score` takes the label as it was published: text, a number or a list, by task and loader. Numbers
+in text are read as numbers, where the original finds nothing equal to them."""
 
 from __future__ import annotations
 

@@ -179,8 +179,7 @@ def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
 
 
 def _texts(task: str, answer: Any) -> list[str]:
-    """Published answers are text, a number, or a list of them: of alternatives, but for math_calc,
-    whose list is one answer."""
+    """A published answer: a text, a number, or a list of alternatives (math_calc: one answer)."""
     if isinstance(answer, list) and not answer:
         raise ValueError("answer: empty")
     if task == "math_calc":
@@ -199,9 +198,8 @@ prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK}, values=_own_valu
 
 def templated(suite: Suite, path: str) -> Suite:
     """With templates of the user's, {task: template} in the benchmark's syntax: a JSON or YAML
-    file, or a folder with templates.json or templates.yaml. Output lengths are then the published
-    ones. The benchmark's own are in Python code, which is not run. Raises ConfigError naming file
-    and task."""
+    file, or a folder with templates.json or templates.yaml; output lengths are then the published
+    ones. Raises ConfigError naming file and task."""
     if is_file(path):
         file: str | None = path
     else:

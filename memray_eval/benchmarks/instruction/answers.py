@@ -2,9 +2,8 @@
 
 An option's letter is never the letter of another word, and "A" before a word is the article, "I"
 the pronoun, unless the sentence says that it is the answer. It is read in \\boxed{}, <answer> and
-emphasis, in full width, and where an answer is stated in English, German, French, Spanish,
-Portuguese, Italian, Russian, Chinese, Japanese, Korean or Arabic (أ is A). Several letters are no
-answer."""
+emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
+letters are no answer."""
 
 from __future__ import annotations
 

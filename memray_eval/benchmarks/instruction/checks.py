@@ -1,9 +1,8 @@
 """How well a response does what a prompt asks (seed 004): three types of prompt, each with checks
 (simple.py, plans.py, reasoning.py) of 0 to 100 and their weights.
 
-The overall score is the weighted mean, rounded to one decimal. A check without occasion (no target
-of words or steps, no options) has no subscore; the others' weights stand for all. Of an empty
-response every check is 0."""
+The overall score is the weighted mean, rounded to one decimal, of the checks that have occasion (a
+target of words or steps, options). Of an empty response every check is 0."""
 
 from __future__ import annotations
 
@@ -94,9 +93,8 @@ def score_response(
     weights: Mapping[str, float] | None = None,
 ) -> Result:
     """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: it ran into its
-    length. With `expected` answers the subscores exact_match and answer_f1 (times 100) join; they
-    weigh nothing unless `weights`, which replace the type's, name them. Raises ConfigError for an
-    unknown type and for bad weights."""
+    length. With `expected` answers the subscores exact_match and answer_f1 (times 100) join, which
+    weigh nothing unless `weights`, in place of the type's, name them. Raises ConfigError."""
     if prompt_type not in WEIGHTS:
         raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join(PROMPT_TYPES)}")
     shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)

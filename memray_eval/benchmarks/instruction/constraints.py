@@ -1,7 +1,6 @@
 """Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911), as {"kind": name,
 argument: value, ...}. Unlike IFEval's, these count and find whole words (a contraction is one), and
-tell a script by its letters. Loose also tries the response without its first line, its last, both,
-and without asterisks."""
+tell a script by its letters."""
 
 from __future__ import annotations
 
