@@ -97,9 +97,10 @@ def ask_with_templates(
 ) -> Suite:
     """The suite that asks with these wordings, and has these tasks only: asking the others in our
     words would mix what cannot be compared."""
+    read = suite.adapt
 
     def adapt(raw: Mapping[str, Any], dataset: str) -> Mapping[str, Any]:
-        fields = suite.adapt(raw, dataset)
+        fields = read(raw, dataset)
         if fields.get("task") not in wordings:
             raise ValueError(
                 f"{path} has no template for task {fields.get('task')!r}; it has: "
