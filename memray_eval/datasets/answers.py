@@ -20,15 +20,7 @@ from memray_eval.datasets.parsing import (
 )
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
-from memray_eval.types import (
-    BIG_FIVE,
-    EXISTING,
-    Candidate,
-    NoAnswer,
-    Record,
-    Response,
-    unit_id,
-)
+from memray_eval.types import BIG_FIVE, EXISTING, Candidate, NoAnswer, Record, Response, unit_id
 from memray_eval.types.json_text import candidate_from_json
 
 # The first of these that a row has is its response.

@@ -29,14 +29,7 @@ from memray_eval.datasets.conversations import (
     words_of,
 )
 from memray_eval.datasets.exports import ExportForm, form_of
-from memray_eval.datasets.parsing import (
-    LISTS,
-    InvalidSample,
-    id_text,
-    invalid,
-    look_up,
-    parse_json,
-)
+from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest

@@ -230,7 +230,7 @@ def _parse_row(
         people=tuple(parse(cell, name) for name, cell in labels),
         cluster=(query if "query" in cells else named) if cluster is None else _to_text(cluster),
         weight=weight,
-        judge=parse(_column_value(row, judge), judge) if judge else None,
+        judge=parse(cells["judge"], judge) if judge else None,
         group=system if group is None else _to_text(group),
         raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
@@ -272,11 +272,7 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
 
 
 def _parse_label(
-    where: str,
-    cell: Any,
-    column: str,
-    words: Mapping[str, float],
-    scale: tuple[float, float],
+    where: str, cell: Any, column: str, words: Mapping[str, float], scale: tuple[float, float]
 ) -> float | None:
     """The label in a column as a number on `scale`; None if it is empty. Raises DataError."""
     if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):

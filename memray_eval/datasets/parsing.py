@@ -363,9 +363,7 @@ def _read_constant(name: str) -> None:
 
 # `json.loads` makes a decoder at each call
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique_keys,
-    parse_constant=_read_constant,
-    parse_float=_parse_finite_float,
+    object_pairs_hook=_unique_keys, parse_constant=_read_constant, parse_float=_parse_finite_float
 )
 
 

@@ -69,7 +69,12 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         check_record(raw, "HELMET's json_kv", {"context": str, "question": str, "answer": None})
         fields = {"query": raw["question"], "answers": _as_list(raw["answer"], "answer")}
     else:
-        fields = _read_needle(raw)
+        wanted = {"context": str, "query": str, "type_needle_v": str}
+        check_record(raw, "HELMET's needles", wanted)
+        answers = raw["answer"] if raw.get("answer") is not None else raw.get("outputs")
+        asked_for = f"special magic {raw['type_needle_v']} for {raw['query']}"
+        query = f"What are all the {asked_for} in the text?"
+        fields = {"query": query, "answers": _as_list(answers, "answer")}
     about = {name: raw[field] for field, name in _NOTED.items() if raw.get(field) is not None}
     if bucket:
         about["bucket"] = bucket
@@ -128,13 +133,6 @@ def _read_rag(raw: Mapping[str, Any], task: str) -> dict[str, Any]:
         "context": "\n\n".join(passages) or None,
         "answers": _as_list(raw["answers"], "answers"),
     }
-
-
-def _read_needle(raw: Mapping[str, Any]) -> dict[str, Any]:
-    check_record(raw, "HELMET's needles", {"context": str, "query": str, "type_needle_v": str})
-    answers = raw["answer"] if raw.get("answer") is not None else raw.get("outputs")
-    query = f"What are all the special magic {raw['type_needle_v']} for {raw['query']} in the text?"
-    return {"query": query, "answers": _as_list(answers, "answer")}
 
 
 def _as_list(answers: Any, field: str) -> list[str]:
