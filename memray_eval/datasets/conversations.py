@@ -434,7 +434,7 @@ def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
 
 
 def is_foreign_history(history: Any) -> bool:
-    """Whether it may be turns, and is no list of our own."""
+    """Returns True if it may be turns, and is no list of our own."""
     if not history or not isinstance(history, list | tuple | str):
         return False
     return isinstance(history, str) or not all(map(is_plain_turn, history))

@@ -141,7 +141,7 @@ def read_json(shard: Shard) -> Iterator[Entry]:
 
 
 def kind_of_json(shard: Shard) -> Kind:
-    """Whether a .json or .jsonl file holds a value a line, or one document; else its kind."""
+    """The kind of a .json or .jsonl file: a value a line, or one document; else as it is."""
     if shard.kind not in ("json", "jsonl"):
         return shard.kind
     with open_text(*locate(shard.path), encoding=shard.encoding) as file:

@@ -94,9 +94,9 @@ def _show_own(sample: Sample, retrieved: Any) -> Shown:
 
 
 class ConversationPrompt(Frozen):
-    """The `prompt` of a benchmark in our words: `before` the conversation and, with {question},
-    `after` it. In one message stand what all questions share, the conversation, and what differs,
-    for a common prefix. Too long a conversation loses whole sessions, or turns, of its middle."""
+    """The `prompt` of a benchmark in our words: one message of what all questions share (`before`),
+    the conversation, and what differs (`after`, with {question}), for a common prefix. Too long a
+    conversation loses whole sessions, or turns, out of its middle."""
 
     before: str
     after: str

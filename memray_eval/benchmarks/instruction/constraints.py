@@ -125,7 +125,7 @@ _COMMAS = frozenset(",，、،")
 
 
 def _frequency(text: str, of: str) -> int:
-    """How often whole words stand there; in scripts without spaces, wherever the characters are."""
+    """The number of whole words that are `of`; in scripts without spaces, of its characters."""
     pattern = re.escape(of) if is_unspaced(of) else rf"(?<!\w){re.escape(of)}(?!\w)"
     return len(re.findall(pattern, text, re.IGNORECASE))
 
