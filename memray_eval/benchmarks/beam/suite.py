@@ -129,7 +129,7 @@ def read_chat(path: str) -> Conversation:
                 id_ = str(message["id"])
                 times[id_] += 1
                 name = id_ if times[id_] == 1 else f"{id_}#{times[id_]}"
-                turns.append(read_turn(message, name, "role", "content"))
+                turns.append(read_turn(message, name))
                 date = str(message.get("time_anchor") or date)
             sessions.append(Session(f"S{len(sessions) + 1}", date, tuple(turns)))
     return check_sessions(sessions)

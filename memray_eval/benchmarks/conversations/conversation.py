@@ -73,7 +73,9 @@ def check_sessions(sessions: Sequence[Session]) -> Conversation:
     return conversation
 
 
-def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> SpokenTurn:
+def read_turn(
+    raw: Any, id_: str, speaker_field: str = "role", text_field: str = "content"
+) -> SpokenTurn:
     """A published turn. Raises ValueError if speaker or text are no text."""
     if not isinstance(raw, dict):
         raise ValueError(f"turn {id_} is no object")

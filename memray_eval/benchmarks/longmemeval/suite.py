@@ -94,10 +94,7 @@ def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
         name = str(id_) if times[str(id_)] == 1 else f"{id_}#{times[str(id_)]}"
         if not isinstance(turns, list):
             raise ValueError(f"session {name}: must be a list of turns")
-        read = tuple(
-            read_turn(turn, f"{name}:{number}", "role", "content")
-            for number, turn in enumerate(turns)
-        )
+        read = tuple(read_turn(turn, f"{name}:{at}") for at, turn in enumerate(turns))
         marked |= {
             f"{name}:{number}" for number, turn in enumerate(turns) if turn.get("has_answer")
         }

@@ -145,10 +145,7 @@ def _messages(path: str, start: int) -> tuple[SpokenTurn, ...]:
     messages = next(iter(context.values())) if isinstance(context, dict) and context else None
     if not isinstance(messages, list):
         raise ValueError("a context must be a list of messages")
-    return tuple(
-        read_turn(message, f"message {number}", "role", "content")
-        for number, message in enumerate(messages, 1)
-    )
+    return tuple(read_turn(turn, f"message {at}") for at, turn in enumerate(messages, 1))
 
 
 def _sessions(messages: tuple[SpokenTurn, ...]) -> list[Session]:
