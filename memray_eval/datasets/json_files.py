@@ -70,7 +70,7 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
                 start, position, number = position, position + len(line), number + 1
                 if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                     while (part := file.readline(1 << 20)) and not part.endswith(b"\n"):
-                        position += len(part)
+                        position += len(part)  # to the line's end
                     position += len(part)
                     most = f"{MAX_LINE_BYTES >> 20} MiB"
                     text = f"the line is longer than {most}; no sample is so long"
