@@ -33,7 +33,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     for judge in estimate.judges:
         tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
         price = cost_text(judge.usd, judge.unpriced_calls, ",.2f")
-        if not judge.is_priced:
+        if judge.unpriced_calls:
             price += " (judging.price sets it)"
         yield (
             f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, "

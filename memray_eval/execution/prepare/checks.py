@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
@@ -21,12 +20,10 @@ from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.executors import StageSeconds, choose_phases
-from memray_eval.execution.plan import engine_device, judge_pool
-from memray_eval.execution.ray.placement import Placement
+from memray_eval.execution.plan import engine_device
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
-from memray_eval.execution.schedule import schedule
 from memray_eval.execution.services import check_calls
 from memray_eval.judges.accounts import (
     check_judge,
@@ -45,38 +42,12 @@ from memray_eval.types import Candidate, Turn, join_jurors, turn_sample
 ASK_USD = 10.0  # above this a run without a budget asks
 
 
-def estimate_run(
-    spec: RunSpec,
-    scan: Scan,
-    capacity: Capacity,
-    *,
-    samples: int | None = None,
-    placement: Placement | None = None,
-    node_usd_per_hour: Mapping[str, float] | None = None,
-    today: date | None = None,
-) -> Estimate:
-    """The estimate of a run whose dataset has been scanned."""
-    pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(samples or scan.n_samples))
-    counted = capacity if placement is None else placement.cluster_spec.at_first()
-    return estimate(
-        spec,
-        scan,
-        capacity,
-        pool,
-        schedule(spec, counted, engine_device(spec, capacity.all_gpus)),
-        samples=samples,
-        placement=placement,
-        node_usd_per_hour=node_usd_per_hour,
-        today=today,
-    )
-
-
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
     """Raises ConfigError if nobody agrees to a run without a budget that may pass ASK_USD."""
     spec = plan.spec
     if spec.budget.is_set or not spec.calls_judges:
         return
-    estimated = estimate_run(spec, plan.scan, plan.capacity)
+    estimated = estimate(spec, plan.scan, plan.capacity)
     unknown = unpriced(spec.all_judges.values(), spec.judging, spec.judge_table)
     billing = [name for name in unknown if may_bill(name, spec.judging)]
     if billing and not agree(estimated):
@@ -302,7 +273,7 @@ def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeSt
     n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
 
     def seconds_left() -> StageSeconds:
-        alone = stage_seconds(estimate_run(spec, scan, capacity).stages)
+        alone = stage_seconds(estimate(spec, scan, capacity).stages)
         return StageSeconds(
             alone.generate_s * (units - n_generated) / units,
             alone.judge_s * (units - n_scored) / units,

@@ -8,9 +8,8 @@ from datetime import date
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.capacity import local_capacity
-from memray_eval.execution.estimate import Estimate
+from memray_eval.execution.estimate import Estimate, estimate
 from memray_eval.execution.plan import engine_device
-from memray_eval.execution.prepare.checks import estimate_run
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.execution.ray.cluster_spec import ClusterSpec
@@ -44,7 +43,7 @@ def estimate_of(
             engines = spec.read.engines * scan.n_samples / (samples + 0.5)
             scan = scan_dataset(replace(spec.read, engines=engines), [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
-    return estimate_run(
+    return estimate(
         spec,
         scan,
         capacity,
