@@ -149,7 +149,6 @@ class ScoreAnswers:
     resume_state: ResumeState
     metrics: Sequence[str]
     options: MetricOptions
-    judging: JudgingOptions
     context: StageContext
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -180,7 +179,7 @@ class ScoreAnswers:
 
     def _score(self, record: Record, metrics: Sequence[Metric]) -> list[ComputedScore | Score]:
         try:
-            return [score_unasked(record, metric, self.judging) for metric in metrics]
+            return [score_unasked(record, metric) for metric in metrics]
         except EvalError:
             raise
         except Exception as error:
@@ -196,7 +195,6 @@ def score_answers(plan: RunPlan, context: StageContext) -> ScoreAnswers:
         resume_state=plan.resume_state,
         metrics=spec.by_stage()[0],
         options=spec.metric_options,
-        judging=judging_options(spec.judges, spec.judging),
         context=context,
     )
 
@@ -318,14 +316,9 @@ def judging_options(
     siblings: Mapping[str, int] = MappingProxyType({}),
 ) -> JudgingOptions:
     """The judge stage's options, by the judges that were assigned."""
-    texts = {
-        key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
-    }
+    texts = {key: choice.rubric.text for key, choice in choices.items() if choice.rubric}
     return JudgingOptions(
-        vote=config.vote,
-        rubrics=texts,
-        on_failure=config.way_on_failure,
-        siblings=siblings,
+        vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, siblings=siblings
     )
 
 
@@ -458,3 +451,8 @@ class EmbedRecords:
 def shard_rows(shards: Sequence[Shard]) -> list[dict[str, str]]:
     """Shards as rows of the pipeline's input."""
     return [{SHARD: json.dumps(shard.model_dump(mode="json"))} for shard in shards]
+
+
+def shard_tables(shards: Sequence[Shard]) -> list[pa.Table]:
+    """Those rows, a table each."""
+    return [pa.Table.from_pylist([row]) for row in shard_rows(shards)]

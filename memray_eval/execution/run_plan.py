@@ -381,10 +381,14 @@ class RunPlan:
         return self.spec.read.block_rows(self.scan.n_samples)
 
     @property
+    def is_one_file(self) -> bool:
+        """True if one task reads all rows."""
+        return any(shard.is_read_from_start for shard in self.scan.shards)
+
+    @property
     def scores_at_once(self) -> bool:
         """True if responses are scored where they are read: nobody is asked."""
-        is_one = any(shard.is_read_from_start for shard in self.scan.shards)
-        return self.spec.read.scores_at_once and not is_one
+        return self.spec.read.scores_at_once and not self.is_one_file
 
     @property
     def stop_watch(self) -> StopWatch | None:

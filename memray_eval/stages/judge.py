@@ -240,21 +240,20 @@ async def _score(
     options: JudgingOptions,
     jury_calls: Sequence[JudgeCalls] | Score,
 ) -> Score:
+    jury = lookup_for_task(judges, metric.name, record.sample.task)
+    if not jury or not isinstance(metric, JudgedMetric):
+        score = score_unasked(record, metric)
+        return score.to_score() if isinstance(score, ComputedScore) else score
     response = record.response or Response(error="not generated")
-    jury = (
-        lookup_for_task(judges, metric.name, record.sample.task)
-        if isinstance(metric, JudgedMetric)
-        else None
-    )
-    if jury and isinstance(metric, JudgedMetric):
-        if not response.is_empty:
-            return await _ask_jury(record, response, metric, jury_calls, options)
+    if response.is_empty:
         return score_empty(metric, record.sample, response)
-    score = score_unasked(record, metric, options)
-    return score.to_score() if isinstance(score, ComputedScore) else score
+    CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
+    if isinstance(jury_calls, Score):
+        return jury_calls
+    return await _ask_jury(record, response, metric, jury_calls, options)
 
 
-def score_unasked(record: Record, metric: Metric, options: JudgingOptions) -> ComputedScore | Score:
+def score_unasked(record: Record, metric: Metric) -> ComputedScore | Score:
     """Scores a metric that no model judges, by code or by rules that read words alone."""
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
@@ -267,22 +266,18 @@ async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
-    jury_calls: Sequence[JudgeCalls] | Score,
+    jury_calls: Sequence[JudgeCalls],
     options: JudgingOptions,
 ) -> Score:
     """Combines the scores of all judges of a metric, or falls back to `options.on_failure`."""
-    CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
-    if isinstance(jury_calls, Score):
-        return jury_calls
     outcomes = await _gather_all(
         _ask_judge(record, response, metric, judge, calls) for judge, calls in jury_calls
     )
-    score = combine_votes([outcome.score for outcome in outcomes], options.vote)
-    if options.on_failure in metric.without_judge and not any(
-        outcome.is_verdict for outcome in outcomes
-    ):
-        return score_without_judge(metric, record.sample, response, options.on_failure, score)
-    return score
+    score = combine_votes([score for score, _ in outcomes], options.vote)
+    is_judged = any(is_verdict for _, is_verdict in outcomes)
+    if is_judged or options.on_failure not in metric.without_judge:
+        return score
+    return score_without_judge(metric, record.sample, response, options.on_failure, score)
 
 
 def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
@@ -373,20 +368,14 @@ async def _ask_each(
     )
 
 
-class _JudgeOutcome(NamedTuple):
-    """The score of one judge; `is_verdict` is False if it failed."""
-
-    score: Score
-    is_verdict: bool
-
-
 async def _ask_judge(
     record: Record,
     response: Response,
     metric: JudgedMetric,
     judge: Judge,
     calls: Sequence[Sequence[Message]],
-) -> _JudgeOutcome:
+) -> tuple[Score, bool]:
+    """The score of one judge, and if it is by a verdict: False if the judge failed."""
     try:
         verdict = await _ask_each(judge, metric, calls)
     except JudgeError as error:
@@ -400,11 +389,9 @@ async def _ask_judge(
             calls=error.calls,
             error=describe_error(error),
         )
-        return _JudgeOutcome(failed, is_verdict=False)
+        return failed, False
     except EvalError:  # concerns the whole run: its budget, its services, its end
         raise
     except Exception as error:  # what the client did not foresee fails this one call
-        return _JudgeOutcome(failed_score(metric, error, judge.name), is_verdict=False)
-    return _JudgeOutcome(
-        score_by_verdict(metric, record.sample, response, verdict), is_verdict=True
-    )
+        return failed_score(metric, error, judge.name), False
+    return score_by_verdict(metric, record.sample, response, verdict), True
