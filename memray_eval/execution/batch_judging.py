@@ -104,8 +104,8 @@ async def pay_in_batches(
     rehearsal = None
     if spec.judging.mode != "live":
         rehearsal = Rehearsal(plan, folder, metrics, queues, runner, counter).run
-        asked = {name for choice in spec.judges.values() for name in choice.judges} - {RULES}
-        if others := sorted(asked - {queue.name for queue in queues}):
+        judges = {name for choice in spec.judges.values() for name in choice.judges} - {RULES}
+        if others := sorted(judges - {queue.name for queue in queues}):
             line = f"Asked call by call, as they take no batches: {', '.join(others)}."
             counter.add_line(line)
     try:

@@ -22,6 +22,7 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.capacity import find_nvcc
+from memray_eval.execution.exported_metrics import EngineMetrics
 from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.prompt_stage import (
     ANSWER,
@@ -33,7 +34,6 @@ from memray_eval.execution.prompt_stage import (
 )
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
-from memray_eval.execution.ray.engine_metrics import EngineMetrics
 from memray_eval.execution.ray.engine_start import start_engine
 from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.lost_rows import Turns
