@@ -38,9 +38,8 @@ JUDGE_ENGINES = "embedded judge"
 MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
 MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
 LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
-ADMITTED = (
-    16  # calls that wait for each one in flight, or the slowest of a block would hold up the others
-)
+# calls that wait for each one in flight, or the slowest of a block would hold up the others
+ADMITTED = 16
 LEAST_TASKS, MOST_TASKS = 4, 64
 BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
@@ -74,17 +73,19 @@ class JudgePool(Frozen):
     tasks: int
 
 
-def judge_actors(spec: RunSpec, cpus: float) -> int:
-    """The number of judge actors at first: as configured, else one per CPU, to MOST_JUDGES."""
-    if spec.judging.actors is not None:
-        return least_of(spec.judging.actors)
-    return max(1, min(MOST_JUDGES, int(cpus)))
-
-
-def most_judge_actors(spec: RunSpec, cpus: float) -> int:
-    """The number of judge actors a run has at most, as its cluster grows."""
+def judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
+    """The number of judge actors at first of each of so many pipelines side by side, which share
+    what a run has: as configured, else one per CPU, to MOST_JUDGES."""
     configured = spec.judging.actors
-    return judge_actors(spec, cpus) if configured is None else most_of(configured)
+    actors = min(MOST_JUDGES, int(cpus)) if configured is None else least_of(configured)
+    return max(1, actors // pipelines)
+
+
+def most_judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
+    """The same at most, as its cluster grows."""
+    if spec.judging.actors is None:
+        return judge_actors(spec, cpus, pipelines)
+    return max(1, most_of(spec.judging.actors) // pipelines)
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
@@ -249,11 +250,8 @@ def _affect_pool(affect: AffectConfig) -> list[Pool]:
     if not affect.enabled:
         return []
     knob = "affect.actors, affect.cpus, or --affect off"
-    return [
-        Pool(
-            name="affect", actors=affect.actors, cpus=affect.cpus, memory_gib=AFFECT_GIB, knob=knob
-        )
-    ]
+    actors, cpus = affect.actors, affect.cpus
+    return [Pool(name="affect", actors=actors, cpus=cpus, memory_gib=AFFECT_GIB, knob=knob)]
 
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
@@ -316,17 +314,10 @@ def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
 
 def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     """The reason why the pools do not fit, and what others hold there; None if they fit."""
-    needs = {
-        "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
-        "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
-        "GiB of memory": (
-            sum(pool.actors * pool.memory_gib for pool in pools),
-            capacity.memory_gib,
-        ),
-    }
-    for unit, (needed, available) in needs.items():
-        if needed > available + SLACK:
-            return _too_little(pools, unit, needed, available, capacity) + _others(capacity)
+    for field in _LACKS:
+        needed = sum(pool.actors * getattr(pool, field) for pool in pools)
+        if needed > getattr(capacity, field) + SLACK:
+            return _too_little(pools, field, needed, capacity) + _others(capacity)
     homeless = first_homeless(pools, capacity.nodes)
     return None if homeless is None else _no_room(homeless, capacity) + _others(capacity)
 
@@ -407,21 +398,25 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
     )
 
 
-def _too_little(
-    pools: Sequence[Pool], unit: str, needed: float, available: float, capacity: Capacity
-) -> str:
-    field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
+# What pools may lack: its unit, and what gives them more
+_LACKS = {
+    "cpus": ("CPUs", "cluster.num_cpus (logical CPUs of a local run)"),
+    "gpus": ("GPUs", "a cluster with more GPUs, or engine.device: cpu"),
+    "memory_gib": (
+        "GiB of memory",
+        "a lower engine.kv_cache_gib, or a machine with more memory",
+    ),
+}
+
+
+def _too_little(pools: Sequence[Pool], field: str, needed: float, capacity: Capacity) -> str:
+    (unit, more), available = _LACKS[field], getattr(capacity, field)
     users = sorted(
         (pool for pool in pools if getattr(pool, field)),
         key=lambda pool: -pool.actors * getattr(pool, field),
     )
     lines = [f"  {pool.name}: {pool.actors} x {getattr(pool, field):g}" for pool in users]
     knobs = next((pool.knob for pool in users if pool.knob), "engine.replicas")
-    more = {
-        "CPUs": "cluster.num_cpus (logical CPUs of a local run)",
-        "GPUs": "a cluster with more GPUs, or engine.device: cpu",
-        "GiB of memory": "a lower engine.kv_cache_gib, or a machine with more memory",
-    }[unit]
     held = sum(getattr(holding, field) for holding in capacity.holdings)
     has = f"{available:.4g} free of {available + held:.4g}" if held else f"{available:.4g}"
     return (
@@ -434,9 +429,4 @@ def _too_little(
 
 def _weights_gib(model: str) -> float:
     """The size of a model's weights on this machine, else 0: a hub's is not known before."""
-    folder = Path(model)
-    return (
-        sum(file.stat().st_size for file in folder.glob("*.safetensors")) / _GIB
-        if folder.is_dir()
-        else 0.0
-    )
+    return sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) / _GIB

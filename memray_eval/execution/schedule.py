@@ -16,7 +16,6 @@ from memray_eval.execution.plan import (
     explain_lack,
     judge_actors,
     judging_pools,
-    most_judge_actors,
     pipeline_pools,
     tail_pools,
 )
@@ -30,15 +29,13 @@ Work: TypeAlias = Callable[[Group, OnEngineEnd], None]
 LOOK_S = 0.5  # between two looks whether the next wave may begin
 
 
-def schedule(
-    spec: RunSpec, capacity: Capacity, device: Device, scores: bool = True
-) -> list[tuple[Group, ...]]:
+def schedule(spec: RunSpec, capacity: Capacity, device: Device, scores: bool = True) -> list[Wave]:
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
     most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
     CPUs, where engines would only share the cores. `scores`: each pipeline has judges too."""
     at_once = spec.cluster.models_at_once
     most = at_once if at_once != "auto" else 1 if device == "cpu" else len(spec.candidates)
-    waves: list[tuple[Group, ...]] = []
+    waves: list[Wave] = []
     for group in spec.groups:
         joined = (*waves[-1], group) if waves else (group,)
         pools = wave_pools(spec, joined, capacity, device, scores)
@@ -50,23 +47,13 @@ def schedule(
     return waves
 
 
-def judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
-    """The judge actors of each pipeline of a wave at first, which share what a run has."""
-    return max(1, judge_actors(spec, cpus) // len(wave))
-
-
-def most_judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
-    """The judge actors of each pipeline of a wave at most, as the cluster grows."""
-    return max(1, most_judge_actors(spec, cpus) // len(wave))
-
-
 def wave_pools(
     spec: RunSpec, wave: Sequence[Group], capacity: Capacity, device: Device, scores: bool = True
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share the engines of an embedded judge. `scores`
     as in `schedule`: without, only the affect stage may ask that judge."""
     has_judge = spec.embedded_judge is not None if scores else spec.asks_embedded_first
-    actors = judge_actors_per_pipeline(spec, wave, capacity.cpus)
+    actors = judge_actors(spec, capacity.cpus, len(wave))
     return [
         pool
         for index, group in enumerate(wave)
@@ -114,7 +101,7 @@ def pools_beside(
         pool
         for tail in tails
         for _ in tail
-        for pool in tail_pools(spec, judge_actors_per_pipeline(spec, tail, capacity.cpus), scores)
+        for pool in tail_pools(spec, judge_actors(spec, capacity.cpus, len(tail)), scores)
     ]
     return [*left, *wave_pools(spec, wave, capacity, device, scores)]
 

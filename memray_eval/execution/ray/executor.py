@@ -20,6 +20,7 @@ from memray_eval.execution.plan import (
     engines_at_first,
     explain_lack,
     fit_engine,
+    judge_actors,
     judge_pool,
     judging_pools,
     most_judge_actors,
@@ -48,8 +49,6 @@ from memray_eval.execution.schedule import (
     OnEngineEnd,
     Wave,
     Work,
-    judge_actors_per_pipeline,
-    most_judge_actors_per_pipeline,
     pools_beside,
     run_waves,
     schedule,
@@ -212,8 +211,8 @@ class RayExecutor:
             if scores:
                 shared = replace(
                     shared,
-                    judge_actors=judge_actors_per_pipeline(spec, wave, capacity.cpus),
-                    most_judge_actors=most_judge_actors_per_pipeline(spec, wave, capacity.cpus),
+                    judge_actors=judge_actors(spec, capacity.cpus, len(wave)),
+                    most_judge_actors=most_judge_actors(spec, capacity.cpus, len(wave)),
                 )
             if len(wave) == 1:  # the models of a larger one would take the same room
                 engine = spec.engine_of(wave[0][0].model)
