@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -151,12 +151,10 @@ class Rehearsal:
                 return _AskedLive(name)
             return RehearsedJudge(queue.judge, repeat, runner.add_missing_call)
 
-        self._judges: Mapping[str, Sequence[Judge]] = {
-            key: [rehearsed(choice, name, n) for name in choice.judges for n in repeats]
-            if choice.judge != RULES
-            else []
-            for key, choice in spec.judges.items()
-        }
+        self._judges = dict[str, Sequence[Judge]]()
+        for key, choice in spec.judges.items():
+            names = choice.judges if choice.judge != RULES else ()
+            self._judges[key] = [rehearsed(choice, name, n) for name in names for n in repeats]
         self._asking = judging_options(spec.judges, spec.judging, spec.siblings)
 
     async def run(self) -> None:

@@ -124,16 +124,10 @@ def _read_new(
 ) -> list[Record]:
     """The records of shards of responses, but for what an earlier session judged."""
     started = time.time()
-    shards = (
-        []
-        if context.is_stopping()
-        else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
-    )
-    records = [
-        record
-        for shard in shards
-        for record in read_records(shard, reading, context.record_unreadable)
-    ]
+    texts = [] if context.is_stopping() else table.column(SHARD).to_pylist()
+    records = list[Record]()
+    for shard in map(Shard.model_validate_json, texts):
+        records += read_records(shard, reading, context.record_unreadable)
     is_old = resume_state.hold([record.unit_id for record in records]).tolist()
     new = [record for record, is_in_state in zip(records, is_old, strict=True) if not is_in_state]
     context.counter.add("read", len(new), started, time.time())
@@ -164,10 +158,9 @@ class ScoreAnswers:
                     if context.is_stopping():
                         break  # the rest is scored when the run is resumed
                     heard = time.monotonic()
-                outcomes.append(self._score(record, metrics))
-                if any(
-                    isinstance(score, Score) and score.status == "error" for score in outcomes[-1]
-                ):
+                scores = self._score(record, metrics)
+                outcomes.append(scores)
+                if any(isinstance(score, Score) and score.status == "error" for score in scores):
                     failed.append(number)
             n = len(outcomes)
             done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows

@@ -62,12 +62,12 @@ def engine_work(
     tokens, answer = mean(lambda prompt: prompt.tokens), mean(lambda prompt: prompt.answer_tokens)
     new = mean(lambda prompt: prompt.tokens - saved(prompt, float))
     prefill_s = mean(lambda prompt: times.prefill_s(prompt.tokens) - saved(prompt, times.prefill_s))
+
     # Each token of an answer reads the prompt, and what is there of the answer
-    read_s = mean(
-        lambda prompt: times.context_s(
-            prompt.answer_tokens * (prompt.tokens + prompt.answer_tokens / 2)
-        )
-    )
+    def tokens_read(prompt: AskedPrompt) -> float:
+        return prompt.answer_tokens * (prompt.tokens + prompt.answer_tokens / 2)
+
+    read_s = mean(lambda prompt: times.context_s(tokens_read(prompt)))
     places = min(engine.max_num_seqs or math.inf, math.ceil(n_prompts))
     if engine.concurrent_batches is not None:
         places = min(places, engine.rows * engine.concurrent_batches)

@@ -111,15 +111,10 @@ class _NamedJudge:
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
     """Calls and tokens of all units by judge; prompts of lengths with another price apart."""
-    juries = {
-        key: [
-            _NamedJudge(name)
-            for name in choice.judges
-            for _ in range(spec.judging.repeats)
-            if name != RULES
-        ]
-        for key, choice in spec.judges.items()
-    }
+    juries = dict[str, list[_NamedJudge]]()
+    for key, choice in spec.judges.items():
+        names = [name for name in choice.judges if name != RULES]
+        juries[key] = [_NamedJudge(name) for name in names for _ in range(spec.judging.repeats)]
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
     options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
     judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}

@@ -208,13 +208,8 @@ class ViewState:
 
     def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
         """The judges that calls go to, a pool's members apart; all before the first call."""
-        judges = self._snapshot.judges.items()
-        called = [
-            (name, judge)
-            for name, judge in judges
-            if judge.sent or judge.in_flight or judge.waiting
-        ]
-        return called or list(judges)
+        judges = list(self._snapshot.judges.items())
+        return [item for item in judges if item[1].is_called] or judges
 
     def _starting_engines(self) -> list[str]:
         """A line for each model of which some engines are not up."""
@@ -317,9 +312,8 @@ class TimeLeft:
                 continue
             if done:
                 started = snapshot.stages.get(name, StageCount()).started
-                pace = self._paces.setdefault(
-                    name, _Pace(self._seen_at if started is None else started)
-                )
+                began = self._seen_at if started is None else started
+                pace = self._paces.setdefault(name, _Pace(began))
                 ends[name] = pace.ends_at(done, to_do, now)
             elif name != "write":  # it follows the others at once
                 is_least = True

@@ -117,14 +117,12 @@ def pipeline_pools(
     spec: RunSpec,
     candidates: tuple[Candidate, ...],
     device: Device,
-    judge_engines: bool = False,
     judge_actors: int = 1,
     scores: bool = True,
 ) -> list[Pool]:
     """The pools of one pipeline: the engines or the clients of these candidates, then judges and
     embedders, where it `scores`, and tasks."""
     return [
-        *(_judge_engines(spec, device) if judge_engines else ()),
         *_candidate_pools(spec, candidates[0], device),
         *_affect_pool(spec.affect),
         *(_scoring_pools(spec, judge_actors) if scores else ()),
@@ -135,12 +133,8 @@ def pipeline_pools(
 
 def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool]:
     """The pools of a pipeline that scores what is generated already."""
-    return [
-        *_judge_engines(spec, device),
-        *_scoring_pools(spec, judge_actors),
-        _writer_pool(1),
-        _task_pool(),
-    ]
+    scoring = _scoring_pools(spec, judge_actors)
+    return [*judge_engine_pools(spec, device), *scoring, _writer_pool(1), _task_pool()]
 
 
 def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Pool]:
@@ -148,31 +142,24 @@ def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Po
     return [*(_scoring_pools(spec, judge_actors) if scores else ()), _writer_pool(1 + scores)]
 
 
+def _pool(name: str, actors: int, cpus: float, memory_gib: float, knob: str = "") -> Pool:
+    return Pool(name=name, actors=actors, cpus=cpus, memory_gib=memory_gib, knob=knob)
+
+
 def _writer_pool(actors: int) -> Pool:
-    return Pool(name="writers", actors=actors, cpus=WRITER_CPUS, memory_gib=ACTOR_GIB)
+    return _pool("writers", actors, WRITER_CPUS, ACTOR_GIB)
 
 
 def _task_pool() -> Pool:
-    return Pool(name="read and fold tasks", actors=TASKS_AT_ONCE, cpus=TASK_CPUS)
+    return _pool("read and fold tasks", TASKS_AT_ONCE, TASK_CPUS, 0.0)
 
 
 def _scoring_pools(spec: RunSpec, judge_actors: int) -> list[Pool]:
     judging, embedding = spec.judging, spec.embedding
+    knobs = "judging.actors or judging.cpus", "embedding.actors or embedding.cpus"
     return [
-        Pool(
-            name=JUDGES,
-            actors=judge_actors,
-            cpus=judging.cpus,
-            memory_gib=ACTOR_GIB,
-            knob="judging.actors or judging.cpus",
-        ),
-        Pool(
-            name="embedders",
-            actors=embedding.actors,
-            cpus=embedding.cpus,
-            memory_gib=EMBED_GIB,
-            knob="embedding.actors or embedding.cpus",
-        ),
+        _pool(JUDGES, judge_actors, judging.cpus, ACTOR_GIB, knobs[0]),
+        _pool("embedders", embedding.actors, embedding.cpus, EMBED_GIB, knobs[1]),
     ]
 
 
@@ -238,7 +225,8 @@ def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
-def _judge_engines(spec: RunSpec, device: Device) -> list[Pool]:
+def judge_engine_pools(spec: RunSpec, device: Device) -> list[Pool]:
+    """The engines of an embedded judge, which all pipelines share; empty without one."""
     model, engine = spec.embedded_judge, spec.judge_engine
     if model is None or engine is None:
         return []
@@ -250,22 +238,13 @@ def _affect_pool(affect: AffectConfig) -> list[Pool]:
     if not affect.enabled:
         return []
     knob = "affect.actors, affect.cpus, or --affect off"
-    actors, cpus = affect.actors, affect.cpus
-    return [Pool(name="affect", actors=actors, cpus=cpus, memory_gib=AFFECT_GIB, knob=knob)]
+    return [_pool("affect", affect.actors, affect.cpus, AFFECT_GIB, knob)]
 
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
     engine, server = spec.engine_of(candidate.model), spec.server
     if candidate.is_served:
-        return [
-            Pool(
-                name="server clients",
-                actors=server.actors,
-                cpus=STAGE_CPUS,
-                memory_gib=ACTOR_GIB,
-                knob="server.actors",
-            )
-        ]
+        return [_pool("server clients", server.actors, STAGE_CPUS, ACTOR_GIB, "server.actors")]
     if candidate.backend != "vllm":
         return []
     knob = "engine.replicas, engine.tensor_parallel (engine.nodes) or engine.cpus"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from itertools import chain
 from threading import Event, Thread
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ from memray_eval.execution.plan import (
     engine_device,
     explain_lack,
     judge_actors,
+    judge_engine_pools,
     judging_pools,
     pipeline_pools,
     tail_pools,
@@ -52,20 +54,10 @@ def wave_pools(
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share the engines of an embedded judge. `scores`
     as in `schedule`: without, only the affect stage may ask that judge."""
-    has_judge = spec.embedded_judge is not None if scores else spec.asks_embedded_first
+    shared = judge_engine_pools(spec, device) if scores or spec.asks_embedded_first else []
     actors = judge_actors(spec, capacity.cpus, len(wave))
-    return [
-        pool
-        for index, group in enumerate(wave)
-        for pool in pipeline_pools(
-            spec,
-            group,
-            device,
-            judge_engines=has_judge and not index,
-            judge_actors=actors,
-            scores=scores,
-        )
-    ]
+    own = (pipeline_pools(spec, group, device, actors, scores) for group in wave)
+    return [*shared, *chain.from_iterable(own)]
 
 
 def pools_in_turn(
@@ -97,12 +89,10 @@ def pools_beside(
     scores: bool = True,
 ) -> list[Pool]:
     """The pools of a wave, and the judges, embedders and writers left of earlier ones."""
-    left = [
-        pool
-        for tail in tails
-        for _ in tail
-        for pool in tail_pools(spec, judge_actors(spec, capacity.cpus, len(tail)), scores)
-    ]
+    left = list[Pool]()
+    for tail in tails:
+        actors = judge_actors(spec, capacity.cpus, len(tail))
+        left += tail_pools(spec, actors, scores) * len(tail)
     return [*left, *wave_pools(spec, wave, capacity, device, scores)]
 
 

@@ -122,15 +122,14 @@ def _share_calls(calls_by_metric: CallsByMetric, metrics: Sequence[Metric]) -> C
     }
     sharing = Counter(judgments[name] for name in calls_by_metric)
     tasks: dict[Any, asyncio.Task[Verdict]] = {}
-    return {
-        name: jury
-        if isinstance(jury, Score) or sharing[judgments[name]] == 1
-        else [
-            JudgeCalls(_SharingJudge(judge, tasks, juror), calls)
-            for juror, (judge, calls) in enumerate(jury)
-        ]
-        for name, jury in calls_by_metric.items()
-    }
+    shared = dict(calls_by_metric)
+    for name, jury in calls_by_metric.items():
+        if not isinstance(jury, Score) and sharing[judgments[name]] > 1:
+            shared[name] = [
+                JudgeCalls(_SharingJudge(judge, tasks, juror), calls)
+                for juror, (judge, calls) in enumerate(jury)
+            ]
+    return shared
 
 
 def prompts_of_record(
@@ -179,23 +178,20 @@ def _note_shared_starts(
                 if call not in seen:
                     seen.add(call)
                     starts[judge.name, prompt.shared] += 1
-    if not starts:
-        return calls_by_metric
 
     def with_readers(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
         if not is_long_start(prompt):
             return prompt
         return prompt.read_by(starts[judge.name, prompt.shared] * siblings)
 
-    return {
-        metric: jury
-        if isinstance(jury, Score)
-        else [
-            JudgeCalls(judge, [with_readers(judge, prompt) for prompt in calls])
-            for judge, calls in jury
-        ]
-        for metric, jury in calls_by_metric.items()
-    }
+    noted = dict(calls_by_metric)
+    for metric, jury in calls_by_metric.items() if starts else ():
+        if not isinstance(jury, Score):
+            noted[metric] = [
+                JudgeCalls(judge, [with_readers(judge, prompt) for prompt in calls])
+                for judge, calls in jury
+            ]
+    return noted
 
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
@@ -301,11 +297,9 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
         return scores[0].model_copy(update=spent)
     values = [score.value or 0.0 for score in heard]
     middle = values[(len(values) - 1) // 2]
-    chosen = (
-        middle
-        if vote == "median"
-        else max(values, key=lambda value: (values.count(value), value == middle))
-    )
+    chosen = middle
+    if vote == "majority":
+        chosen = max(values, key=lambda value: (values.count(value), value == middle))
     verdict = heard[values.index(chosen)]
     jury = [
         {"judge": score.judge, "value": score.value, "status": score.status} for score in scores

@@ -99,12 +99,11 @@ class RayExecutor:
         pool = judge_pool(spec, judge_cpus, self.plan.block_rows)
         waves = schedule(spec, capacity, device, scores=order == "together")
         members = max(pool.actors, *map(len, waves))
+        context = StageContext(self.folder.path, counter, stops_on_failure=spec.stops_on_failure)
         with self._services(members, pool.max_in_flight) as services:
             setup = PipelineSetup(
                 plan=self.plan,
-                context=StageContext(
-                    self.folder.path, counter, stops_on_failure=spec.stops_on_failure
-                ),
+                context=context,
                 device=device,
                 services=services,
                 engine=spec.engine,
@@ -209,11 +208,9 @@ class RayExecutor:
             pools = find_pools(tails, wave)
             shared = replace(setup, label_selector=cluster.select_cpu_nodes(pools))
             if scores:
-                shared = replace(
-                    shared,
-                    judge_actors=judge_actors(spec, capacity.cpus, len(wave)),
-                    most_judge_actors=most_judge_actors(spec, capacity.cpus, len(wave)),
-                )
+                first = judge_actors(spec, capacity.cpus, len(wave))
+                most = most_judge_actors(spec, capacity.cpus, len(wave))
+                shared = replace(shared, judge_actors=first, most_judge_actors=most)
             if len(wave) == 1:  # the models of a larger one would take the same room
                 engine = spec.engine_of(wave[0][0].model)
                 at_first = engines_at_first(engine, pools, capacity)
@@ -226,9 +223,8 @@ class RayExecutor:
     def _generate(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
         """The first of two phases: all responses, into the folder. Engines end with it."""
         self._enter_phase("generate")
-        setup.context.counter.add_line(
-            "Phase 1 of 2: generating; judges come when all is generated."
-        )
+        line = "Phase 1 of 2: generating; judges come when all is generated."
+        setup.context.counter.add_line(line)
 
         def generate_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if not setup.context.is_stopping():
