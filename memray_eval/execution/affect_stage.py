@@ -35,7 +35,6 @@ from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Sample, unit_ids
 
 if TYPE_CHECKING:  # they import what no worker needs
-    from memray_eval.affect.speech_client import SpeechServer
     from memray_eval.execution.run_plan import RunSpec
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
@@ -139,11 +138,12 @@ class EnrichSamples(AskingStage):
         if self._choices:
             judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
         cache = None if config.cache == "auto" else config.cache
+        speech, speaker = self._build_speech() if config.hears else (None, None)
         return AffectBackends(
             text=self._load_text(),
-            speech=self._build_speech() if config.hears else None,
+            speech=speech,
             store=AudioStore(cache) if config.hears else None,
-            speaker=self._build_speaker() if config.hears else None,
+            speaker=speaker,
             weights=normalised_weights(config.speech_weight, config.text_weight),
             traits=config.traits,
             judge=judge,
@@ -155,22 +155,22 @@ class EnrichSamples(AskingStage):
             return JUDGE
         return None if self._config.emotion == OFF else load_text_emotion(self._config.emotion)
 
-    def _build_speech(self) -> SpeechEmotion:
-        from memray_eval.affect.speech_client import OpenAIListener
-
-        if self._config.speech == ListenerSpeech.name:
-            return ListenerSpeech(OpenAIListener(server=self._speech_server()))
-        return load_speech_emotion(self._config.speech)
-
-    def _build_speaker(self) -> Speaker | None:
-        from memray_eval.affect.speech_client import VOICE, OpenAIVoice
+    def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
+        """The listener of samples, and the speaker of those without sound, if there is one."""
+        from memray_eval.affect.speech_client import (
+            VOICE,
+            OpenAIListener,
+            OpenAIVoice,
+            SpeechServer,
+        )
 
         config = self._config
+        server = SpeechServer(base_url=config.base_url, api_key_env=config.api_key_env)
+        speech = (
+            ListenerSpeech(OpenAIListener(server=server))
+            if config.speech == ListenerSpeech.name
+            else load_speech_emotion(config.speech)
+        )
         if choose_synthesis(config.tts, config.base_url) == OFF:
-            return None
-        return OpenAIVoice(config.tts_model, config.voice or VOICE, self._speech_server())
-
-    def _speech_server(self) -> SpeechServer:
-        from memray_eval.affect.speech_client import SpeechServer
-
-        return SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
+            return speech, None
+        return speech, OpenAIVoice(config.tts_model, config.voice or VOICE, server)

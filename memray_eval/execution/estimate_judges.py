@@ -35,8 +35,8 @@ PLAYED_TOKENS = 250  # of what a simulated user's model is told, beside the conv
 
 
 class _Load(NamedTuple):
-    """A judge's work: calls and tokens; of the input, what its prompt cache is likely to
-    hold, and what has to be written into it at a price of its own. CallCost's names, for prices."""
+    """A judge's work: calls and tokens; of the input, what its prompt cache holds, and what is
+    written into it at a price of its own. CallCost's names, for prices."""
 
     calls: float
     input_tokens: float

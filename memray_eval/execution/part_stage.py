@@ -16,6 +16,7 @@ from memray_eval.results.parts import index_rows
 from memray_eval.results.run_folder import RECORDS, Kind, RunFolder
 
 BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
+UNWRITTEN = "the run's folder cannot be written"
 
 
 class WriteParts:
@@ -36,13 +37,8 @@ class WriteParts:
                 took = await self._writer.write(table)
         except (OSError, EvalError) as error:
             table = table.slice(0, 0)
-            self._counter.stop(unwritten(error))
+            self._counter.stop(f"{UNWRITTEN}: {reason_of(error)}")
         yield _report_written(table, self._kind, self._counter, took, self._watched)
-
-
-def unwritten(error: Exception) -> str:
-    """Why a run stops that cannot write its folder."""
-    return f"the run's folder cannot be written: {reason_of(error)}"
 
 
 def write_block(
@@ -56,7 +52,7 @@ def write_block(
             RunFolder(folder).write_part(table, kind)
     except (OSError, EvalError) as error:
         table = table.slice(0, 0)
-        counter.stop(unwritten(error))
+        counter.stop(f"{UNWRITTEN}: {reason_of(error)}")
     return _report_written(table, kind, counter, time.time() - started, watched)
 
 

@@ -106,7 +106,6 @@ class ProgressSource(Protocol):
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         """The run now, with a person's lines from that one on; None if it takes too long."""
-        ...
 
 
 class RunSize(Frozen):

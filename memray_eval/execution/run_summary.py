@@ -375,8 +375,7 @@ def _why_inapplicable(folder: RunFolder, metric: str) -> str:
 
 
 def _call_notes(calls: Mapping[str, Any]) -> Iterator[str]:
-    """Notes on judge calls whose tokens the provider did not tell, and on those that were, or will
-    be, paid twice."""
+    """Notes on judge calls without token counts, and on those that are paid twice."""
     if n := calls.get("uncounted", 0):
         yield (
             f"{n} of {calls['sent']} judge calls came back without usable token counts: tokens, "

@@ -112,11 +112,10 @@ class EngineFinder:
                 with suppress(ValueError):  # it has ended meanwhile
                     engine = ray.get_actor(name)
                     replies[engine.ready.remote()] = name, engine
-        up, failure = list[Any](), None
-        ready = (
-            ray.wait(list(replies), num_returns=len(replies), timeout=within_s) if replies else [[]]
-        )
-        for reply in ready[0]:
+        up, failure, ready = list[Any](), None, list[Any]()
+        if replies:
+            ready, _ = ray.wait(list(replies), num_returns=len(replies), timeout=within_s)
+        for reply in ready:
             name, engine = replies[reply]
             try:
                 ray.get(reply)

@@ -147,8 +147,7 @@ class RayExecutor:
             yield replace(setup, services=replace(setup.services, embedded_url=url))
 
     def _generate_and_judge(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
-        """Each response is judged as soon as it is there: first those of earlier sessions, then
-        what they did not generate, if the run goes on."""
+        """Each response is judged as soon as it is there, those of earlier sessions first."""
 
         def run_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if self.plan.resume_state.waiting and not shared.context.is_stopping():
@@ -235,8 +234,7 @@ class RayExecutor:
             self._run_waves(served, waves, generate_group, scores=False)
 
     def _judge(self, setup: PipelineSetup) -> None:
-        """The second of two phases: judges all responses in the folder, this session's and those of
-        earlier ones, of all candidates at once."""
+        """The second of two phases: judges all responses in the folder, of all sessions."""
         spec, counter, before = self.spec, setup.context.counter, self.plan.resume_state
         waiting = find_waiting(self.folder, before.finished)
         if not waiting.waiting:
