@@ -54,8 +54,7 @@ def engine_work(
     usual = sum(shares) / len(shares) if shares else 0.0
 
     def saved(prompt: AskedPrompt, cost: Callable[[float], float]) -> float:
-        """The mean saving of a prompt's cost by the prefix cache of the engine, if that
-        had the prompt before."""
+        """The mean saving of a prompt's cost by the engine's prefix cache."""
         shared = usual if prompt.shared_tokens is None else prompt.shared_tokens
         return cost(shared) / engines if prompt.opens_block else cost(shared)
 

@@ -132,9 +132,8 @@ def estimate(
     node_usd_per_hour: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Estimate:
-    """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
-    these; on a cluster if it has a `placement`. Raises ConfigError for a price of no group in
-    `node_usd_per_hour`."""
+    """The estimate of a run whose dataset was scanned, or with so many `samples` like these; on a
+    cluster if it has a `placement`. Raises ConfigError for a price of no group."""
     reader = PromptReader(spec)
     sampled = list(sample_units(spec, scan, reader))
     at_first = capacity if placement is None else placement.cluster_spec.at_first()
@@ -233,8 +232,7 @@ class _Workload:
 
     @cached_property
     def answered(self) -> Mapping[str, float]:
-        """The tokens of all answers, by candidate; those of given responses are what they came
-        from."""
+        """The tokens of all answers, by candidate."""
         tokens = defaultdict[str, float](float)
         for record in self.records:
             if not is_baseline(record.candidate):
@@ -266,8 +264,7 @@ class _Workload:
         return max(1.0, count / rows)
 
     def bounds(self) -> Iterator[Bound]:
-        """Yields what bounds the stages: generating is that of a wave's slowest group, one wave
-        after the other."""
+        """Yields what bounds the stages; generating, by the slowest group of each wave."""
         asking = [[group for group in map(_models_of, wave) if group] for wave in self.waves]
         if self.units and not self.spec.has_responses and any(asking):
             slowest = [

@@ -44,8 +44,7 @@ class WriteParts:
 def write_block(
     table: pa.Table, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None
 ) -> pa.Table:
-    """Does what WriteParts does, a file a block: for runs of so few units that an actor would take
-    longer to start than to save files."""
+    """Does what WriteParts does, a file a block: for few units, not worth the start of an actor."""
     started = time.time()
     try:
         if table.num_rows:

@@ -65,8 +65,7 @@ def engine_device(spec: RunSpec, gpus: float) -> Device:
 
 
 class JudgePool(Frozen):
-    """The judge actors of a run: how many, how many calls each may have in flight to one judge, and
-    how many blocks each judges at once."""
+    """The judge actors of a run, the calls each may have in flight to a judge, and its blocks."""
 
     actors: int
     max_in_flight: int
@@ -313,9 +312,8 @@ def _others(capacity: Capacity) -> str:
 
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
-    """The first pool one of whose actors finds no node with room, when each takes the first that
-    has it, without GPUs first if it needs none, as Ray does. None if all find one, or without
-    `nodes`."""
+    """The first pool one of whose actors finds no node, when each takes the first with room,
+    without GPUs first if it needs none, as Ray does. None if all do, or without `nodes`."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)

@@ -130,8 +130,7 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
 
 
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the dataset, a judge, a rubric, an adapter or a prompt file has
-    changed."""
+    """Raises ConfigError if the dataset, a judge, a rubric, an adapter or a prompt has changed."""
     if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(
             f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "

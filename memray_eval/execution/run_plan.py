@@ -339,9 +339,8 @@ class JobNeeds:
 class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left,
     `resume_state` their work; `reservation` holds nodes for its first engines. `scanned_at` (epoch
-    seconds) is when this session's scan began, None if an earlier one's was kept. One that
-    `is_detached` ends when its judge calls are under way in batches. `order` is that of samples, if
-    it may be decided early."""
+    seconds) is when this session's scan began, None if an earlier one's was kept. `is_detached`: it
+    ends when its calls are under way in batches. `order` is of samples, if it may end early."""
 
     spec: RunSpec
     scan: Scan

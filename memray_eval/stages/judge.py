@@ -93,8 +93,7 @@ CallsByMetric: TypeAlias = dict[str, Sequence[JudgeCalls] | Score]
 
 
 class _SharingJudge:
-    """Asks a judge the same question once for all metrics of a record: the first metric's verdict
-    has the costs, the others' are free."""
+    """Asks a judge a question once for all metrics of a record: only the first verdict costs."""
 
     def __init__(self, judge: Judge, tasks: dict[Any, asyncio.Task[Verdict]], juror: int) -> None:
         self.name, self._judge, self._tasks, self._juror = judge.name, judge, tasks, juror

@@ -238,8 +238,7 @@ def check_scorable(spec: RunSpec) -> None:
 
 
 def check_machine(spec: RunSpec) -> None:
-    """Raises ConfigError for a key or package that a local run lacks; a cluster's nodes have
-    them."""
+    """Raises ConfigError for a key or package that a local run lacks; a cluster has its own."""
     if spec.cluster.address is not None:
         return
     embeds = bool(spec.by_stage()[1])

@@ -84,8 +84,7 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 class PipelineSetup:
     """A run's plan with what was started for it. `engine` is that of the pipeline's model,
     `services` those of its judges. `label_selector` keeps work off nodes with GPUs (None:
-    anywhere). `engines_at_first` begin where the config has a range, and `judge_actors` grow to
-    `most_judge_actors`."""
+    anywhere). `engines_at_first` begin of a range, `judge_actors` grow to `most_judge_actors`."""
 
     plan: RunPlan
     context: StageContext
@@ -249,8 +248,7 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
     """The options of a stage of tasks: few at a time, on other CPUs than an actor stage's, or Ray
-    Data would run it on that actor's event loop. `inputs`: blocks that come in, if not the
-    shards."""
+    Data would run it on that actor's event loop. `inputs` are its blocks, if not the shards."""
     spec = setup.plan.spec
     stages = spec.judging.cpus, spec.embedding.cpus, spec.affect.cpus
     taken = {*stages, STAGE_CPUS, WRITER_CPUS}

@@ -24,8 +24,7 @@ from memray_eval.types import Frozen
 
 
 class EngineUse(Frozen):
-    """The engines of one model: how many it is to have, at least and at most, how many would find
-    room at most, and the GPUs of each."""
+    """One model's engines: how many at least and at most, how many `fit`, and the GPUs of each."""
 
     model: str
     replicas: int
