@@ -23,7 +23,7 @@ from memray_eval.execution.batch_judging import offer_to_cancel
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
 from memray_eval.execution.live_view import RunDisplay
-from memray_eval.execution.progress import STAGES, RunOutline, RunSize, RunTelemetry
+from memray_eval.execution.progress import STAGES, RunOutline, RunTelemetry
 from memray_eval.execution.resume_state import drop_duplicates
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import RunLog, keep_run_log
@@ -241,11 +241,9 @@ class RunSession:
         judges = sorted({name for choice in spec.judges.values() for name in choice.judges})
         return RunOutline(
             name=self.folder.run_id,
-            size=RunSize(
-                total=plan.n_units,
-                finished=len(plan.resume_state.finished),
-                generated=len(plan.resume_state.generated),
-            ),
+            total=plan.n_units,
+            finished=len(plan.resume_state.finished),
+            generated=len(plan.resume_state.generated),
             stages=self._stages(),
             first_waits={
                 "read": "Ray's workers" if plan.executor == "ray" else "the first samples",

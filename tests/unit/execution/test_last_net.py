@@ -21,7 +21,7 @@ from memray_eval.errors import ServiceLost
 from memray_eval.execution import block_stages as actors
 from memray_eval.execution import prompt_stage as prompts
 from memray_eval.execution.block_stages import JudgeRecords, collect_engine_answers
-from memray_eval.execution.progress import STAGES, RunSize
+from memray_eval.execution.progress import STAGES, RunOutline
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
@@ -247,7 +247,7 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_
 
 
 def test_a_resumed_run_counts_what_was_done() -> None:
-    extent = RunSize(total=90, finished=30, generated=20)
+    extent = RunOutline(name="r", total=90, finished=30, generated=20)
     assert [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")] == [
         50,
         50,
