@@ -83,9 +83,7 @@ def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
         except Exception as error:
             context.record_stage_failure("generate", row["sample_id"], error)
             responses.append(Response(error=describe_error(error)))
-    longest = max(
-        (response.duration_s or 0.0 for response in responses if response is not None), default=0.0
-    )
+    longest = max((response.duration_s or 0.0 for response in responses if response), default=0.0)
     now, answered = time.time(), context.add_answers(rows, responses)
     context.counter.add("generate", rows.num_rows, now - longest, now, _n_ungenerated(answered))
     return answered

@@ -49,7 +49,7 @@ def engine_work(
     def mean(value: Callable[[AskedPrompt], float]) -> float:
         return sum(map(value, prompts)) / len(prompts)
 
-    openings = [prompt.shared_tokens for prompt in prompts if prompt.opens_block]
+    openings = (prompt.shared_tokens for prompt in prompts if prompt.opens_block)
     shares = [shared for shared in openings if shared is not None]
     usual = sum(shares) / len(shares) if shares else 0.0
 

@@ -379,10 +379,7 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
 _LACKS = {
     "cpus": ("CPUs", "cluster.num_cpus (logical CPUs of a local run)"),
     "gpus": ("GPUs", "a cluster with more GPUs, or engine.device: cpu"),
-    "memory_gib": (
-        "GiB of memory",
-        "a lower engine.kv_cache_gib, or a machine with more memory",
-    ),
+    "memory_gib": ("GiB of memory", "a lower engine.kv_cache_gib, or a machine with more memory"),
 }
 
 

@@ -53,7 +53,8 @@ _PROMPT_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
-# What the engine answers (ANSWER); vLLM's times are in seconds, `metrics` on its own clock
+_TIMES = ("first_token_latency", "first_token_ts", "last_token_ts")  # vLLM's, s on its own clock
+# What the engine answers (ANSWER)
 ANSWER_TYPE = pa.struct(
     [
         ("generated_text", pa.large_string()),
@@ -61,16 +62,7 @@ ANSWER_TYPE = pa.struct(
         ("finish_reason", pa.string()),
         ("num_input_tokens", pa.int64()),
         ("num_cached_tokens", pa.int64()),
-        (
-            "metrics",
-            pa.struct(
-                [
-                    ("first_token_latency", pa.float64()),
-                    ("first_token_ts", pa.float64()),
-                    ("last_token_ts", pa.float64()),
-                ]
-            ),
-        ),
+        ("metrics", pa.struct([(name, pa.float64()) for name in _TIMES])),
         ("__inference_error__", pa.string()),
     ]
 )

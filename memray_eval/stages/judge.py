@@ -281,9 +281,8 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     (part DISAGREEMENT). Tokens and costs are sums. Without any verdict it is the first failure."""
     if len(scores) == 1:
         return scores[0]
-    heard = sorted(
-        (score for score in scores if score.value is not None), key=lambda score: score.value or 0.0
-    )
+    gave = [score for score in scores if score.value is not None]
+    heard = sorted(gave, key=lambda score: score.value or 0.0)
     spent = {
         "usage": sum((score.usage for score in scores), Usage()),
         "cost_usd": sum(score.cost_usd for score in scores),
@@ -305,7 +304,6 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     ]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
-    gave = [score for score in scores if score.value is not None]
     models = [name or "" for _, name in dict.fromkeys((s.judge, s.served_model) for s in gave)]
     named = {
         "judge": join_jurors(dict.fromkeys(score.judge for score in gave)),

@@ -152,10 +152,6 @@ class AskedServer(NamedTuple):
     key_variable: str | None
     provider: Provider = "openai"
 
-    @property
-    def host(self) -> str:
-        return host_of(self.url or f"https://{PROVIDERS[self.provider].address}")
-
 
 def servers_asked(spec: RunSpec) -> list[AskedServer]:
     """The servers of a job's judges, candidates and embeddings, each model of each once."""
@@ -168,20 +164,22 @@ def servers_asked(spec: RunSpec) -> list[AskedServer]:
             provider = provider_of(judge, spec.judging)
             asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
     models: list[Candidate | EmbeddingConfig] = [
-        *(candidate for candidate in spec.candidates if candidate.backend == "openai"),
-        spec.embedding,
+        candidate for candidate in spec.candidates if candidate.backend == "openai"
     ]
+    models += [spec.embedding] if spec.embedding.base_url is not None else []
     asked += [
         AskedServer(model.model.removeprefix("openai/"), model.base_url, model.api_key_env)
         for model in models
-        if model.base_url is not None or model is not spec.embedding
     ]
     return list(dict.fromkeys(asked))
 
 
 def proxied(spec: RunSpec) -> list[str]:
     """A line about each proxy of the environment that prompts will go through."""
-    hosts = dict.fromkeys(server.host for server in servers_asked(spec))
+    hosts = dict.fromkeys(
+        host_of(server.url or f"https://{PROVIDERS[server.provider].address}")
+        for server in servers_asked(spec)
+    )
     ways = [(proxy, host) for host in hosts if (proxy := proxy_of(host)) is not None]
     return [
         f"Calls to {', '.join(host for other, host in ways if other == proxy)} go through the "
@@ -241,20 +239,17 @@ def check_machine(spec: RunSpec) -> None:
     """Raises ConfigError for a key or package that a local run lacks; a cluster has its own."""
     if spec.cluster.address is not None:
         return
-    embeds = bool(spec.by_stage()[1])
+    embeds, embedding = bool(spec.by_stage()[1]), spec.embedding
     if spec.embedded_judge is not None or spec.has_vllm:
         require_package("vllm")
-    if embeds and not spec.embedding.model.startswith("openai/"):
+    if embeds and not embedding.model.startswith("openai/"):
         require_package("sentence_transformers")
     for candidate in spec.candidates:
         if candidate.backend == "openai":
             server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
-    if embeds and spec.embedding.model.startswith("openai/"):
-        server_key(
-            spec.embedding.base_url,
-            spec.embedding.api_key_env,
-            f"embedding.model {spec.embedding.model!r}",
-        )
+    if embeds and embedding.model.startswith("openai/"):
+        what = f"embedding.model {embedding.model!r}"
+        server_key(embedding.base_url, embedding.api_key_env, what)
 
 
 def check_device(spec: RunSpec) -> None:

@@ -29,7 +29,6 @@ from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.judge_port import judge_port
 from memray_eval.execution.ray.pipeline import (
     PipelineSetup,
-    generate_responses,
     judge_waiting,
     run_pipeline,
 )
@@ -227,7 +226,8 @@ class RayExecutor:
 
         def generate_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if not setup.context.is_stopping():
-                generate_responses(self._with_engine(shared, group), group, on_engine_end)
+                fitted = self._with_engine(shared, group)
+                run_pipeline(fitted, group, on_engine_end, scores=False)
 
         model = self.spec.embedded_judge if self.spec.asks_embedded_first else None
         with self._serve(setup, model) as served:

@@ -128,38 +128,28 @@ def run_pipeline(
     setup: PipelineSetup,
     candidates: tuple[Candidate, ...],
     on_engine_end: Callable[[], None] | None = None,
+    scores: bool = True,
 ) -> int:
     """Runs all samples through all stages for candidates that share an engine; returns how many
-    units were written. `on_engine_end` is called when its first engine has ended. Raises EvalError
-    when a stage could not be started; a row that fails is a row."""
-    logger.info("a pipeline begins: %s", ", ".join(candidate.name for candidate in candidates))
+    units were written. Unless it `scores`, it only generates, into the folder's responses, and
+    finishes failed units; returns how many wait to be scored. `on_engine_end` is called when its
+    first engine has ended. Raises EvalError when a stage could not be started; a row that fails is
+    a row."""
+    names, model = ", ".join(candidate.name for candidate in candidates), candidates[0].model
+    logger.info("%s begins: %s", "a pipeline" if scores else "generating", names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
             return _run_to_end(score_where_read(setup), setup, EXISTING)
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
-    with setup.placement(candidates[0].model, on_engine_end) as placement:
+    with setup.placement(model, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates, placement)
-        return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
-
-
-def generate_responses(
-    setup: PipelineSetup,
-    candidates: tuple[Candidate, ...],
-    on_engine_end: Callable[[], None] | None = None,
-) -> int:
-    """Only generates, into the folder's responses, for candidates that share an engine; failed
-    units are finished. Returns how many wait to be scored. Else as `run_pipeline`."""
-    logger.info("generating begins: %s", ", ".join(candidate.name for candidate in candidates))
-    spec = setup.plan.spec
-    set_up_data_context(spec.cluster.no_progress_timeout_s)
-    failed = ungenerated_options(spec, setup.context)
-    with setup.placement(candidates[0].model, on_engine_end) as placement:
-        requests = add_prompts(setup, candidates)
-        dataset = add_generation(requests, setup, candidates, placement)
+        if scores:
+            return _finish(add_scoring(dataset, setup), setup, model)
+        failed = ungenerated_options(setup.plan.spec, setup.context)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
-        return _run_to_end(kept, setup, candidates[0].model)
+        return _run_to_end(kept, setup, model)
 
 
 def judge_waiting(
@@ -171,13 +161,9 @@ def judge_waiting(
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     rows, is_given = [{PART: part} for part in state.waiting], candidates[0].backend == EXISTING
     chosen = None if is_given else [candidate.name for candidate in candidates]
-    read = {"state": state, "candidates": chosen, "context": setup.context}
+    read = state, chosen, setup.context, is_earlier
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
-    waiting = parts.map_batches(
-        read_waiting,
-        fn_kwargs={**read, "is_earlier": is_earlier},
-        **task_options(setup, len(rows)),
-    )
+    waiting = parts.map_batches(read_waiting, fn_args=read, **task_options(setup, len(rows)))
     # A part holds more rows than should be judged and written together
     block_rows = setup.plan.block_rows
     waiting = _repartition(waiting, setup, block_rows)
@@ -420,12 +406,9 @@ def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
     if isinstance(cause, EvalError):
         cause.args = (str(cause).partition(_TRIED)[0],)
         return cause
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    reason = next(
-        (line for line in reversed(lines) if "Error" in line),
-        lines[-1] if lines else type(error).__name__,
-    )
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    last = lines[-1] if lines else type(error).__name__
+    reason = next((line for line in reversed(lines) if "Error" in line), last)
     return GenerationError(
         f"the pipeline for {model} stopped: {reason.rstrip('.')}. The workers' logs: {_LOGS}"
     )
