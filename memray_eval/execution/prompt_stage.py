@@ -53,7 +53,8 @@ _PROMPT_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
-_TIMES = ("first_token_latency", "first_token_ts", "last_token_ts")  # vLLM's, s on its own clock
+# vLLM's: the first of the wall clock, the others of its own
+_TIMES = ("arrival_time", "first_token_latency", "first_token_ts", "last_token_ts")
 # What the engine answers (ANSWER)
 ANSWER_TYPE = pa.struct(
     [
