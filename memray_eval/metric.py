@@ -174,12 +174,6 @@ class Verified(NamedTuple):
     source: str = "the response"
     decides: bool = True
 
-    def joined_by(self, other: Verified) -> Verified:
-        """With the pieces of another check of the same judgment, in another text."""
-        return self._replace(
-            pieces=self.pieces + other.pieces, unverified=self.unverified + other.unverified
-        )
-
 
 class Measured(Frozen):
     """What an estimate was found to be worth on `n` labelled cases. `recall` of those that are
@@ -342,21 +336,27 @@ def score_by_rules(
         return Score(metric=metric.name, status="not_applicable", error=why_not or NEEDS_JUDGE)
     if response.is_empty:
         return score_empty(metric, sample, response, judge)
-
-    def compute() -> tuple[MetricValue, BaseModel]:
-        judgment = estimate.rules(sample, response, vectors)
-        return metric.measure(judgment, sample, response), judgment
-
-    return _outcome(metric, sample, response, judge, compute)
+    return _score_judgment(
+        metric, sample, response, judge, lambda: estimate.rules(sample, response, vectors)
+    )
 
 
 def score_empty(
     metric: JudgedMetric, sample: Sample, response: Response, judge: str = RULES_ON_EMPTY
 ) -> Score:
     """The score of an empty response, whose judgment is fixed, so that no judge is asked."""
+    return _score_judgment(metric, sample, response, judge, lambda: metric.on_empty(sample))
 
+
+def _score_judgment(
+    metric: JudgedMetric,
+    sample: Sample,
+    response: Response,
+    judge: str,
+    make: Callable[[], BaseModel],
+) -> Score:
     def compute() -> tuple[MetricValue, BaseModel]:
-        judgment = metric.on_empty(sample)
+        judgment = make()
         return metric.measure(judgment, sample, response), judgment
 
     return _outcome(metric, sample, response, judge, compute)
@@ -407,16 +407,13 @@ def score_without_judge(
 ) -> Score:
     """A score in place of a verdict that no judge gave: `way` stands as its judge; the cost of
     `failed` and its error are kept."""
-
-    def compute() -> tuple[MetricValue, BaseModel]:
-        judgment = metric.without_judge[way](sample, response)
-        return metric.measure(judgment, sample, response), judgment
-
     kept = {
         name: getattr(failed, name)
         for name in ("usage", "cost_usd", "saved_usd", "latency_s", "calls", "error")
     }
-    score = _outcome(metric, sample, response, way, compute)
+    score = _score_judgment(
+        metric, sample, response, way, lambda: metric.without_judge[way](sample, response)
+    )
     return score.model_copy(update=kept) if score.value is not None else score
 
 
@@ -605,7 +602,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
             f"{TAG}{tag}": metric.clip_mean(statistics(of_tag))["mean"]
             for tag, of_tag in outcomes.tags.items()
         },
-        layout=(*metric.sections, *_tag_section(outcomes.tags)),
+        layout=metric.sections + ((_tag_section(outcomes.tags),) if outcomes.tags else ()),
         worth=_describe_worth(metric, outcomes.by_judge),
         **described,
     )
@@ -627,14 +624,12 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
     )
 
 
-def _tag_section(tags: Mapping[str, FloatArray]) -> Iterator[SummarySection]:
-    """The section of figures by tag, if there are any."""
-    lines = (
-        SummaryLine(label=tag, field=f"extras.{TAG}{tag}", note=f"n {of_tag.size:,}")
-        for tag, of_tag in tags.items()
+def _tag_section(tags: Mapping[str, FloatArray]) -> SummarySection:
+    """The section of figures by tag."""
+    rows: Iterator[Row] = (
+        (tag, f"extras.{TAG}{tag}", "score", f"n {of_tag.size:,}") for tag, of_tag in tags.items()
     )
-    if tags:
-        yield SummarySection(heading="By tag:", lines=tuple(lines))
+    return section(*rows, heading="By tag:")
 
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
@@ -698,6 +693,14 @@ def ratio(part: float, whole: float, when_nothing: float | None = None) -> float
     return float(part / whole) if whole else when_nothing
 
 
+def means_of(*parts: str) -> Aggregate:
+    """The aggregate of a metric whose extras are the means of parts; None for one that no score
+    has."""
+    return lambda columns: Aggregates(
+        extras={part: float(columns[part].mean()) if part in columns else None for part in parts}
+    )
+
+
 def sums_and_means(parts: Collection[str]) -> Aggregate:
     """The aggregate of a metric that counts: each part's sum over scored samples, and mean."""
 
@@ -713,34 +716,37 @@ def sums_and_means(parts: Collection[str]) -> Aggregate:
     return aggregate
 
 
+# A label, the field of its figure in the MetricSummary, its form unless it is a score, and a note
+Row: TypeAlias = tuple[str, str] | tuple[str, str, FigureForm] | tuple[str, str, FigureForm, str]
+
+
+def section(*rows: Row, heading: str = "") -> SummarySection:
+    """A section of a metric's summary, with a line for each row."""
+    lines = (
+        SummaryLine.model_validate(dict(zip(SummaryLine.model_fields, row, strict=False)))
+        for row in rows
+    )
+    return SummarySection(heading=heading, lines=tuple(lines))
+
+
 def counts_block(labels: Mapping[str, str]) -> SummarySection:
     """The section of what `sums_and_means` makes of parts, by their labels."""
-    lines: list[SummaryLine] = []
+    rows: list[Row] = []
     for part, label in labels.items():
-        lines.append(
-            SummaryLine(label=f"Total {label}", field=f"extras.total_{part}", form="count")
-        )
-        lines.append(
-            SummaryLine(label="Avg per Sample", field=f"extras.average_{part}", form="average")
-        )
-    return SummarySection(lines=tuple(lines))
+        rows.append((f"Total {label}", f"extras.total_{part}", "count"))
+        rows.append(("Avg per Sample", f"extras.average_{part}", "average"))
+    return section(*rows)
 
 
 def statistics_block(value_label: str, integer_scale: bool) -> SummarySection:
     """The section of a metric with one figure a sample: average, median, min, max, deviation."""
-    form: FigureForm = "of_scale" if integer_scale else "score"
-    figure_form: FigureForm = "step" if integer_scale else "score"
-    return SummarySection(
-        lines=(
-            SummaryLine(
-                label=f"Average {value_label}", field="mean", form=form, note="higher is better"
-            ),
-            SummaryLine(label=f"Median {value_label}", field="median", form=figure_form),
-            SummaryLine(label=f"Min {value_label}", field="min", form=figure_form),
-            SummaryLine(label=f"Max {value_label}", field="max", form=figure_form),
-            SummaryLine(
-                label="Std Deviation", field="std", form="average" if integer_scale else "score"
-            ),
-            SummaryLine(label="Total Samples", field="n_scored", form="count"),
-        )
+    mean: FigureForm = "of_scale" if integer_scale else "score"
+    step: FigureForm = "step" if integer_scale else "score"
+    return section(
+        (f"Average {value_label}", "mean", mean, "higher is better"),
+        (f"Median {value_label}", "median", step),
+        (f"Min {value_label}", "min", step),
+        (f"Max {value_label}", "max", step),
+        ("Std Deviation", "std", "average" if integer_scale else "score"),
+        ("Total Samples", "n_scored", "count"),
     )

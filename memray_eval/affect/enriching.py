@@ -11,10 +11,9 @@ from memray_eval.affect.judge_prompts import (
     TRAITS_RUBRIC,
     BigFiveJudgment,
     EmotionJudgment,
-    Frame,
     from_emotion,
     from_traits,
-    judge_affect_messages,
+    judge_affect_prompt,
 )
 from memray_eval.affect.labels import EKMAN, Distribution, FusionWeights, fuse
 from memray_eval.affect.speech import (
@@ -52,7 +51,6 @@ class AffectBackends:
     weights: FusionWeights
     traits: str
     judge: Judge | None
-    frame: Frame
 
 
 class _TextReading(NamedTuple):
@@ -128,7 +126,7 @@ async def _read_texts(samples: Sequence[Sample], backends: AffectBackends) -> li
 async def _judge_emotion(sample: Sample, backends: AffectBackends) -> _TextReading:
     assert backends.judge is not None
     try:
-        question = judge_affect_messages(EMOTION_RUBRIC, sample, backends.frame)
+        question = judge_affect_prompt(EMOTION_RUBRIC, sample)
         verdict = await backends.judge.judge(question, EmotionJudgment)
     except Exception as error:
         return _TextReading(EKMAN.uniform(), backends.judge.name, _describe_judge_failure(error))
@@ -143,7 +141,7 @@ async def _add_traits(sample: Sample, backends: AffectBackends) -> Sample:
         return _add_notes(sample, traits={"backend": EXISTING if sample.traits else UNKNOWN})
     assert backends.judge is not None
     try:
-        question = judge_affect_messages(TRAITS_RUBRIC, sample, backends.frame)
+        question = judge_affect_prompt(TRAITS_RUBRIC, sample)
         verdict = await backends.judge.judge(question, BigFiveJudgment)
     except Exception as error:
         return _add_notes(

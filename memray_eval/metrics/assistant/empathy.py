@@ -20,11 +20,11 @@ from memray_eval.metric import (
     JudgedMetric,
     MetricValue,
     ratio,
+    section,
     statistics_block,
 )
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metrics._shared.judging import ask
 from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
@@ -175,7 +175,7 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=EmpathyJudgment,
-    prompt=ask_of_answer(RUBRIC),
+    prompt=ask(RUBRIC, "query", "response"),
     measure=measure,
     verify=verify_quotes("supportive_elements", "dismissive_words"),
     version=2,

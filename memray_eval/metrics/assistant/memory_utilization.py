@@ -22,10 +22,10 @@ from memray_eval.metric import (
     OfflineEstimate,
     Pooled,
     Verified,
+    section,
 )
 from memray_eval.metrics._shared.evidence import QuotedText
-from memray_eval.metrics._shared.judging import judge_messages, with_memory
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
 from memray_eval.metrics._shared.memory import (
     candidate_keys,
     find_citations,
@@ -34,8 +34,9 @@ from memray_eval.metrics._shared.memory import (
     reads_words,
 )
 from memray_eval.ports import FloatArray, Vectors
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import draw_order
-from memray_eval.types import Message, Response, Sample
+from memray_eval.types import Response, Sample
 
 RUBRIC = """
 List every key of KEYS that the response uses. MEMORY holds what is known of the user; of some keys nothing is known. A key is
@@ -64,12 +65,12 @@ class MemoryUtilizationJudgment(BaseModel):
     cited_keys: list[str]
 
 
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+def prompt(sample: Sample, response: Response) -> JudgePrompt:
     """The judge sees the names of all keys that count, in an order drawn from the sample's id:
     their roles (required, forbidden) would tell it what to find, and without the names of those
     that memory lacks it could only guess them."""
     keys = "\n".join(draw_order(sample, candidate_keys(sample)))
-    return judge_messages(RUBRIC, {"KEYS": keys, **with_memory(sample, response)})
+    return JudgePrompt(RUBRIC, {"KEYS": keys, **show(sample, response, *WITH_MEMORY)})
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
@@ -200,9 +201,7 @@ METRIC = JudgedMetric(
     prompt=prompt,
     verify=verify,
     measure=measure,
-    on_empty=lambda sample: MemoryUtilizationJudgment(
-        evidence=[], reasoning="empty response", cited_keys=[]
-    ),
+    on_empty=judge_silence(MemoryUtilizationJudgment),
     version=2,
     anchors={
         1.0: "every required key is used, and no forbidden one",

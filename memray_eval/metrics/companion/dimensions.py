@@ -21,10 +21,16 @@ import numpy as np
 
 from memray_eval.config.sections import Weights
 from memray_eval.errors import Refused
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, statistics_block
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    JudgedMetric,
+    MetricValue,
+    section,
+    statistics_block,
+)
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages, with_memory
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metrics._shared.judging import WITH_MEMORY, ask
 from memray_eval.metrics._shared.weights import ByTask, describe_weights, weights_by_task
 from memray_eval.metrics.companion._judgment import (
     METRIC_OF,
@@ -35,7 +41,7 @@ from memray_eval.metrics.companion._judgment import (
     stated_figures,
     weighted_sum,
 )
-from memray_eval.types import Message, Response, Sample
+from memray_eval.types import Response, Sample
 
 # By dimension, what 1.0 and 0.0 look like
 ANCHORS: dict[str, dict[float, str]] = {
@@ -88,10 +94,6 @@ VERSION = 2
 PREFERRED_JUDGE = "openai/gpt-4o"  # one for all seven, or each response would be paid for twice
 SEED_DEFAULT = 0.5
 _FIGURES = ("judge_difference", "overall_only")
-
-
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, with_memory(sample, response))
 
 
 def default_judgment(sample: Sample, response: Response) -> CompanionJudgment:
@@ -194,7 +196,7 @@ def _metric(
         value_label=value_label,
         scale=(0, 1),
         judgment=CompanionJudgment,
-        prompt=prompt,
+        prompt=ask(RUBRIC, *WITH_MEMORY),
         measure=measure,
         on_empty=empty_judgment,
         without_judge={"default": default_judgment},

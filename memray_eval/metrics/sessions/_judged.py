@@ -9,11 +9,8 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Level, Verify
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages, read_score
-from memray_eval.text_processing.sample_text import history_lines
-from memray_eval.types import Message, Response, Sample, Share
-
-PREFERRED_JUDGE = "anthropic/claude-opus-4-5"
+from memray_eval.metrics._shared.judging import ask, judge_silence, read_score
+from memray_eval.types import Share
 
 
 class SessionJudgment(BaseModel):
@@ -32,22 +29,12 @@ def share_metric(
     value_label: str,
     level: Level = "turn",
     requires: tuple[str, ...] = ("query",),
-    verify: Verify | None = None,
+    verify: Verify = verify_quotes("evidence"),
     judgment: type[BaseModel] = SessionJudgment,
 ) -> JudgedMetric:
     """A metric whose judge reads the conversation and gives a share from 0 to 1; higher is better.
     `judgment` has lists of quotes, `reasoning` and `score`. An empty response scores 1: it does no
     harm; by default it is left out as no answer."""
-
-    def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-        history = {"HISTORY": history_lines(sample)}
-        return judge_messages(rubric, {**history, "QUERY": sample.query, "RESPONSE": response.text})
-
-    def judge_silence(sample: Sample) -> BaseModel:
-        fields = {"reasoning": "empty response", "score": 1.0}
-        quotes: dict[str, list[str]] = {name: [] for name in judgment.model_fields}
-        return judgment.model_validate({**quotes, **fields})
-
     return JudgedMetric(
         title=title,
         value_label=value_label,
@@ -55,11 +42,11 @@ def share_metric(
         level=level,
         requires=requires,
         judgment=judgment,
-        prompt=prompt,
+        prompt=ask(rubric, "history", "query", "response"),
         measure=read_score("score"),
-        verify=verify or verify_quotes("evidence"),
-        on_empty=judge_silence,
+        verify=verify,
+        on_empty=judge_silence(judgment, score=1.0),
         version=1,
         anchors=anchors,
-        preferred_judge=PREFERRED_JUDGE,
+        preferred_judge="anthropic/claude-opus-4-5",
     )

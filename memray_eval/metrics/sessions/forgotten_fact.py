@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Verified
-from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
+from memray_eval.metrics._shared.evidence import verify_both, verify_quotes
 from memray_eval.metrics._shared.judging import with_anchors
 from memray_eval.metrics.sessions._judged import share_metric
 from memray_eval.types import Response, Sample, Share
@@ -24,15 +23,8 @@ class ForgottenFactJudgment(BaseModel):
     score: Share
 
 
-def verify(judgment: ForgottenFactJudgment, sample: Sample, response: Response) -> Verified:
-    """Looks for the facts in the user's earlier turns, and for what clashes in the response."""
-    earlier = "\n".join(turn.content for turn in sample.history if turn.role == "user")
-    facts = [(fact,) for fact in judgment.facts]
-    quotes = [(quote,) for quote in judgment.evidence]
-    in_turns = check_evidence(
-        judgment, facts, QuotedText(earlier).holds, source="the user's earlier turns"
-    )
-    return in_turns.joined_by(check_evidence(judgment, quotes, QuotedText(response.text).holds))
+def users_turns(sample: Sample, response: Response) -> tuple[str]:
+    return ("\n".join(turn.content for turn in sample.history if turn.role == "user"),)
 
 
 ANCHORS: dict[float, str] = {
@@ -63,6 +55,9 @@ METRIC = share_metric(
     title="FORGOTTEN FACT (FACTS KEPT)",
     value_label="Facts Kept",
     requires=("history",),
-    verify=verify,
+    verify=verify_both(
+        verify_quotes("facts", within=users_turns, source="the user's earlier turns"),
+        verify_quotes("evidence"),
+    ),
     judgment=ForgottenFactJudgment,
 )
