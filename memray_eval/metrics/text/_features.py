@@ -58,26 +58,10 @@ MORE_TRANSITIONS = frozenset(
 )
 OPENERS = frozenset("first second third next then also besides instead overall still later".split())
 TRANSITION_PHRASES = (
-    "in addition",
-    "in contrast",
-    "by contrast",
-    "in fact",
-    "in particular",
-    "in other words",
-    "in short",
-    "in turn",
-    "in conclusion",
-    "in summary",
-    "to summarize",
-    "to sum up",
-    "for example",
-    "for instance",
-    "for this reason",
-    "as a result",
-    "on the other hand",
-    "at the same time",
-    "even so",
-)
+    "in addition, in contrast, by contrast, in fact, in particular, in other words, in short, in "
+    "turn, in conclusion, in summary, to summarize, to sum up, for example, for instance, for this "
+    "reason, as a result, on the other hand, at the same time, even so"
+).split(", ")
 CONCLUSIONS = ("in conclusion", "finally", "to summarize", "in summary")
 ABBREVIATIONS = frozenset("Dr Mr Mrs Ms Prof St Jr Sr vs approx e.g i.e (e.g (i.e".split())
 COMPLETE_ENDINGS = '.!?"”。！？'  # the source's four, the typographic quote, and CJK's marks
@@ -121,17 +105,7 @@ CACHED_TEXTS = 64
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _LETTER = re.compile(r"[^\W_]")
 _LOOSE_APOSTROPHE = re.compile(r"'(?:(?<![a-z0-9]')|(?![a-z0-9]))")
-_TYPOGRAPHIC = {
-    "’": "'",
-    "‘": " ",
-    "“": " ",
-    "”": " ",
-    "—": " ",
-    "–": " ",
-    "…": " ",
-    "•": " ",
-    "\u00a0": " ",
-}
+_TYPOGRAPHIC = {"’": "'", **dict.fromkeys("‘“”—–…•\u00a0", " ")}
 _ASCII = "".join(
     char.lower() if char.isalnum() or char == "'" else " " for char in map(chr, range(128))
 )
