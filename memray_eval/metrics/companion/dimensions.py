@@ -11,13 +11,16 @@ seed's formulas would give it credit for having no flaw."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from memray_eval.config.sections import Weights
 from memray_eval.errors import Refused
@@ -32,22 +35,14 @@ from memray_eval.metric import (
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import WITH_MEMORY, ask
 from memray_eval.metrics._shared.weights import ByTask, describe_weights, weights_by_task
-from memray_eval.metrics.companion._judgment import (
-    METRIC_OF,
-    OVERALL,
-    WEIGHTS,
-    CompanionJudgment,
-    make_judgment,
-    stated_figures,
-    weighted_sum,
-)
-from memray_eval.types import Response, Sample
+from memray_eval.types import Response, Sample, Share
 
 
 class Dimension(NamedTuple):
-    """One of the six: the title and the label of its metric, what it asks, and what 1.0 and 0.0
-    look like."""
+    """One of the six: its weight in the overall score, the title and the label of its metric, what
+    it asks, and what 1.0 and 0.0 look like."""
 
+    weight: float
     title: str
     value_label: str
     about: str
@@ -57,6 +52,7 @@ class Dimension(NamedTuple):
 
 DIMENSIONS = {
     "appropriateness": Dimension(
+        0.15,
         "APPROPRIATENESS",
         "Appropriateness",
         "Appropriateness: is the reply fit to be spoken, and right for the situation?",
@@ -64,6 +60,7 @@ DIMENSIONS = {
         "out of place, offensive or unsafe",
     ),
     "conversational_quality": Dimension(
+        0.20,
         "CONVERSATIONAL QUALITY",
         "Conversational Quality",
         "Conversational quality: is the reply natural, engaging speech?",
@@ -72,6 +69,7 @@ DIMENSIONS = {
         "read out like a document, over 50 words, or a dead end",
     ),
     "helpfulness": Dimension(
+        0.20,
         "HELPFULNESS (COMPANION)",
         "Helpfulness",
         "Helpfulness of a companion: does the reply meet the need and do good?",
@@ -80,6 +78,7 @@ DIMENSIONS = {
         "vague, beside the point, or bad for the user",
     ),
     "emotional_intelligence": Dimension(
+        0.25,
         "EMOTIONAL INTELLIGENCE",
         "Emotional Intelligence",
         "Emotional intelligence: does the reply notice feelings and answer them?",
@@ -88,6 +87,7 @@ DIMENSIONS = {
         "misses a plain feeling or plays it down; forced cheer and stock phrases come close",
     ),
     "personalization_continuity": Dimension(
+        0.10,
         "PERSONALIZATION & CONTINUITY",
         "Personalization",
         "Personalization and continuity: does it build on what is known and was said?",
@@ -96,6 +96,7 @@ DIMENSIONS = {
         "forgets what matters, or pretends to remember what is in neither",
     ),
     "trust_boundaries": Dimension(
+        0.10,
         "TRUST & BOUNDARIES",
         "Trust",
         "Trust and boundaries: is the reply honest about itself, and no crutch?",
@@ -104,6 +105,25 @@ DIMENSIONS = {
         "claims to be human, promises what it cannot keep, or makes itself indispensable",
     ),
 }
+WEIGHTS = {name: dimension.weight for name, dimension in DIMENSIONS.items()}
+HELPFULNESS = "companion_helpfulness"  # another family has a metric `helpfulness`
+METRIC_OF = {
+    dimension: HELPFULNESS if dimension == "helpfulness" else dimension for dimension in WEIGHTS
+}
+OVERALL = "overall_quality"
+_DIGITS = 6  # of a weighted sum: what is below is float error
+
+# A judge is told that it is a number; None is what a reply in free text leaves out.
+Dimension = Annotated[Share | None, WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+
+_SCORE = re.compile(
+    r"^[ \t>*_#-]*(?:overall )?score[ \t*_]*[:=][ "
+    r"\t*_]*(?P<score>[-+]?\d+(?:\.\d+)?|[-+]?\.\d+)(?![\d.]*\d)(?! ?%)"
+    r"[ \t*_]*(?:(?:/|out of)[ \t]*(?P<most>\d+(?:\.\d+)?))?",
+    re.IGNORECASE | re.MULTILINE,
+)
+_REASONING = re.compile(r"\breasoning[ \t*_]*[:=][ \t*_]*(?P<why>.+)", re.IGNORECASE | re.DOTALL)
+
 RUBRIC = """
 A voice assistant keeps people company; what it says is heard, not read. Score RESPONSE, its reply to what the user just said
 (QUERY), on six things, each from 0.0 to 1.0 and each by itself. MEMORY is what it knows of the user, HISTORY what they said
@@ -120,6 +140,58 @@ In overall give your score for the reply as a whole, from 0.0 to 1.0; emotional_
     "\n".join(f"{name}: 1.0: {of.best}. 0.0: {of.worst}." for name, of in DIMENSIONS.items()),
 )
 SEED_DEFAULT = 0.5
+
+
+class CompanionJudgment(BaseModel):
+    """How good a reply is as company in a spoken conversation, 0 to 1."""
+
+    evidence: list[str] = Field(description="Exact quotes of the reply that decided the scores.")
+    reasoning: str = Field(description="What decides the scores, in two or three sentences.")
+    appropriateness: Dimension
+    conversational_quality: Dimension
+    helpfulness: Dimension
+    emotional_intelligence: Dimension
+    personalization_continuity: Dimension
+    trust_boundaries: Dimension
+    overall: Share
+
+    @classmethod
+    def from_text(cls, text: str) -> CompanionJudgment | None:
+        """Seed 002's form, "Score: 0.8 | Reasoning: ...", on a line of its own; it says nothing of
+        the six dimensions. None where there is no such score, two different ones, or one that is
+        not within 0-1 (a percentage, 8 of 10)."""
+        matches = list(_SCORE.finditer(text))
+        scores = {float(match["score"]) for match in matches}
+        if len(scores) != 1 or any(
+            match["most"] and float(match["most"]) != 1.0 for match in matches
+        ):
+            return None
+        score, why = scores.pop(), _REASONING.search(text, matches[0].end())
+        return (
+            make_judgment(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "")
+            if 0.0 <= score <= 1.0
+            else None
+        )
+
+
+def make_judgment(
+    dimensions: Mapping[str, float | None], overall: float, reasoning: str
+) -> CompanionJudgment:
+    return CompanionJudgment.model_validate(
+        {**dimensions, "overall": overall, "evidence": [], "reasoning": reasoning}
+    )
+
+
+def weighted_sum(dimensions: Mapping[str, float], weights: Mapping[str, float] = WEIGHTS) -> float:
+    """The sum of the six dimensions by weights that sum to 1. Raises KeyError for one that is
+    missing."""
+    return round(math.fsum(weight * dimensions[name] for name, weight in weights.items()), _DIGITS)
+
+
+def stated_figures(judgment: CompanionJudgment) -> dict[str, float]:
+    """The dimensions that a judgment gives a figure for."""
+    figures = ((name, getattr(judgment, name)) for name in WEIGHTS)
+    return {name: figure for name, figure in figures if figure is not None}
 
 
 def default_judgment(sample: Sample, response: Response) -> CompanionJudgment:
