@@ -35,7 +35,7 @@ _encode_changed = json.JSONEncoder(
     ensure_ascii=False,
     sort_keys=True,
     separators=(",", ":"),
-    default=lambda model: _changed_fields(model),
+    default=lambda model: _changed(vars(model), _defaults(type(model))),
 ).encode
 
 
@@ -66,15 +66,9 @@ def _encode_texts(value: Mapping[str, MemoryValue] | Sequence[str]) -> str:
 def record_to_json(record: Record) -> str:
     """A record without what is as by default: a field that a later version adds leaves the text as
     it is. Raises ValueError if it holds what JSON cannot."""
-    defaults = _defaults(Sample)
-    sample = {
-        name: value
-        for name, value in _fields(record.sample).items()
-        if name not in defaults or value != defaults[name]
-    }
     rest = {
         "response": record.response,
-        "sample": sample,
+        "sample": _changed(_fields(record.sample), _defaults(Sample)),
         "scores": [score.model_dump(mode="json", exclude_defaults=True) for score in record.scores],
         "unit_id": record.unit_id,
         **({"epoch": record.epoch} if record.epoch > 1 else {}),
@@ -83,13 +77,13 @@ def record_to_json(record: Record) -> str:
     return f'{{"candidate":{_candidate_to_json(record.candidate)},{text[1:]}'
 
 
-def _changed_fields(model: BaseModel) -> dict[str, Any]:
-    """The fields of a turn or a response that are not as by default."""
-    if not (defaults := _defaults(type(model))):  # a turn
-        return vars(model)
+def _changed(fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields that are not as by default; a turn has no defaults."""
+    if not defaults:
+        return fields
     return {
         name: value
-        for name, value in vars(model).items()
+        for name, value in fields.items()
         if name not in defaults or value != defaults[name]
     }
 

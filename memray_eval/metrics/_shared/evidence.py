@@ -110,30 +110,20 @@ class QuotedText:
         wanted = Content.of(quote)
         if wanted.size < ALIGNED_WORDS:
             return False
-        for window in self._windows:
-            if all(
-                any(number.matches(other) for other in window.numbers) for number in wanted.numbers
-            ):
-                aligned = len(wanted.words & window.words) + len(wanted.numbers)
-                if aligned >= max(ALIGNED_WORDS, ALIGNED_SHARE * wanted.size):
-                    return True
-        return False
+        least = max(ALIGNED_WORDS, ALIGNED_SHARE * wanted.size)
+        return any(
+            len(wanted.words & window.words) + len(wanted.numbers) >= least
+            and all(any(map(number.matches, window.numbers)) for number in wanted.numbers)
+            for window in self._windows
+        )
 
     @cached_property
     def _windows(self) -> list[Content]:
         """The content of each sentence, and of each two neighbours."""
-        contents = [
-            Content.of(piece)
-            for line in sentences(self._text[:READ_CHARS])
-            for piece in _short(line)
-        ]
-        return [
-            *contents,
-            *(
-                Content(one.words | two.words, (*one.numbers, *two.numbers))
-                for one, two in pairwise(contents)
-            ),
-        ]
+        lines = sentences(self._text[:READ_CHARS])
+        contents = [Content.of(piece) for line in lines for piece in _short(line)]
+        neighbours = pairwise(contents)
+        return contents + [Content(a.words | b.words, a.numbers + b.numbers) for a, b in neighbours]
 
 
 class Content(NamedTuple):

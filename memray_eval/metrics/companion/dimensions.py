@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -139,7 +139,8 @@ In overall give your score for the reply as a whole, from 0.0 to 1.0; emotional_
     "{dimensions}",
     "\n".join(f"{name}: 1.0: {of.best}. 0.0: {of.worst}." for name, of in DIMENSIONS.items()),
 )
-SEED_DEFAULT = 0.5
+# The seed's figures, and why, if no judge's score can be read
+DEFAULT = (0.5, 0.5, "no judge's verdict: the default of 0.5")
 
 
 class CompanionJudgment(BaseModel):
@@ -167,42 +168,22 @@ class CompanionJudgment(BaseModel):
         ):
             return None
         score, why = scores.pop(), _REASONING.search(text, matches[0].end())
-        return (
-            make_judgment(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "")
-            if 0.0 <= score <= 1.0
-            else None
-        )
+        if not 0.0 <= score <= 1.0:
+            return None
+        return judge_all(None, score, why["why"].strip() if why else "")
 
 
-def make_judgment(
-    dimensions: Mapping[str, float | None], overall: float, reasoning: str
-) -> CompanionJudgment:
+def judge_all(figure: float | None, overall: float, why: str) -> CompanionJudgment:
+    """The judgment with one figure for all six dimensions, and no evidence."""
     return CompanionJudgment.model_validate(
-        {**dimensions, "overall": overall, "evidence": [], "reasoning": reasoning}
+        {**dict.fromkeys(WEIGHTS, figure), "overall": overall, "evidence": [], "reasoning": why}
     )
-
-
-def weighted_sum(dimensions: Mapping[str, float], weights: Mapping[str, float] = WEIGHTS) -> float:
-    """The sum of the six dimensions by weights that sum to 1. Raises KeyError for one that is
-    missing."""
-    return round(math.fsum(weight * dimensions[name] for name, weight in weights.items()), _DIGITS)
 
 
 def stated_figures(judgment: CompanionJudgment) -> dict[str, float]:
     """The dimensions that a judgment gives a figure for."""
     figures = ((name, getattr(judgment, name)) for name in WEIGHTS)
     return {name: figure for name, figure in figures if figure is not None}
-
-
-def default_judgment(sample: Sample, response: Response) -> CompanionJudgment:
-    """The seed's fallback where no judge's score can be read: 0.5 throughout."""
-    return make_judgment(
-        dict.fromkeys(WEIGHTS, SEED_DEFAULT), SEED_DEFAULT, "no judge's verdict: the default of 0.5"
-    )
-
-
-def empty_judgment(sample: Sample) -> CompanionJudgment:
-    return make_judgment(dict.fromkeys(WEIGHTS, 0.0), 0.0, "the response is empty")
 
 
 def measure_dimension(
@@ -232,10 +213,11 @@ def measure_overall(
         )
     if lacking := [name for name in WEIGHTS if name not in figures]:
         raise Refused(f"the judge gave no score for {', '.join(lacking)}")
-    value = weighted_sum(figures, by_task.get(sample.task) or by_task[""])
+    weights = by_task.get(sample.task) or by_task[""]
+    value = round(math.fsum(share * figures[name] for name, share in weights.items()), _DIGITS)
     return MetricValue(
         value=value,
-        parts={"judge_difference": round(judgment.overall - value, 6), "overall_only": 0.0},
+        parts={"judge_difference": round(judgment.overall - value, _DIGITS), "overall_only": 0.0},
     )
 
 
@@ -265,8 +247,8 @@ def _metric(
         judgment=CompanionJudgment,
         prompt=ask(RUBRIC, *WITH_MEMORY),
         measure=measure,
-        on_empty=empty_judgment,
-        without_judge={"default": default_judgment},
+        on_empty=lambda sample: judge_all(0.0, 0.0, "the response is empty"),
+        without_judge={"default": lambda sample, response: judge_all(*DEFAULT)},
         preferred_judge="openai/gpt-4o",  # one for all seven, or a response would be paid twice
         verify=verify_quotes("evidence", decides=False),
         version=2,
