@@ -448,12 +448,8 @@ def compute_score(
         return failed_score(metric, error)
     try:
         measured = metric.measure(sample, response)
-    except Refused as error:
-        return _refused(metric, error, scorer)
-    except NothingToScoreError as nothing:
-        return Score(metric=metric.name, status="not_applicable", judge=scorer, error=str(nothing))
     except Exception as error:
-        return failed_score(metric, error, scorer)
+        return _unmeasured(metric, error, scorer)
     if type(measured) is MetricValue and type(scorer) is str:
         value, parts = measured
         if (
@@ -541,17 +537,18 @@ def _outcome(
         if not math.isfinite(score.value or 0.0):
             raise ValueError(f"the metric's value is {score.value}, which is no figure")
         return score
-    except Refused as error:
-        return _refused(metric, error, judge)
-    except NothingToScoreError as nothing:
-        return Score(metric=metric.name, status="not_applicable", judge=judge, error=str(nothing))
     except Exception as error:
-        return failed_score(metric, error, judge)
+        return _unmeasured(metric, error, judge)
 
 
-def _refused(metric: Metric, error: Refused, judge: str) -> Score:
-    """The score where a verdict does not say what the metric asks."""
-    return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
+def _unmeasured(metric: Metric, error: Exception, judge: str) -> Score:
+    """The score where `measure` raised: the verdict does not say what the metric asks, there is
+    nothing to score, or the metric failed."""
+    if isinstance(error, Refused):
+        return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
+    if isinstance(error, NothingToScoreError):
+        return Score(metric=metric.name, status="not_applicable", judge=judge, error=str(error))
+    return failed_score(metric, error, judge)
 
 
 @dataclass(frozen=True)

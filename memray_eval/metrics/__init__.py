@@ -108,13 +108,8 @@ def _with_any_rubric(metric: Metric, rubric: str) -> Metric:
     ask = metric.prompt
 
     def ask_with(text: str, sample: Sample, response: Response) -> tuple[Message, ...]:
-        return tuple(
-            message.model_copy(
-                update={"content": message.content.replace(rubric.strip(), text.strip())}
-            )
-            if message.role == "system"
-            else message
-            for message in ask(sample, response)
-        )
+        system, *material = ask(sample, response)
+        content = system.content.replace(rubric.strip(), text.strip())
+        return (system.model_copy(update={"content": content}), *material)
 
     return replace(metric, prompt_with=ask_with)

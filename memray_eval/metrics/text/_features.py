@@ -215,15 +215,11 @@ def sentences_of(text: str) -> list[list[str]]:
             text = text.replace(mark, f"{mark} ")
     if "\n" in text or not text[0].isalpha():
         text = mark_blocks(text, " . ")
-    pieces = _SENTENCE_END.split(text)
-    sentences = [
-        piece.split() for piece in pieces if piece and (piece[0].isalnum() or _LETTER.search(piece))
-    ]
-    return (
-        sentences
-        if ABBREVIATIONS.isdisjoint(map(_last, sentences))
-        else _join_abbreviations(sentences)
-    )
+    pieces = filter(None, _SENTENCE_END.split(text))
+    sentences = [piece.split() for piece in pieces if piece[0].isalnum() or _LETTER.search(piece)]
+    if ABBREVIATIONS.isdisjoint(map(_last, sentences)):
+        return sentences
+    return _join_abbreviations(sentences)
 
 
 def _join_abbreviations(pieces: list[list[str]]) -> list[list[str]]:
@@ -286,8 +282,6 @@ def _has_headers(lines: str) -> bool:
 def coherence(reading: Reading, transitions: WordList = "strict") -> float:
     """0.6 x transitions a sentence (at most 1) + 0.4 x (1 - penalty); the penalty is 0.1 for each
     time that the most frequent trigram occurs after the first, at most 0.5."""
-    if not reading.words:
-        return 0.0
     n_transitions = reading.transitions if transitions == "strict" else reading.extended_transitions
     ratio = min(n_transitions / len(reading.lengths), 1.0)
     return ratio * 0.6 + 0.4 * (1 - min((reading.repeats - 1) * 0.1, 0.5))
@@ -297,8 +291,6 @@ def completeness(reading: Reading) -> float:
     """0.4 for a last character in COMPLETE_ENDINGS, 0.3 for three sentences or more (0.2 for two),
     0.2 for one of CONCLUSIONS, 0.1 for ten words a sentence or more; less 0.1 for a last character
     in UNFINISHED_ENDINGS. The full stop is in both."""
-    if not reading.words:
-        return 0.0
     sentences = len(reading.lengths)
     tenths = 4 * (reading.last_char in COMPLETE_ENDINGS) - (reading.last_char in UNFINISHED_ENDINGS)
     tenths += {1: 0, 2: 2}.get(sentences, 3)
@@ -330,8 +322,6 @@ def structure(reading: Reading) -> float:
 def readability(reading: Reading) -> float:
     """0.6 x (1 - |words a sentence - 17.5| / 17.5) + 0.4 x (1 - |characters a word - 5| / 5),
     neither below 0."""
-    if not reading.words:
-        return 0.0
     sentence_score = 1.0 - min(abs(reading.words / len(reading.lengths) - 17.5) / 17.5, 1.0)
     word_score = 1.0 - min(abs(reading.word_chars / reading.words - 5) / 5, 1.0)
     return sentence_score * 0.6 + word_score * 0.4
@@ -356,11 +346,9 @@ def length_score(words: int, target: tuple[int, int] = OPTIMAL_WORDS) -> float:
             return 0.7 + (count - 50) / 25 * 0.3
         return 0.4 + (count - 25) / 25 * 0.3 if count >= 25 else max(count / 25 * 0.4, 0.1)
     count = words * OPTIMAL_WORDS[1] / high
-    return (
-        1.0 - (count - 300) / 200 * 0.3
-        if count <= 500
-        else max(0.7 - (count - 500) / 500 * 0.5, 0.2)
-    )
+    if count <= 500:
+        return 1.0 - (count - 300) / 200 * 0.3
+    return max(0.7 - (count - 500) / 500 * 0.5, 0.2)
 
 
 def length_target(sample: Sample) -> tuple[int, int]:
@@ -418,6 +406,8 @@ class Quality(NamedTuple):
 def assess(text: str) -> Quality:
     """The scores of any text: read once for the metrics of one response. Never raises."""
     reading = read(text)
+    if not reading.words:
+        return Quality(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, False, False)
     return Quality(
         coherence(reading),
         completeness(reading),
