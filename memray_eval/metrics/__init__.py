@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from types import ModuleType
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError, suggest
-from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metric import Metric
+from memray_eval.metrics._shared.judging import with_any_rubric
 from memray_eval.metrics.catalogue import split_docstring
 from memray_eval.metrics.companion.dimensions import overall as overall_companion
 from memray_eval.metrics.criteria.criteria import criteria_metric
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.questions import metric_by_questions
 from memray_eval.metrics.text._features import coherence_metric, overall
-from memray_eval.types import Message, Response, Sample
 
 DEFAULTS = MetricOptions()
 
@@ -87,29 +87,20 @@ def _metrics_of_files() -> Iterator[Metric]:
         for file in pkgutil.iter_modules(package.__path__):
             if not file.name.startswith("_"):
                 module = importlib.import_module(f"{package.__name__}.{file.name}")
-                for name, metric in _metrics_of_file(module, file.name).items():
-                    yield replace(metric, name=name, family=family.name)
+                for metric in _metrics_of_file(module, file.name):
+                    yield replace(metric, family=family.name)
 
 
-def _metrics_of_file(module: ModuleType, name: str) -> Mapping[str, Metric]:
-    """The metric of that name which a file holds, or those of its `METRICS`."""
+def _metrics_of_file(module: ModuleType, name: str) -> Iterator[Metric]:
+    """The metric of that name which a file holds, or those of its `METRICS`. The docstring of the
+    file, or the `about` of each of several, has its formulas too."""
     if several := getattr(module, "METRICS", None):
-        return dict(several)
-    about, formulas = split_docstring(module.__doc__)
-    metric: Metric = replace(module.METRIC, about=about, formulas=formulas)
-    rubric = getattr(module, "RUBRIC", None)
-    return {name: _with_any_rubric(metric, rubric) if rubric else metric}
-
-
-def _with_any_rubric(metric: Metric, rubric: str) -> Metric:
-    """A judged metric of one rubric that can also be asked by a user's, in the place of its own."""
-    if not isinstance(metric, JudgedMetric) or metric.prompt_with is not None:
-        return metric
-    ask = metric.prompt
-
-    def ask_with(text: str, sample: Sample, response: Response) -> tuple[Message, ...]:
-        system, *material = ask(sample, response)
-        content = system.content.replace(rubric.strip(), text.strip())
-        return (system.model_copy(update={"content": content}), *material)
-
-    return replace(metric, prompt_with=ask_with)
+        metrics: list[Metric] = [replace(metric, name=name) for name, metric in several.items()]
+    else:
+        metrics = [replace(with_any_rubric(module.METRIC), name=name, about=module.__doc__ or "")]
+    for metric in metrics:
+        if metric.formulas:
+            yield metric
+        else:
+            about, formulas = split_docstring(metric.about)
+            yield replace(metric, about=about, formulas=formulas)

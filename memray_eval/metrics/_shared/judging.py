@@ -4,16 +4,18 @@ guess. See text_processing/judge_prompts.py for the order that they are sent in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_origin
+from dataclasses import replace
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel
 
 from memray_eval.config.sections import Seen
-from memray_eval.metric import MetricValue
+from memray_eval.metric import JudgedMetric, Metric, MetricValue
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
-from memray_eval.types import Response, Sample
+from memray_eval.types import Message, Response, Sample
 
+M = TypeVar("M", bound=Metric)
 WITH_MEMORY: tuple[Seen, ...] = ("memory", "history", "query", "response")
 _TEXT_OF: Mapping[Seen, Callable[[Sample, Response], str]] = {
     "query": lambda sample, response: sample.query,
@@ -39,6 +41,22 @@ def show(sample: Sample, response: Response, *parts: Seen) -> dict[str, str]:
 def ask(rubric: str, *parts: Seen) -> Callable[[Sample, Response], JudgePrompt]:
     """The `prompt` of a metric whose judge sees these parts alone."""
     return lambda sample, response: JudgePrompt(rubric, show(sample, response, *parts))
+
+
+def with_any_rubric(metric: M) -> M:
+    """A judged metric of one rubric that can also be asked by a user's, in the place of its own."""
+    if not isinstance(metric, JudgedMetric) or metric.prompt_with is not None:
+        return metric
+    ask_by_own = metric.prompt
+
+    def ask_by(text: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+        prompt = ask_by_own(sample, response)
+        assert isinstance(prompt, JudgePrompt)
+        system, *material = prompt
+        content = system.content.replace(prompt.rubric.strip(), text.strip())
+        return (system.model_copy(update={"content": content}), *material)
+
+    return replace(metric, prompt_with=ask_by)
 
 
 def read_score(field: str) -> Callable[[Any, Sample, Response], MetricValue]:

@@ -114,7 +114,9 @@ OVERALL = "overall_quality"
 _DIGITS = 6  # of a weighted sum: what is below is float error
 
 # A judge is told that it is a number; None is what a reply in free text leaves out.
-Dimension = Annotated[Share | None, WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+FigureOrNone = Annotated[
+    Share | None, WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
+]
 
 _SCORE = re.compile(
     r"^[ \t>*_#-]*(?:overall )?score[ \t*_]*[:=][ "
@@ -148,12 +150,12 @@ class CompanionJudgment(BaseModel):
 
     evidence: list[str] = Field(description="Exact quotes of the reply that decided the scores.")
     reasoning: str = Field(description="What decides the scores, in two or three sentences.")
-    appropriateness: Dimension
-    conversational_quality: Dimension
-    helpfulness: Dimension
-    emotional_intelligence: Dimension
-    personalization_continuity: Dimension
-    trust_boundaries: Dimension
+    appropriateness: FigureOrNone
+    conversational_quality: FigureOrNone
+    helpfulness: FigureOrNone
+    emotional_intelligence: FigureOrNone
+    personalization_continuity: FigureOrNone
+    trust_boundaries: FigureOrNone
     overall: Share
 
     @classmethod

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memray_eval.metric import ComputedMetric
-from memray_eval.metrics.catalogue import split_docstring
 from memray_eval.metrics.text._features import (
     ANY_LANGUAGE,
     coherence_metric,
@@ -60,11 +59,10 @@ response without a word: 0.0.""",
 
 
 def _describe(name: str, metric: ComputedMetric) -> ComputedMetric:
-    about, formulas = split_docstring(_FORMULAS[name])
     known = "all with spaces between words" if name in ANY_LANGUAGE else "English"
     of_languages = f"Languages: {known}; others are not measured."
-    texts = filter(None, (formulas, of_languages, expected_line(name)))
-    return replace(metric, about=about, formulas="\n\n".join(texts))
+    texts = filter(None, (_FORMULAS[name], of_languages, expected_line(name)))
+    return replace(metric, about="\n\n".join(texts))
 
 
 METRICS = {name: _describe(name, metric) for name, metric in _METRICS.items()}
