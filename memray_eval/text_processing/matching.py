@@ -132,6 +132,11 @@ def stem(word: str) -> str:
         return str(_STEMMER.stemWord(word))
 
 
+def stem_each(text: str) -> frozenset[str]:
+    """Stems of all words of a text, or of a key."""
+    return frozenset(map(stem, words(text.replace("_", " "))))
+
+
 @lru_cache(maxsize=4096)
 def stems(text: str) -> frozenset[str]:
     """Stems of a text's content words: no stopwords, no numbers, no units, no single letters."""

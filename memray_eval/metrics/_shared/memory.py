@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memray_eval.metrics._shared.statements import find_claims, mask_values
+from memray_eval.metrics._shared.statements import KEY_FILLER, find_claims, mask_values
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.languages import holds_value, is_foreign
 from memray_eval.text_processing.matching import (
@@ -16,7 +16,7 @@ from memray_eval.text_processing.matching import (
     normalise,
     quantities,
     sentences,
-    stem,
+    stem_each,
     stems,
 )
 from memray_eval.text_processing.sample_text import value_text
@@ -44,19 +44,9 @@ _UNNAMED = {
         rf"?{_MASS}\b"
     ),
 }
-# Words of keys that say how a fact is kept, not what it is about.
-_KEY_FILLER = frozenset(
-    stem(word)
-    for word in """
-    avg average mean usual typical current known daily weekly monthly recent last level status value
-    type kind history preferred preference favourite favorite main primary intake frequency amount
-    count score reading note result results test number provider latest date scan plan
-""".split()
-)
 # Words too common in health advice to say, alone, that a memory was used.
-_COMMON = frozenset(
-    stem(word)
-    for word in """
+_COMMON = stem_each(
+    """
     high low medium moderate mild severe rare rarely often sometimes never always none yes good poor
     bad normal regular irregular daily weekly monthly morning afternoon evening night day week month
     year today work working health healthy exercise diet food meal drink water sleep walk walking
@@ -67,7 +57,7 @@ _COMMON = frozenset(
     female single married routine gentle slow fast stretch stretching outdoors indoors weekend
     weekday between breathing relaxation mental physical general practical practice increase reduce
     avoid balance balanced protein vegetables fruit coffee tea alcohol
-""".split()
+    """
 )
 
 
@@ -181,7 +171,7 @@ class Fact:
     def of(cls, key: str, value: MemoryValue) -> Fact:
         text = value_text(value)
         key_stems = stems(key)
-        telling = (key_stems - _KEY_FILLER) or key_stems
+        telling = (key_stems - KEY_FILLER) or key_stems
         return cls(statement(key, value), telling, key_stems, stems(text), quantities(text))
 
     @classmethod
