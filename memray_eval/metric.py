@@ -133,10 +133,6 @@ class Metric:
     formulas: str = ""
 
     @property
-    def kind(self) -> str:
-        return type(self).__name__.removesuffix("Metric").lower()
-
-    @property
     def average(self) -> Literal["mean", "micro"]:
         """Which average stands for the metric."""
         return "mean" if self.pooled is None else "micro"

@@ -24,11 +24,6 @@ _SOURCE = re.compile(
     r"\s*Source( of the formulas)?:([^.]|(?<=\bal)\.)*\.|[:;] see (benchmarks|metrics)/\S+\w"
     r"|\s*See (benchmarks|metrics)/\S+"
 )
-_KINDS = {
-    "judged": "judged by a model",
-    "embedded": "computed from embeddings",
-    "computed": "computed",
-}
 
 
 class MeasuredAgreement(Frozen):
@@ -163,7 +158,7 @@ def level_of(metric: Metric) -> str:
 def judge_of(metric: Metric) -> str:
     """The judge of a metric, and which rubrics a run may choose from."""
     if not isinstance(metric, JudgedMetric):
-        return _KINDS[metric.kind]
+        return "computed" if isinstance(metric, ComputedMetric) else "computed from embeddings"
     rubrics = f"; rubrics {', '.join(metric.rubrics)}" if metric.rubrics else ""
     return f"judge, best {metric.preferred_judge}{rubrics}"
 

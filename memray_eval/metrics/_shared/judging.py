@@ -64,9 +64,7 @@ def read_score(field: str) -> Callable[[Any, Sample, Response], MetricValue]:
     return lambda judgment, sample, response: MetricValue(value=getattr(judgment, field))
 
 
-def judge_silence(
-    judgment: type[BaseModel], **decided: float | str
-) -> Callable[[Sample], BaseModel]:
+def judge_silence(judgment: type[BaseModel], **decided: object) -> Callable[[Sample], BaseModel]:
     """The `on_empty` of a metric: no quotes, "empty response" as every text, and what is
     `decided`."""
     silence: dict[str, Any] = {

@@ -59,10 +59,6 @@ class FactualClaim(BaseModel):
     reason: str = Field(description="What entails it, or what is missing; a few words.")
     source: Literal["memory", "query", "history", "general", "none"]
 
-    @property
-    def is_grounded(self) -> bool:
-        return self.source != "none"
-
 
 class GroundednessJudgment(BaseModel):
     """Every claim with its source. The two figures are counted from them."""
@@ -73,7 +69,7 @@ class GroundednessJudgment(BaseModel):
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
     """grounded / all claims, each as the judge judged it. Claims that cannot be found in the
     response stay: without them a hallucination that the judge reworded would leave the ratio."""
-    grounded = sum(claim.is_grounded for claim in judgment.claims)
+    grounded = sum(claim.source != "none" for claim in judgment.claims)
     claims = len(judgment.claims)
     if not claims and not response.is_empty:
         raise NothingToScoreError("no claims")
