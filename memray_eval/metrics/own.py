@@ -29,7 +29,7 @@ from memray_eval.config.sections import (
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import OwnObject, OwnSource, entry_points, find_own_object, find_source
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
-from memray_eval.metrics._shared.judging import show
+from memray_eval.metrics._shared.judging import judge_silence, show
 from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
 from memray_eval.own_code import guarded_metric, to_number
 from memray_eval.text_processing.judge_prompts import JudgePrompt
@@ -124,10 +124,7 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
     def measure(verdict: Any, sample: Sample, response: Response) -> MetricValue:
         return MetricValue(values[verdict.choice] if spec.choices else float(verdict.score))
 
-    def judge_empty(sample: Sample) -> BaseModel:
-        worst = {"choice": spec.choices[0]} if spec.choices else {"score": low}
-        return judgment.model_validate({"reason": "the response is empty"} | worst)
-
+    worst = {"choice": spec.choices[0]} if spec.choices else {"score": low}
     return JudgedMetric(
         name=spec.name,
         family=OWN,
@@ -142,7 +139,7 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
         prompt=lambda sample, response: ask(spec.rubric, sample, response),
         prompt_with=ask,
         measure=measure,
-        on_empty=judge_empty,
+        on_empty=judge_silence(judgment, reason="the response is empty", **worst),
         preferred_judge=JUDGE,
         described_by=spec,
     )

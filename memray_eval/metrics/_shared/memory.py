@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import BaseModel, Field
+
 from memray_eval.metrics._shared.statements import KEY_FILLER, find_claims, mask_values
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.languages import holds_value, is_foreign
@@ -61,12 +63,11 @@ _COMMON = stem_each(
 )
 
 
-@dataclass(frozen=True)
-class Citation:
-    """A memory key that a sentence of the response uses."""
+class KeyCitation(BaseModel):
+    """A memory key and the words of the response that use it."""
 
+    quote: str = Field(description="The exact words of the response.")
     key: str
-    quote: str
 
 
 def statement(key: str, value: MemoryValue) -> str:
@@ -104,7 +105,7 @@ def reads_words(sample: Sample, response: Response) -> bool:
     return not (is_foreign(response.text) or is_foreign(values, is_prose=False))
 
 
-def find_verbatim(sample: Sample, response: Response) -> list[Citation]:
+def find_verbatim(sample: Sample, response: Response) -> list[KeyCitation]:
     """The memory keys of which a value stands in the response as it is written, whatever the
     language: each with the first sentence that holds it."""
     citations, lines = [], sentences(response.text)
@@ -120,11 +121,11 @@ def find_verbatim(sample: Sample, response: Response) -> list[Citation]:
             (line for line in lines if any(holds_value(line, text) for text in told)), None
         )
         if quote is not None:
-            citations.append(Citation(key, quote))
+            citations.append(KeyCitation(key=key, quote=quote))
     return citations
 
 
-def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list[Citation]:
+def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list[KeyCitation]:
     """The memory keys that the response uses, each with the first sentence that does.
 
     A sentence uses a key when it holds (a) a telling number of the value, or a plain number beside
@@ -153,7 +154,7 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
         else:
             quote = next((line for line in lines if _claims_absent(key, line)), None)
         if quote is not None:
-            citations.append(Citation(key, quote))
+            citations.append(KeyCitation(key=key, quote=quote))
     return citations
 
 

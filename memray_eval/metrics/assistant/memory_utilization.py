@@ -11,7 +11,7 @@ import re
 from collections import Counter
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from memray_eval.metric import (
     Aggregates,
@@ -27,6 +27,7 @@ from memray_eval.metric import (
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
 from memray_eval.metrics._shared.memory import (
+    KeyCitation,
     candidate_keys,
     find_citations,
     find_verbatim,
@@ -48,13 +49,6 @@ First give in evidence, for each key that is used, the words of the response tha
 in KEYS. Then say in reasoning what you counted as a use and what not, if that is not plain. Then list the keys in cited_keys. If
 none is used, leave both lists empty.
 """  # noqa: E501
-
-
-class KeyCitation(BaseModel):
-    """A memory key and the words of the response that use it."""
-
-    quote: str = Field(description="The exact words of the response.")
-    key: str
 
 
 class MemoryUtilizationJudgment(BaseModel):
@@ -83,12 +77,11 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     lacks, recall 0.07 (1 of 15) [0.70]; keys in memory, precision 1.00 (16 of 16), recall 0.41 (16
     of 39) [1.00, 0.74]. So a made-up value is mostly missed; asking, denying and advising are
     hardly ever taken for a use (1 of 46). `python -m tests.bench.estimates` prints the figures."""
-    citations = find_citations(sample, response, vectors)
-    evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in citations]
+    evidence = find_citations(sample, response, vectors)
     return MemoryUtilizationJudgment(
         evidence=evidence,
         reasoning="matched by the rules",
-        cited_keys=[citation.key for citation in citations],
+        cited_keys=[citation.key for citation in evidence],
     )
 
 

@@ -192,10 +192,6 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
     return JudgePrompt(words, {**sections, "RESPONSE": excerpt(response.text, READ_CHARS)})
 
 
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return prompt_with(RUBRICS["strict"], sample, response)
-
-
 def excerpt(text: str, chars: int) -> str:
     """A text of up to so many characters whole; of a longer one, half of them from either end."""
     if len(text) <= chars:
@@ -264,7 +260,7 @@ METRIC = JudgedMetric(
     requires=("answers",),
     level="last_turn",
     judgment=CorrectnessJudgment,
-    prompt=prompt,
+    prompt=lambda sample, response: prompt_with(RUBRICS["strict"], sample, response),
     prompt_with=prompt_with,
     rubrics=RUBRICS,
     measure=measure,
