@@ -419,9 +419,9 @@ def score_by_vectors(
     """The score of an embedded metric, by the vectors of its texts."""
 
     def compute() -> tuple[MetricValue, None]:
-        return metric.on_empty if response.is_empty else metric.measure(
-            sample, response, vectors
-        ), None
+        if response.is_empty:
+            return metric.on_empty, None
+        return metric.measure(sample, response, vectors), None
 
     return _outcome(metric, sample, response, embedder, compute)
 
