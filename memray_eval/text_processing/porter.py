@@ -45,15 +45,9 @@ def _measure(stem: str) -> int:
 
 def _ends_in_cvc(word: str) -> bool:
     """*o: consonant, vowel, consonant other than w, x, y; or just vowel and consonant."""
-    last = len(word) - 1
-    if len(word) >= 3:
-        return (
-            _is_consonant(word, last - 2)
-            and not _is_consonant(word, last - 1)
-            and _is_consonant(word, last)
-            and word[-1] not in "wxy"
-        )
-    return len(word) == 2 and not _is_consonant(word, 0) and _is_consonant(word, 1)
+    kinds = [_is_consonant(word, position) for position in range(len(word))]
+    is_cvc = kinds[-3:] == [True, False, True] and word[-1] not in "wxy"
+    return is_cvc or kinds == [False, True]
 
 
 def _is_measured(stem: str) -> bool:

@@ -78,12 +78,7 @@ def statement(key: str, value: MemoryValue) -> str:
 def candidate_keys(sample: Sample) -> tuple[str, ...]:
     """The keys that a response may cite: all of memory, then the forbidden and neutral ones that
     are absent from it."""
-    return (
-        *sample.memory,
-        *dict.fromkeys(
-            k for k in (*sample.forbidden_keys, *sample.neutral_keys) if k not in sample.memory
-        ),
-    )
+    return tuple(dict.fromkeys((*sample.memory, *sample.forbidden_keys, *sample.neutral_keys)))
 
 
 def matching_texts(sample: Sample, response: Response) -> list[str]:
