@@ -15,7 +15,7 @@ from memray_eval.errors import ConfigError, suggest
 from memray_eval.metric import Metric
 from memray_eval.metrics._shared.judging import with_any_rubric
 from memray_eval.metrics.catalogue import split_docstring
-from memray_eval.metrics.companion.dimensions import overall as overall_companion
+from memray_eval.metrics.companion.dimensions import OVERALL, overall_companion
 from memray_eval.metrics.criteria.criteria import criteria_metric
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.questions import metric_by_questions
@@ -45,13 +45,10 @@ def all_metrics() -> dict[str, Metric]:
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
     """The named metrics, in the order given, with these options. Raises ConfigError that lists the
     known ones, or says what is wrong with an option."""
-    available = {
-        own.name: load_own_metric(own, options.metric_timeout_s) for own in options.own
-    } | (
-        all_metrics()
-        if options == DEFAULTS
-        else all_metrics() | {m.name: m for m in _with_options(options)}
-    )
+    available = {own.name: load_own_metric(own, options.metric_timeout_s) for own in options.own}
+    available |= all_metrics()
+    if options != DEFAULTS:
+        available |= _with_options(options)
     chosen: dict[str, Metric] = {}
     for name in names:
         if name not in available:
@@ -71,12 +68,18 @@ def _on_no_answer(metric: Metric, options: MetricOptions) -> Metric:
     return replace(metric, on_no_answer=way, scores_empty=options.scores_empty, variant=variant)
 
 
-def _with_options(options: MetricOptions) -> Iterator[Metric]:
+def _with_options(options: MetricOptions) -> dict[str, Metric]:
     """The metrics that these options change."""
-    yield coherence_metric(options.transitions)
-    yield criteria_metric(options.criteria.per)
-    yield overall(options.text_weights, options.transitions)
-    yield overall_companion(options.companion_weights)
+    changed: dict[str, Metric] = {
+        "coherence_score": coherence_metric(options.transitions),
+        "criteria": criteria_metric(options.criteria.per),
+        "overall_score": overall(options.text_weights, options.transitions),
+        OVERALL: overall_companion(options.companion_weights),
+    }
+    return {
+        name: replace(metric, name=name, family=all_metrics()[name].family)
+        for name, metric in changed.items()
+    }
 
 
 def _metrics_of_files() -> Iterator[Metric]:

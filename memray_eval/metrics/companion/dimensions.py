@@ -258,7 +258,7 @@ def _metric(
     )
 
 
-def overall(weights: Weights) -> JudgedMetric:
+def overall_companion(weights: Weights) -> JudgedMetric:
     """overall_quality with these weights of the six dimensions, of all replies or by scenario.
     Raises ConfigError."""
     by_task = weights_by_task(weights, WEIGHTS, "companion weights")
@@ -269,8 +269,6 @@ def overall(weights: Weights) -> JudgedMetric:
     )
     return replace(
         METRICS[OVERALL],
-        name=OVERALL,
-        family="companion",
         measure=partial(measure_overall, by_task=by_task),
         variant="; ".join(changed),
     )

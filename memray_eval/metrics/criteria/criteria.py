@@ -183,8 +183,6 @@ def criteria_metric(per: PerCriterion = "criterion") -> JudgedMetric:
     """The metric, asking of one criterion a call, or of up to CRITERIA_A_CALL of a sample."""
     size = 1 if per == "criterion" else CRITERIA_A_CALL
     return JudgedMetric(
-        name="criteria",
-        family="criteria",
         title="CRITERIA OF THE SAMPLE",
         value_label="Score",
         scale=(0, 1),

@@ -464,10 +464,7 @@ def coherence_metric(transitions: WordList = "strict") -> ComputedMetric:
     judge."""
     metric = quality_metric(_coherence_field(transitions), "TEXT COHERENCE", "Coherence")
     scorer = _scorer(transitions)
-    variant = f"transitions {transitions}"
-    return replace(
-        metric, name="coherence_score", family="text", scorer=lambda sample: scorer, variant=variant
-    )
+    return replace(metric, scorer=lambda sample: scorer, variant=f"transitions {transitions}")
 
 
 def _coherence_field(transitions: WordList) -> str:
@@ -496,8 +493,6 @@ def overall(weights: Weights = WEIGHTS, transitions: WordList = "strict") -> Com
         return MetricValue(value=min(total + sum(map(mul, of_others, quality)), 1.0))
 
     return ComputedMetric(
-        name="overall_score",
-        family="text",
         title="OVERALL TEXT QUALITY",
         value_label="Quality",
         scale=(0, 1),
