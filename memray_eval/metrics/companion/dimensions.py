@@ -141,6 +141,7 @@ In overall give your score for the reply as a whole, from 0.0 to 1.0; emotional_
     "{dimensions}",
     "\n".join(f"{name}: 1.0: {of.best}. 0.0: {of.worst}." for name, of in DIMENSIONS.items()),
 )
+PROMPT = ask(RUBRIC, *WITH_MEMORY)  # one for all seven, by which they share a call
 # The seed's figures, and why, if no judge's score can be read
 DEFAULT = (0.5, 0.5, "no judge's verdict: the default of 0.5")
 
@@ -247,7 +248,7 @@ def _metric(
         value_label=value_label,
         scale=(0, 1),
         judgment=CompanionJudgment,
-        prompt=ask(RUBRIC, *WITH_MEMORY),
+        prompt=PROMPT,
         measure=measure,
         on_empty=lambda sample: judge_all(0.0, 0.0, "the response is empty"),
         without_judge={"default": lambda sample, response: judge_all(*DEFAULT)},
