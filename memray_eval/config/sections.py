@@ -8,13 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
 
 from memray_eval.errors import ConfigError, reason_of
@@ -532,16 +526,12 @@ class JudgingConfig(Frozen):
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_way(self) -> JudgingConfig:
+    def _goes_together(self) -> JudgingConfig:
         if self.on_unparsed == "default" and self.on_judge_failure not in ("error", "default"):
             raise ValueError(
                 f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; "
                 "leave one out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_parameters(self) -> JudgingConfig:
         for name, value in self.parameters.items():
             if "/" in name and not isinstance(value, dict):
                 raise ValueError(f"parameters: {name} names a judge; write a mapping under it")

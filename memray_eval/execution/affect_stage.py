@@ -30,7 +30,6 @@ from memray_eval.execution.prompt_stage import SHARD, PromptSpec
 from memray_eval.execution.services import AskingStage, JudgeServices
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Sample, unit_ids
 
@@ -147,7 +146,6 @@ class EnrichSamples(AskingStage):
             weights=normalised_weights(config.speech_weight, config.text_weight),
             traits=config.traits,
             judge=judge,
-            frame=judge_messages,
         )
 
     def _load_text(self) -> TextEmotion | Literal["judge"] | None:
