@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import logging
 
-ONCE = (
-    "once"  # the field of a log record that holds its key: other processes may have logged it too
-)
+ONCE = "once"  # the field of a log record with its key: other processes may have logged it too
 _logged: set[str] = set()
 
 

@@ -133,10 +133,6 @@ class Metric:
     formulas: str = ""
 
     @property
-    def kind(self) -> str:
-        return type(self).__name__.removesuffix("Metric").lower()
-
-    @property
     def average(self) -> Literal["mean", "micro"]:
         """Which average stands for the metric."""
         return "mean" if self.pooled is None else "micro"
@@ -173,12 +169,6 @@ class Verified(NamedTuple):
     parts: Mapping[str, float] = MappingProxyType({})
     source: str = "the response"
     decides: bool = True
-
-    def joined_by(self, other: Verified) -> Verified:
-        """With the pieces of another check of the same judgment, in another text."""
-        return self._replace(
-            pieces=self.pieces + other.pieces, unverified=self.unverified + other.unverified
-        )
 
 
 class Measured(Frozen):
@@ -342,21 +332,27 @@ def score_by_rules(
         return Score(metric=metric.name, status="not_applicable", error=why_not or NEEDS_JUDGE)
     if response.is_empty:
         return score_empty(metric, sample, response, judge)
-
-    def compute() -> tuple[MetricValue, BaseModel]:
-        judgment = estimate.rules(sample, response, vectors)
-        return metric.measure(judgment, sample, response), judgment
-
-    return _outcome(metric, sample, response, judge, compute)
+    return _score_judgment(
+        metric, sample, response, judge, lambda: estimate.rules(sample, response, vectors)
+    )
 
 
 def score_empty(
     metric: JudgedMetric, sample: Sample, response: Response, judge: str = RULES_ON_EMPTY
 ) -> Score:
     """The score of an empty response, whose judgment is fixed, so that no judge is asked."""
+    return _score_judgment(metric, sample, response, judge, lambda: metric.on_empty(sample))
 
+
+def _score_judgment(
+    metric: JudgedMetric,
+    sample: Sample,
+    response: Response,
+    judge: str,
+    make: Callable[[], BaseModel],
+) -> Score:
     def compute() -> tuple[MetricValue, BaseModel]:
-        judgment = metric.on_empty(sample)
+        judgment = make()
         return metric.measure(judgment, sample, response), judgment
 
     return _outcome(metric, sample, response, judge, compute)
@@ -407,16 +403,13 @@ def score_without_judge(
 ) -> Score:
     """A score in place of a verdict that no judge gave: `way` stands as its judge; the cost of
     `failed` and its error are kept."""
-
-    def compute() -> tuple[MetricValue, BaseModel]:
-        judgment = metric.without_judge[way](sample, response)
-        return metric.measure(judgment, sample, response), judgment
-
     kept = {
         name: getattr(failed, name)
         for name in ("usage", "cost_usd", "saved_usd", "latency_s", "calls", "error")
     }
-    score = _outcome(metric, sample, response, way, compute)
+    score = _score_judgment(
+        metric, sample, response, way, lambda: metric.without_judge[way](sample, response)
+    )
     return score.model_copy(update=kept) if score.value is not None else score
 
 
@@ -426,9 +419,9 @@ def score_by_vectors(
     """The score of an embedded metric, by the vectors of its texts."""
 
     def compute() -> tuple[MetricValue, None]:
-        return metric.on_empty if response.is_empty else metric.measure(
-            sample, response, vectors
-        ), None
+        if response.is_empty:
+            return metric.on_empty, None
+        return metric.measure(sample, response, vectors), None
 
     return _outcome(metric, sample, response, embedder, compute)
 
@@ -451,12 +444,8 @@ def compute_score(
         return failed_score(metric, error)
     try:
         measured = metric.measure(sample, response)
-    except Refused as error:
-        return _refused(metric, error, scorer)
-    except NothingToScoreError as nothing:
-        return Score(metric=metric.name, status="not_applicable", judge=scorer, error=str(nothing))
     except Exception as error:
-        return failed_score(metric, error, scorer)
+        return _unmeasured(metric, error, scorer)
     if type(measured) is MetricValue and type(scorer) is str:
         value, parts = measured
         if (
@@ -544,17 +533,18 @@ def _outcome(
         if not math.isfinite(score.value or 0.0):
             raise ValueError(f"the metric's value is {score.value}, which is no figure")
         return score
-    except Refused as error:
-        return _refused(metric, error, judge)
-    except NothingToScoreError as nothing:
-        return Score(metric=metric.name, status="not_applicable", judge=judge, error=str(nothing))
     except Exception as error:
-        return failed_score(metric, error, judge)
+        return _unmeasured(metric, error, judge)
 
 
-def _refused(metric: Metric, error: Refused, judge: str) -> Score:
-    """The score where a verdict does not say what the metric asks."""
-    return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
+def _unmeasured(metric: Metric, error: Exception, judge: str) -> Score:
+    """The score where `measure` raised: the verdict does not say what the metric asks, there is
+    nothing to score, or the metric failed."""
+    if isinstance(error, Refused):
+        return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
+    if isinstance(error, NothingToScoreError):
+        return Score(metric=metric.name, status="not_applicable", judge=judge, error=str(error))
+    return failed_score(metric, error, judge)
 
 
 @dataclass(frozen=True)
@@ -605,7 +595,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
             f"{TAG}{tag}": metric.clip_mean(statistics(of_tag))["mean"]
             for tag, of_tag in outcomes.tags.items()
         },
-        layout=(*metric.sections, *_tag_section(outcomes.tags)),
+        layout=metric.sections + ((_tag_section(outcomes.tags),) if outcomes.tags else ()),
         worth=_describe_worth(metric, outcomes.by_judge),
         **described,
     )
@@ -627,14 +617,12 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
     )
 
 
-def _tag_section(tags: Mapping[str, FloatArray]) -> Iterator[SummarySection]:
-    """The section of figures by tag, if there are any."""
-    lines = (
-        SummaryLine(label=tag, field=f"extras.{TAG}{tag}", note=f"n {of_tag.size:,}")
-        for tag, of_tag in tags.items()
+def _tag_section(tags: Mapping[str, FloatArray]) -> SummarySection:
+    """The section of figures by tag."""
+    rows: Iterator[Row] = (
+        (tag, f"extras.{TAG}{tag}", "score", f"n {of_tag.size:,}") for tag, of_tag in tags.items()
     )
-    if tags:
-        yield SummarySection(heading="By tag:", lines=tuple(lines))
+    return section(*rows, heading="By tag:")
 
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
@@ -698,6 +686,14 @@ def ratio(part: float, whole: float, when_nothing: float | None = None) -> float
     return float(part / whole) if whole else when_nothing
 
 
+def means_of(*parts: str) -> Aggregate:
+    """The aggregate of a metric whose extras are the means of parts; None for one that no score
+    has."""
+    return lambda columns: Aggregates(
+        extras={part: float(columns[part].mean()) if part in columns else None for part in parts}
+    )
+
+
 def sums_and_means(parts: Collection[str]) -> Aggregate:
     """The aggregate of a metric that counts: each part's sum over scored samples, and mean."""
 
@@ -713,34 +709,37 @@ def sums_and_means(parts: Collection[str]) -> Aggregate:
     return aggregate
 
 
+# A label, the field of its figure in the MetricSummary, its form unless it is a score, and a note
+Row: TypeAlias = tuple[str, str] | tuple[str, str, FigureForm] | tuple[str, str, FigureForm, str]
+
+
+def section(*rows: Row, heading: str = "") -> SummarySection:
+    """A section of a metric's summary, with a line for each row."""
+    lines = (
+        SummaryLine.model_validate(dict(zip(SummaryLine.model_fields, row, strict=False)))
+        for row in rows
+    )
+    return SummarySection(heading=heading, lines=tuple(lines))
+
+
 def counts_block(labels: Mapping[str, str]) -> SummarySection:
     """The section of what `sums_and_means` makes of parts, by their labels."""
-    lines: list[SummaryLine] = []
+    rows: list[Row] = []
     for part, label in labels.items():
-        lines.append(
-            SummaryLine(label=f"Total {label}", field=f"extras.total_{part}", form="count")
-        )
-        lines.append(
-            SummaryLine(label="Avg per Sample", field=f"extras.average_{part}", form="average")
-        )
-    return SummarySection(lines=tuple(lines))
+        rows.append((f"Total {label}", f"extras.total_{part}", "count"))
+        rows.append(("Avg per Sample", f"extras.average_{part}", "average"))
+    return section(*rows)
 
 
 def statistics_block(value_label: str, integer_scale: bool) -> SummarySection:
     """The section of a metric with one figure a sample: average, median, min, max, deviation."""
-    form: FigureForm = "of_scale" if integer_scale else "score"
-    figure_form: FigureForm = "step" if integer_scale else "score"
-    return SummarySection(
-        lines=(
-            SummaryLine(
-                label=f"Average {value_label}", field="mean", form=form, note="higher is better"
-            ),
-            SummaryLine(label=f"Median {value_label}", field="median", form=figure_form),
-            SummaryLine(label=f"Min {value_label}", field="min", form=figure_form),
-            SummaryLine(label=f"Max {value_label}", field="max", form=figure_form),
-            SummaryLine(
-                label="Std Deviation", field="std", form="average" if integer_scale else "score"
-            ),
-            SummaryLine(label="Total Samples", field="n_scored", form="count"),
-        )
+    mean: FigureForm = "of_scale" if integer_scale else "score"
+    step: FigureForm = "step" if integer_scale else "score"
+    return section(
+        (f"Average {value_label}", "mean", mean, "higher is better"),
+        (f"Median {value_label}", "median", step),
+        (f"Min {value_label}", "min", step),
+        (f"Max {value_label}", "max", step),
+        ("Std Deviation", "std", "average" if integer_scale else "score"),
+        ("Total Samples", "n_scored", "count"),
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel
 
 from memray_eval.affect.judge_prompts import (
     EMOTION_RUBRIC,
     TRAITS_RUBRIC,
     BigFiveJudgment,
     EmotionJudgment,
-    Frame,
     from_emotion,
     from_traits,
-    judge_affect_messages,
+    judge_affect_prompt,
 )
 from memray_eval.affect.labels import EKMAN, Distribution, FusionWeights, fuse
 from memray_eval.affect.speech import (
@@ -29,6 +30,7 @@ from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_
 from memray_eval.ports import Judge
 from memray_eval.types import BIG_FIVE, EXISTING, Sample
 
+T = TypeVar("T", bound=BaseModel)
 NOTES = "affect"  # the key of a sample's metadata that says where its emotion and traits come from
 JUDGE: Literal["judge"] = "judge"
 UNKNOWN: Literal["unknown"] = "unknown"
@@ -52,7 +54,6 @@ class AffectBackends:
     weights: FusionWeights
     traits: str
     judge: Judge | None
-    frame: Frame
 
 
 class _TextReading(NamedTuple):
@@ -126,14 +127,25 @@ async def _read_texts(samples: Sequence[Sample], backends: AffectBackends) -> li
 
 
 async def _judge_emotion(sample: Sample, backends: AffectBackends) -> _TextReading:
+    judge, judgment = await _ask_judge(EMOTION_RUBRIC, sample, backends, EmotionJudgment)
+    if isinstance(judgment, str):
+        return _TextReading(EKMAN.uniform(), judge, judgment)
+    return _TextReading(from_emotion(judgment), judge)
+
+
+async def _ask_judge(
+    rubric: str, sample: Sample, backends: AffectBackends, kind: type[T]
+) -> tuple[str, T | str]:
+    """A judge's name and judgment, or why it gave none. Raises what concerns the whole run."""
     assert backends.judge is not None
     try:
-        question = judge_affect_messages(EMOTION_RUBRIC, sample, backends.frame)
-        verdict = await backends.judge.judge(question, EmotionJudgment)
+        verdict = await backends.judge.judge(judge_affect_prompt(rubric, sample), kind)
     except Exception as error:
-        return _TextReading(EKMAN.uniform(), backends.judge.name, _describe_judge_failure(error))
-    assert isinstance(verdict.judgment, EmotionJudgment)
-    return _TextReading(from_emotion(verdict.judgment), verdict.judge)
+        if isinstance(error, EvalError) and not isinstance(error, JudgeError):
+            raise
+        return backends.judge.name, describe_error(error)
+    assert isinstance(verdict.judgment, kind)
+    return verdict.judge, verdict.judgment
 
 
 async def _add_traits(sample: Sample, backends: AffectBackends) -> Sample:
@@ -141,30 +153,17 @@ async def _add_traits(sample: Sample, backends: AffectBackends) -> Sample:
         return _add_notes(sample.model_copy(update={"traits": {}}), traits={"backend": UNKNOWN})
     if sample.traits or backends.traits == EXISTING:
         return _add_notes(sample, traits={"backend": EXISTING if sample.traits else UNKNOWN})
-    assert backends.judge is not None
-    try:
-        question = judge_affect_messages(TRAITS_RUBRIC, sample, backends.frame)
-        verdict = await backends.judge.judge(question, BigFiveJudgment)
-    except Exception as error:
-        return _add_notes(
-            sample, traits={"backend": UNKNOWN, "degraded": _describe_judge_failure(error)}
-        )
-    assert isinstance(verdict.judgment, BigFiveJudgment)
-    traits = from_traits(verdict.judgment)
+    judge, judgment = await _ask_judge(TRAITS_RUBRIC, sample, backends, BigFiveJudgment)
+    if isinstance(judgment, str):
+        return _add_notes(sample, traits={"backend": UNKNOWN, "degraded": judgment})
+    traits = from_traits(judgment)
     notes = {
         "backend": JUDGE,
-        "judge": verdict.judge,
+        "judge": judge,
         "unknown": [trait for trait in BIG_FIVE if trait not in traits],
-        "confidence": {trait: getattr(verdict.judgment, trait).confidence for trait in BIG_FIVE},
+        "confidence": {trait: getattr(judgment, trait).confidence for trait in BIG_FIVE},
     }
     return _add_notes(sample.model_copy(update={"traits": traits}), traits=notes)
-
-
-def _describe_judge_failure(error: Exception) -> str:
-    """Describes why a judge gave nothing. Raises again what concerns the whole run."""
-    if isinstance(error, EvalError) and not isinstance(error, JudgeError):
-        raise error
-    return describe_error(error)
 
 
 def uniform_emotion(sample: Sample, error: BaseException) -> Sample:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
 from memray_eval.affect.labels import EKMAN, Distribution
-from memray_eval.types import BIG_FIVE, Message, Sample
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.types import BIG_FIVE, Sample
 
 FLAT = 0.5  # a trait of which nothing is known
 Probability = Annotated[float, Field(ge=0, le=1)]
-# metrics/_shared/judging.py's judge_messages
-Frame = Callable[[str, dict[str, str]], tuple[Message, ...]]
 
 EMOTION_RUBRIC = """
 How probable is each emotion in the user who wrote QUERY? EARLIER holds what they wrote before; it matters only as far as it
@@ -87,8 +85,8 @@ def from_traits(judgment: BigFiveJudgment) -> dict[str, float]:
     }
 
 
-def judge_affect_messages(rubric: str, sample: Sample, frame: Frame) -> tuple[Message, ...]:
-    """Builds a judge's messages: a rubric, the query and the user's own earlier turns (not the
-    assistant's), in the frame that every judge call has."""
+def judge_affect_prompt(rubric: str, sample: Sample) -> JudgePrompt:
+    """Asks a judge by a rubric of the query and the user's own earlier turns (not the
+    assistant's)."""
     earlier = "\n".join(turn.content for turn in sample.history if turn.role == "user") or "(none)"
-    return frame(rubric, {"EARLIER": earlier, "QUERY": sample.query})
+    return JudgePrompt(rubric, {"EARLIER": earlier, "QUERY": sample.query})

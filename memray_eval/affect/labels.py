@@ -5,7 +5,7 @@ of shares, and to others through it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from memray_eval.errors import ConfigError
@@ -40,10 +40,8 @@ class LabelSet(NamedTuple):
 
 def is_uniform(distribution: Mapping[str, float]) -> bool:
     """Returns True if all labels of a distribution have the same share."""
-    return all(
-        math.isclose(share, 1.0 / len(distribution), abs_tol=1e-9)
-        for share in distribution.values()
-    )
+    even = 1.0 / len(distribution)
+    return all(math.isclose(share, even, abs_tol=1e-9) for share in distribution.values())
 
 
 EKMAN = LabelSet("ekman", tuple("anger disgust fear joy neutral sadness surprise".split()))
@@ -75,18 +73,15 @@ _EKMAN_OF_GOEMOTIONS = {
 }
 
 
-def _one_to_one(pairs: Iterable[tuple[str, str]]) -> Table:
-    return {label: {other: 1.0} for label, other in pairs}
+def _whole(members: Mapping[str, str]) -> Table:
+    """The table by which the whole share of each label goes to the one that has it as a member."""
+    return {label: {other: 1.0} for other, labels in members.items() for label in labels.split()}
 
 
-_SAME_NAME = _one_to_one((label, label) for label in EKMAN.labels)
+_SAME_NAME = _whole({label: label for label in EKMAN.labels})
 TO_EKMAN: dict[str, Table] = {
     "ekman": _SAME_NAME,
-    "goemotions28": _one_to_one(
-        (fine, coarse)
-        for coarse, members in _EKMAN_OF_GOEMOTIONS.items()
-        for fine in members.split()
-    ),
+    "goemotions28": _whole(_EKMAN_OF_GOEMOTIONS),
     # Four classes cannot tell disgust from anger, fear from sadness, surprise from joy. These
     # shares keep uniform over four uniform over seven.
     "four": {
@@ -100,16 +95,9 @@ FROM_EKMAN: dict[str, Table] = {
     "ekman": _SAME_NAME,
     "goemotions28": _SAME_NAME,  # the head of each family bears its name
     "four": {  # surprise is neither good nor bad: it says nothing about four classes
-        **_one_to_one(
-            (
-                ("anger", "angry"),
-                ("disgust", "angry"),
-                ("fear", "sad"),
-                ("sadness", "sad"),
-                ("joy", "happy"),
-            )
+        **_whole(
+            {"angry": "anger disgust", "sad": "fear sadness", "happy": "joy", "neutral": "neutral"}
         ),
-        "neutral": {"neutral": 1.0},
         "surprise": FOUR.uniform(),
     },
 }

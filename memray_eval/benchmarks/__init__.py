@@ -1,5 +1,4 @@
-"""The benchmarks, one folder each: benchmarks/<name>/suite.py holds `SUITE`: how a sample becomes a
-prompt, and what scores it."""
+"""The benchmarks, a folder each, whose suite.py has `SUITE`: how a sample is asked and scored."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def mean_of_tasks(answered: Iterable[Answered], metric: str) -> float | None:
 class Rule:
     """A benchmark's own rule. `about` says what it computes, the docstring of `by` (else of
     `score`) how; `version` is the original's repository and commit; `why_not` says why it does not
-    apply to a sample, None if it does; `score` gives 0-1 and raises ValueError that says what the
-    sample lacks."""
+    apply to a sample (None: it does); `score` gives 0-1, and ValueError for what is lacking."""
 
     title: str
     value_label: str
@@ -69,12 +67,11 @@ class Suite:
     it raises ValueError that says what is lacking. `tasks` are in the order of its table;
     `headline` is the metric of quality (the first, unless named). `has_contexts`: samples share
     long contexts; `has_arms`: they are conversations, of which a candidate may be shown a part.
-    `files` reads published files with several questions a record; `overall` gives the benchmark's
-    own overall figures. `rules` are also metrics of those names; `rule_of` names that of a task;
-    `right_from` is the score from which an answer is right. `scores_empty`: an empty prediction is
-    scored by the published rule. `own_metric` is the benchmark's own score, `judge_rubrics` are its
-    judges' prompts where the user has them. `templated` makes the suite that asks or judges with
-    the user's copy of its templates."""
+    `files` reads published files with several questions a record. `rules` are also metrics;
+    `rule_of` names that of a sample; `right_from` is the score from which an answer is right.
+    `scores_empty`: the published rule scores an empty prediction. `own_metric` is the benchmark's
+    own score, `overall` its own figures over all answers. `templated` makes the suite that asks, or
+    judges by `judge_rubrics`, with the user's copy of its templates."""
 
     description: str
     metrics: tuple[str, ...]

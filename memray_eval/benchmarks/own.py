@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -59,8 +59,7 @@ def suite(
     if isinstance(prompt, str):
         own = _from_template(prompt, system, "prompt", max_tokens)
     else:
-        ask = partial(_ask_function, prompt, _parse(system, "system"), max_tokens)
-        own = Suite(description=description, metrics=(), prompt=ask)
+        own = _from_function(prompt, _parse(system, "system"), max_tokens)
     own = replace(own, description=description, tasks=tuple(tasks))
     if adapt is not None:
         own = replace(own, adapt=lambda raw, path: raw if raw.keys() >= _WRITTEN else adapt(raw))
@@ -204,27 +203,28 @@ def _from_template(text: str, system: str, what: str, max_tokens: int | None) ->
     return Suite(description="", metrics=(), prompt=ask, has_contexts=has_context)
 
 
-def _ask_function(
-    fn: Callable[[Sample], Asked],
-    system: jinja2.Template | None,
-    max_tokens: int | None,
-    sample: Sample,
-    candidate: Candidate,
-) -> Prompt:
-    reply = fn(sample)
-    if isinstance(reply, Prompt):
-        return reply
-    if isinstance(reply, str):
-        reply = [{"role": "user", "content": reply}]
-    if not isinstance(reply, Iterable) or isinstance(reply, Mapping) or inspect.isawaitable(reply):
-        raise TypeError(f"prompt returned {type(reply).__name__}, not a text or a list of messages")
-    try:
-        messages = [Message.model_validate(message) for message in reply]
-    except ValidationError as error:
-        wrong = "; ".join(describe(error, Message))
-        raise TypeError(f"prompt returned a message that is none: {wrong}") from None
-    fields = sample.model_dump(include=set(FIELDS))
-    return _to_prompt([*_system_message(system, fields), *messages], max_tokens)
+def _from_function(
+    fn: Callable[[Sample], Asked], system: jinja2.Template | None, max_tokens: int | None
+) -> Suite:
+    def ask(sample: Sample, candidate: Candidate) -> Prompt:
+        reply = fn(sample)
+        if isinstance(reply, Prompt):
+            return reply
+        if isinstance(reply, str):
+            reply = [Message(role="user", content=reply)]
+        is_list = isinstance(reply, Iterable) and not isinstance(reply, Mapping)
+        if not is_list or inspect.isawaitable(reply):
+            what = type(reply).__name__
+            raise TypeError(f"prompt returned {what}, not a text or a list of messages")
+        try:
+            messages = [Message.model_validate(message) for message in reply]
+        except ValidationError as error:
+            wrong = "; ".join(describe(error, Message))
+            raise TypeError(f"prompt returned a message that is none: {wrong}") from None
+        fields = sample.model_dump(include=set(FIELDS))
+        return _to_prompt([*_system_message(system, fields), *messages], max_tokens)
+
+    return Suite(description="", metrics=(), prompt=ask)
 
 
 def _system_message(system: jinja2.Template | None, fields: Mapping[str, Any]) -> list[Message]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,7 @@ from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import split_reference
 
 PATH_FIELDS = ("dataset", "samples", "ids", "templates", "errata", "out")
-RUBRICS = "rubrics"  # some of its values are paths
-OWN = ("metrics", "include")  # and of theirs
-SUITE = "suite"  # and of its template
-CANDIDATES = "candidates"  # and of their prompts and functions
-SINKS = "sinks"  # and of their folders
-CALIBRATION = "calibration"  # a list of paths
-# May name users' code
-CODE = ("judge", "judging", "affect", "simulated_user", "servers", "reader")
+RUBRICS = "rubrics"
 
 
 def load_config(
@@ -39,23 +34,25 @@ def load_config(
     prompts are expanded. Raises ConfigError that names the file, the key and what to do."""
     path = None if path is None else find_job(path)
     data = _read_yaml(path) if path is not None else {}
+    folder = Path.cwd() if path is None else path.parent
+    data = {key: _resolve_paths(str(key), value, folder) for key, value in data.items()}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
-    for key in (*PATH_FIELDS, RUBRICS, *OWN, SUITE, CANDIDATES, SINKS, CALIBRATION, *CODE):
-        if key in data:
-            data[key] = _resolve_paths(
-                key, data[key], path.parent if path is not None else Path.cwd()
-            )
-    laid_over = dict(overrides or {})
-    laid_over.update(_parse_setting(setting) for setting in settings)
+    laid_over = dict(overrides or {}) | dict(map(_parse_setting, settings))
     for key, value in laid_over.items():
         if value is not None:
             _put(data, key, _resolve_paths(key, value, Path.cwd()))
     data = rename_models(data, choose_model)
-    try:
+    with _invalid_config(str(path or "the options"), JobFile):
         return JobFile.model_validate(data).expand()
+
+
+@contextmanager
+def _invalid_config(source: str, model: type[RunConfig]) -> Iterator[None]:
+    try:
+        yield
     except ValidationError as error:
-        lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
-        raise ConfigError(f"{path or 'the options'}: invalid configuration:\n{lines}") from None
+        lines = "\n".join(f"  {line}" for line in describe(error, model))
+        raise ConfigError(f"{source}: invalid configuration:\n{lines}") from None
 
 
 def read_job_keys(path: Path) -> set[str]:
@@ -90,11 +87,8 @@ def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     data = config.model_dump(mode="json")
     for key, value in map(_parse_setting, settings):
         _put(data, key, _resolve_paths(key, value, Path.cwd()))
-    try:
+    with _invalid_config("--set", RunConfig):
         return RunConfig.model_validate(data)
-    except ValidationError as error:
-        lines = "\n".join(f"  {line}" for line in describe(error, RunConfig))
-        raise ConfigError(f"--set: invalid configuration:\n{lines}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -129,11 +123,10 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
     *parents, last = dotted.split(".")
     node: Any = data
     for part in parents:
-        node = (
-            node[_parse_index(node, part, dotted)]
-            if isinstance(node, list)
-            else node.setdefault(part, {})
-        )
+        if isinstance(node, list):
+            node = node[_parse_index(node, part, dotted)]
+        else:
+            node = node.setdefault(part, {})
         if not isinstance(node, dict | list):
             raise ConfigError(
                 f"--set {dotted}: {part!r} holds a plain value, nothing can stand below it"
@@ -155,108 +148,53 @@ def _parse_index(node: list[Any], part: str, dotted: str) -> int:
 
 
 def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
-    """Resolves the paths in a key's value against a folder."""
-    field = key.partition(".")[0]
-    resolve_item = {
-        **dict.fromkeys(OWN, _resolve_own),
-        CALIBRATION: _resolve_calibration,
-        CANDIDATES: _resolve_candidate,
-    }.get(key)
-    if resolve_item is not None:  # anything else than a list is reported when it is validated
-        is_list = isinstance(value, list | tuple)
-        return [resolve_item(item, folder) for item in value] if is_list else value
-    if key in (SUITE, SINKS):
-        return (_resolve_suite if key == SUITE else _resolve_sinks)(value, folder)
-    if field in CODE or (field == CANDIDATES and key.endswith(".model")):
-        return _resolve_code(value, folder)
-    if isinstance(value, dict) and key == RUBRICS:
-        return {
-            name: _resolve_paths(f"{RUBRICS}.{name}", rubric, folder)
-            for name, rubric in value.items()
-        }
-    if not isinstance(value, str) or not (
-        key in PATH_FIELDS or (field == RUBRICS and names_a_file(value))
-    ):
-        return value
-    return _resolve_path(value, folder)
-
-
-def _resolve_candidate(entry: Any, folder: Path) -> Any:
-    """Resolves the prompt files and the code that a candidate names."""
-    if not isinstance(entry, dict):
-        return entry
-
-    def resolve(prompt: Any) -> Any:
-        is_file = isinstance(prompt, str) and names_a_file(prompt)
-        return _resolve_path(prompt, folder) if is_file else prompt
-
-    resolved = dict(entry)
-    if "prompt" in entry:
-        resolved["prompt"] = resolve(entry["prompt"])
-    if isinstance(prompts := entry.get("prompts"), list | tuple):
-        resolved["prompts"] = [resolve(prompt) for prompt in prompts]
-    if isinstance(entry.get("lora"), str):
-        resolved["lora"] = _resolve_path(entry["lora"], folder)
-    if "model" in entry:
-        resolved["model"] = _resolve_own(entry["model"], folder)
-    return resolved
-
-
-def _resolve_sinks(sinks: Any, folder: Path) -> Any:
-    """Resolves the folders that sinks name."""
-    if isinstance(sinks, list | tuple):
-        return [_resolve_sinks(sink, folder) for sink in sinks]
-    if isinstance(sinks, dict) and isinstance(path := sinks.get("dir"), str):
-        return sinks | {"dir": _resolve_path(path, folder)}
-    return sinks
-
-
-def _resolve_suite(entry: Any, folder: Path) -> Any:
-    """Resolves the file of a suite of one's own, or those that its template names."""
-    if not isinstance(entry, dict):
-        return _resolve_own(entry, folder)
-    resolved = _resolve_texts(entry, ("prompt", "system"), folder)
-    return resolved | {
-        key: _resolve_paths(key, value, folder) for key, value in entry.items() if key in OWN
-    }
-
-
-def _resolve_code(value: Any, folder: Path) -> Any:
-    """Resolves the files of code that a judge, a jury, or a server names."""
+    """The value of a dotted key with the paths in it, at whatever depth, resolved against a folder.
+    A list's entries have its key."""
     if isinstance(value, dict):
-        return {key: _resolve_code(part, folder) for key, part in value.items()}
+        return {name: _resolve_paths(f"{key}.{name}", part, folder) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_resolve_code(part, folder) for part in value]
-    return _resolve_own(value, folder)
-
-
-def _resolve_texts(entry: dict[str, Any], keys: Sequence[str], folder: Path) -> dict[str, Any]:
-    """An entry with the paths of its text files resolved."""
-    return entry | {
-        key: _resolve_path(text, folder)
-        for key in keys
-        if isinstance(text := entry.get(key), str) and names_a_text_file(text)
-    }
-
-
-def _resolve_calibration(named: Any, folder: Path) -> Any:
-    """Resolves the file of labels, or of METRIC=FILE."""
-    if not isinstance(named, str):
-        return named
-    metric, path = split_metric(named)
-    return (f"{metric}=" if metric else "") + _resolve_path(path, folder)
-
-
-def _resolve_own(entry: Any, folder: Path) -> Any:
-    """Resolves the file of an object of one's own, or of a metric's rubric."""
-    if isinstance(entry, dict):
-        return _resolve_texts(entry, ("rubric",), folder)
-    if isinstance(entry, str) and (reference := split_reference(entry)) is not None:
-        module, attribute = reference
-        if module.endswith(".py"):
-            return ":".join(filter(None, (_resolve_path(module, folder), attribute)))
-    return entry
+        return [_resolve_paths(key, part, folder) for part in value]
+    if isinstance(value, str):
+        for keys, resolve in _RESOLVERS.items():
+            if re.fullmatch(keys, key):
+                return resolve(value, folder)
+    return value
 
 
 def _resolve_path(path: str, folder: Path) -> str:
     return path if "://" in path else os.path.abspath(folder / path)
+
+
+def _resolve_file(value: str, folder: Path) -> str:
+    """Of a rubric or a prompt, which may also be a name."""
+    return _resolve_path(value, folder) if names_a_file(value) else value
+
+
+def _resolve_text(value: str, folder: Path) -> str:
+    """Of a rubric or a prompt of one's own, which may also be the text itself."""
+    return _resolve_path(value, folder) if names_a_text_file(value) else value
+
+
+def _resolve_code(value: str, folder: Path) -> str:
+    """Of FILE.py or FILE.py:NAME, which may also be any other name."""
+    module, attribute = split_reference(value) or ("", "")
+    if not module.endswith(".py"):
+        return value
+    return ":".join(filter(None, (_resolve_path(module, folder), attribute)))
+
+
+def _resolve_labels(value: str, folder: Path) -> str:
+    """Of FILE or METRIC=FILE."""
+    metric, path = split_metric(value)
+    return (f"{metric}=" if metric else "") + _resolve_path(path, folder)
+
+
+# By the keys that it is for, as a pattern, what resolves a text
+_RESOLVERS: Mapping[str, Callable[[str, Path], str]] = {
+    rf"{'|'.join(PATH_FIELDS)}|candidates\.lora|sinks\.dir": _resolve_path,
+    rf"{RUBRICS}\..+|candidates\.prompts?": _resolve_file,
+    r"suite\.(prompt|system)|(suite\.)?metrics\.rubric": _resolve_text,
+    r"suite|(suite\.)?metrics|include|candidates(\.\d+)?\.model": _resolve_code,
+    r"(judge|judging|affect|simulated_user|servers|reader)(\..+)?": _resolve_code,
+    r"calibration": _resolve_labels,
+}

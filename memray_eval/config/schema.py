@@ -51,11 +51,7 @@ from memray_eval.errors import nearest
 from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
-DEFAULT_OUT = (
-    "results"  # in the working directory, unless the job or the command line says otherwise
-)
-
-
+DEFAULT_OUT = "results"  # in the working directory
 # A column's name alone stands for a column that is taken as it is
 Column = Annotated[
     ColumnSource,
@@ -275,16 +271,13 @@ class RunConfig(Frozen):
         return encoding
 
     @model_validator(mode="after")
-    def _check_samples(self) -> RunConfig:
-        if self.samples is not None and self.candidates[0].backend != EXISTING:
+    def _goes_together(self) -> RunConfig:
+        is_existing = self.candidates[0].backend == EXISTING
+        if self.samples is not None and not is_existing:
             raise ValueError(
                 "samples: only responses that exist are joined to them; name the samples to answer "
                 "in `dataset`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_columns(self) -> RunConfig:
         for name in self.columns:
             if name not in MAPPED_FIELDS:
                 hint = nearest(name, MAPPED_FIELDS)
@@ -293,13 +286,9 @@ class RunConfig(Frozen):
                     + (f"; did you mean {hint!r}?" if hint else "")
                     + f" There are: {', '.join(sorted(MAPPED_FIELDS))}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _check_epochs(self) -> RunConfig:
         if self.epochs > 1 and self.stop_at is not None:
             raise ValueError("epochs: goes without stop_at, which counts one answer a sample")
-        if self.epochs > 1 and self.candidates[0].backend == EXISTING:
+        if self.epochs > 1 and is_existing:
             raise ValueError("epochs: rows of responses that exist have theirs in a column `epoch`")
         return self
 
@@ -324,21 +313,16 @@ class RunConfig(Frozen):
         names = [candidate.name for candidate in self.candidates]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"candidates: two have the name {twice[0]!r}; give each its own")
-        if (
-            EXISTING in {candidate.backend for candidate in self.candidates}
-            and len(self.candidates) > 1
-        ):
+        backends = [candidate.backend for candidate in self.candidates]
+        if EXISTING in backends and len(backends) > 1:
             raise ValueError(
                 "candidates: responses that exist already (backend given) are judged alone; use "
                 "`evaluate`"
             )
         for candidate in self.candidates:
             _check_candidate_extra(candidate)
-            if (
-                candidate.backend == "openai"
-                and candidate.model == EMBEDDED
-                and candidate.base_url is None
-            ):
+            asks_openai = candidate.backend == "openai" and candidate.base_url is None
+            if asks_openai and candidate.model == EMBEDDED:
                 raise ValueError(
                     f"candidates: {candidate.name!r} asks a server for the embedded model; name "
                     "the server's model and base_url"
@@ -352,16 +336,12 @@ def _check_candidate_extra(candidate: Candidate) -> None:
     check_extra(where, candidate.extra)
     if own := sorted({*Sampling.model_fields, "max_completion_tokens"} & candidate.extra.keys()):
         raise ValueError(f"{where}: {own[0]} has its own key under sampling; set that")
-    template_kwargs = candidate.extra.get("chat_template_kwargs", {})
-    structured = candidate.extra.get("structured_outputs", {})
-    for name, value in (
-        ("chat_template_kwargs", template_kwargs),
-        ("structured_outputs", structured),
-    ):
-        if not isinstance(value, dict):
+    for name in ("chat_template_kwargs", "structured_outputs"):
+        if not isinstance(value := candidate.extra.get(name, {}), dict):
             raise ValueError(f"{where}: {name} is a mapping, not {value!r}")
     if candidate.backend != "vllm":
         return
+    structured = candidate.extra.get("structured_outputs", {})
     for what, names, fields in (
         ("SamplingParams", candidate.extra, ENGINE_FIELDS),
         ("StructuredOutputsParams", structured, STRUCTURED_FIELDS),
@@ -466,9 +446,5 @@ class JobFile(RunConfig):
     def expand(self) -> RunConfig:
         """The run that it describes. Raises ValidationError if two candidates get the same name."""
         candidates = tuple(candidate for entry in self.candidates for candidate in entry.expand())
-        fields = {
-            field: getattr(self, field)
-            for field in RunConfig.model_fields
-            if field in self.model_fields_set
-        }
+        fields = {name: value for name, value in self if name in self.model_fields_set}
         return RunConfig.model_validate(fields | {"candidates": candidates})

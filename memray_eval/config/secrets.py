@@ -26,6 +26,7 @@ _SHAPES = re.compile(
     r"|\bxox[abpr]-[\w-]{10,}|-----BEGIN [A-Z ]*PRIVATE KEY|\bBearer [\w.~+/-]{16,}"
 )
 _BY_METRIC = ("judge", "rubrics")  # mappings by a metric's name, whatever words are in it
+_WORD_END = re.compile(r"[-.]|(?<=[a-z0-9])(?=[A-Z])")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 # All but anonymous@ alone
 _USER = re.compile(rf"://(?!{ANONYMOUS}[^/?#\s@]*(?:[/?#\s]|$))[^/?#\s]*@")
@@ -104,8 +105,7 @@ def held_keys(environ: Mapping[str, str], named: set[str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if len(value) >= MIN_KEY_CHARS
-        and (name in named or _SECRET_WORDS & set(_split_words(name)))
+        if len(value) >= MIN_KEY_CHARS and (name in named or _names_a_secret(name))
     }
 
 
@@ -117,7 +117,7 @@ def _is_key(where: tuple[str, ...], value: str) -> bool:
         return _VARIABLE.fullmatch(value) is None
     # Of a list, the list's
     name = next((part for part in reversed(where) if not part.isdecimal()), "")
-    is_named_so = where[0] not in _BY_METRIC and bool(_SECRET_WORDS & set(_split_words(name)))
+    is_named_so = where[0] not in _BY_METRIC and _names_a_secret(name)
     return bool(value) and is_named_so and _MARK.fullmatch(value) is None
 
 
@@ -128,19 +128,13 @@ def _has_password(value: str) -> bool:
         return False
     parameters = parse_qsl(value.partition("?")[2].replace("#", "&"))
     return _USER.search(value) is not None or any(
-        _SECRET_WORDS & set(_split_words(name)) and text for name, text in parameters
+        text and _names_a_secret(name) for name, text in parameters
     )
 
 
-def _split_words(name: str) -> list[str]:
-    """The words of an identifier: apiKey, api_key and api-key are {api, key}; passkey is one."""
-    return (
-        re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
-        .replace("-", "_")
-        .replace(".", "_")
-        .lower()
-        .split("_")
-    )
+def _names_a_secret(name: str) -> bool:
+    """True if an identifier has such a word: apiKey, api_key and api-key have key, passkey not."""
+    return not _SECRET_WORDS.isdisjoint(_WORD_END.sub("_", name).lower().split("_"))
 
 
 def _iterate_strings(

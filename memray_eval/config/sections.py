@@ -8,13 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
 
 from memray_eval.errors import ConfigError, reason_of
@@ -206,12 +200,20 @@ class EngineConfig(Frozen):
     def _spreads_its_devices(self) -> EngineConfig:
         backend = self.engine_kwargs.get("distributed_executor_backend")
         planned = "ray" if self.nodes > 1 else "mp" if self.data_parallel > 1 else backend
-        is_even = not self.tensor_parallel % self.nodes and self.data_parallel == 1
-        if (self.nodes > 1 and not is_even) or backend not in (None, planned):
+        if self.nodes > 1 and self.tensor_parallel % self.nodes:
             raise ValueError(
-                f"nodes: {self.nodes} share tensor_parallel ({self.tensor_parallel}) evenly, by "
-                f"ray, without data_parallel; data_parallel ({self.data_parallel}) has processes "
-                f"of one node, mp (distributed_executor_backend: {backend})"
+                f"tensor_parallel: {self.tensor_parallel} workers do not spread evenly over "
+                f"nodes: {self.nodes}; write a multiple of it"
+            )
+        if self.nodes > 1 and self.data_parallel > 1:
+            raise ValueError(
+                f"data_parallel: {self.data_parallel} copies are processes of one node, and nodes "
+                f"is {self.nodes}; leave one of them out"
+            )
+        if backend not in (None, planned):
+            raise ValueError(
+                f"engine_kwargs: distributed_executor_backend is {backend}, and this engine's "
+                f"workers are started by {planned}; leave it out"
             )
         return self
 
@@ -524,16 +526,12 @@ class JudgingConfig(Frozen):
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_way(self) -> JudgingConfig:
+    def _goes_together(self) -> JudgingConfig:
         if self.on_unparsed == "default" and self.on_judge_failure not in ("error", "default"):
             raise ValueError(
                 f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; "
                 "leave one out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_parameters(self) -> JudgingConfig:
         for name, value in self.parameters.items():
             if "/" in name and not isinstance(value, dict):
                 raise ValueError(f"parameters: {name} names a judge; write a mapping under it")

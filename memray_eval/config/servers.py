@@ -20,6 +20,7 @@ from memray_eval.types import Candidate
 BASELINE = "baseline"  # the server of a suite's own candidates without a model
 WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no model
 _URL = re.compile(r"(?:(?P<model>.+)@)?(?P<url>https?://\S+)")
+_BUCKET = re.compile(r"(?!https?:)[a-z][a-z0-9+]*://[^@]+$")  # a model's folder, as a URL
 
 
 def split_address(name: str) -> tuple[str, str] | None:
@@ -115,7 +116,8 @@ def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
     if backend == "code" or ".py:" in model:
         return {**entry, "model": _name_function(model, servers)}
     is_served = backend != "vllm" or model.partition("/")[0] in servers
-    if ":" in model and not is_served and not os.path.exists(model):
+    is_path = _BUCKET.match(model) or os.path.exists(model)
+    if ":" in model and not is_served and not is_path:
         raise ValueError(
             f"candidates: {model!r} has a colon, as only a server's model has: write "
             f"ollama/{model} or {model}@URL, or take the job `server`: "

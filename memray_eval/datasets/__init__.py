@@ -1,2 +1,1 @@
-"""Datasets: a folder of samples, a combined JSON, JSONL or Parquet, read as a stream and checked
-sample by sample."""
+"""Datasets of many formats, read as a stream and checked sample by sample."""

@@ -20,15 +20,7 @@ from memray_eval.datasets.parsing import (
 )
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
-from memray_eval.types import (
-    BIG_FIVE,
-    EXISTING,
-    Candidate,
-    NoAnswer,
-    Record,
-    Response,
-    unit_id,
-)
+from memray_eval.types import BIG_FIVE, EXISTING, Candidate, NoAnswer, Record, Response, unit_id
 from memray_eval.types.json_text import candidate_from_json
 
 # The first of these that a row has is its response.
@@ -114,8 +106,7 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
 
 
 def _read_printed(text: str, column: str, is_cell: bool) -> Any:
-    """What a text holds that begins with [ or {: a list of texts or SQuAD's answers; else the
-    text."""
+    """The list of texts, or SQuAD's answers, that a text beginning with [ or { is; else itself."""
     try:
         parsed, is_json = parse_printed(text)
     except ValueError:
@@ -152,8 +143,7 @@ def _find_big_five(value: Any) -> dict[str, Any] | None:
 
 
 def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str, Any]:
-    """The fused one of several emotion distributions, or the only one. Raises InvalidSample if
-    there is neither."""
+    """The fused one of several emotion distributions, or the only one. Raises InvalidSample."""
     apart = {name: value for name, value in emotions.items() if isinstance(value, dict)}
     fused = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
     if fused is None:
@@ -205,8 +195,7 @@ def parse_answer(
 ) -> Record:
     """Parses a raw object with a query (unless its dataset `lacks_query`), a response, and any
     fields of a sample, `model`, `candidate` (else `otherwise`) and `epoch`, into a Record without
-    scores. `rename_aliases` was called before if it `is_renamed`, which is changed then. Raises
-    InvalidSample."""
+    scores. One that `is_renamed`, by `rename_aliases`, is changed. Raises InvalidSample."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)
@@ -244,9 +233,9 @@ def parse_answer(
 def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
     """Takes the candidate out of a row: a run's own where the row has its configuration, else one
     made from the names that it gives."""
-    config, name = fields.get("candidate_config"), fields.pop("candidate", None)
-    model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), None)
-    for field in MODEL_FIELDS:
+    config, label = fields.get("candidate_config"), candidate_name(fields, otherwise)
+    model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), label)
+    for field in ("candidate", *MODEL_FIELDS):
         fields.pop(field, None)
     if config is not None:
         try:
@@ -260,8 +249,7 @@ def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
             text = f"is no candidate's configuration: {what}"
             raise invalid(text, "candidate_config", sample_id) from None
-    label = next((str(value) for value in (name, model) if value), otherwise)
-    return _existing_candidate(label, str(model or label))
+    return _existing_candidate(label, str(model))
 
 
 @lru_cache(256)

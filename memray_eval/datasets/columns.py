@@ -1,5 +1,4 @@
-"""Which column of one's own data is which field of a sample: as the job says, or by names that are
-common elsewhere."""
+"""Which column of one's own data is which field of a sample: as the job says, or by its name."""
 
 from __future__ import annotations
 
@@ -29,9 +28,8 @@ from memray_eval.datasets.conversations import (
     split_plain,
     words_of,
 )
-from memray_eval.datasets.dotted import look_up
 from memray_eval.datasets.exports import ExportForm, form_of
-from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, parse_json
+from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
@@ -184,8 +182,7 @@ class FoundColumns:
     lacks_query: bool = False
 
     def describe(self, dataset: str) -> str:
-        """What was taken as which field that nobody named, and the first row, in a line; empty if
-        nothing was."""
+        """A line on what was taken as which field that nobody named, and the first row, or ""."""
         form = self.map.form if self.map else None
         if form is None and not (self.guessed or self.lacks_query):
             return ""
@@ -303,22 +300,25 @@ def _fields_of(row: Mapping[str, Any], form: ExportForm | None) -> Mapping[str, 
     return next(iter(_try_row(ColumnMap(form=form, of_texts=form.of_texts), row)), row)
 
 
+@dataclass
 class _FirstRows:
     """A dataset's first rows as they are, and their fields once their form is read."""
 
-    def __init__(
-        self,
-        dataset: str,
-        rows: Sequence[Mapping[str, Any]],
-        fields: Sequence[Mapping[str, Any]],
-        form: ExportForm | None,
-    ) -> None:
-        self.dataset, self.rows, self.fields, self.form = dataset, rows, fields, form
-        self.columns = tuple(dict.fromkeys(str(name) for row in fields for name in row))
+    dataset: str
+    rows: Sequence[Mapping[str, Any]]
+    fields: Sequence[Mapping[str, Any]]
+    form: ExportForm | None
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(str(name) for row in self.fields for name in row))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(str(column) for row in self.rows for column in row))
 
     def check_named(self, by_job: Mapping[str, ColumnSource], needed: Collection[str]) -> None:
-        """Raises DataError for a column that the job names, for a field that is needed, and that
-        is not there."""
+        """Raises DataError if a column that the job names for a needed field is not there."""
         for name, source in by_job.items():
             at = source["from"]
             has_it = at in self.columns or any(look_up(row, at) is not None for row in self.rows)
@@ -365,7 +365,9 @@ class _FirstRows:
         by_name = {name.lower().replace(" ", "_"): name for name in reversed(self.columns)}
         free = {*self.columns} - {source["from"] for source in by_job.values()}
         free -= {*_FIELDS, RESPONSE}
-        if any(isinstance(turn, Mapping) for row in self.fields for turn in _listed(row)):
+        turns = (row.get("turns") for row in self.fields)
+        listed = (turn for of_row in turns if isinstance(of_row, list | tuple) for turn in of_row)
+        if any(isinstance(turn, Mapping) for turn in listed):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
         guessed: dict[str, str] = {}
         for name, common in COMMON_NAMES.items():
@@ -397,10 +399,6 @@ class _FirstRows:
 
         golds = (name for name in self.columns if name.lower() in COMMON_NAMES["answers"])
         return tuple(name for name in golds if name != taken and differs(name))
-
-    @property
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(str(column) for row in self.rows for column in row))
 
     def _explain_lack(self, name: str) -> DataError:
         """Why a field has no column, with a column that it may be."""
@@ -434,23 +432,16 @@ class _FirstRows:
         )
 
     def _likely_column(self, used: Collection[str] = ()) -> str | None:
-        """The first column of several words that no field needs, nor is `used`; else the first of
-        text."""
-        taken = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}
-        free = [name for name in self._names if name not in taken and self._is_text(name)]
-        return next((name for name in free if self._is_prose(name)), next(iter(free), None))
-
-    def _is_prose(self, column: str) -> bool:
-        return all(" " in str(value).strip() for row in self.rows if (value := row.get(column)))
-
-    def _is_text(self, column: str) -> bool:
-        values = [row.get(column) for row in self.rows]
-        return any(isinstance(value, str) or is_conversation(value) for value in values)
-
-
-def _listed(row: Mapping[str, Any]) -> Sequence[object]:
-    turns = row.get("turns")
-    return turns if isinstance(turns, list | tuple) else ()
+        """The first unused column of several words that no field needs; else the first of text."""
+        taken, first = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}, None
+        for name in self._names:
+            values = [row.get(name) for row in self.rows]
+            is_text = any(isinstance(value, str) or is_conversation(value) for value in values)
+            if is_text and name not in taken:
+                if all(" " in str(value).strip() for value in values if value):
+                    return name
+                first = name if first is None else first
+        return first
 
 
 def _is_session(row: Mapping[str, Any]) -> bool:

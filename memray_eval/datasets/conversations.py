@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import yaml
 
-from memray_eval.datasets.dotted import Answers, look_up
-from memray_eval.datasets.parsing import InvalidSample, invalid, parse_printed
+from memray_eval.datasets.parsing import Answers, InvalidSample, invalid, look_up, parse_printed
 from memray_eval.types.plain_samples import is_plain_turn
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
@@ -435,8 +434,7 @@ def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
 
 
 def is_foreign_history(history: Any) -> bool:
-    """Whether it is no list of our own turns; what is nothing like turns is left to the sample's
-    own check."""
+    """Returns True if it may be turns, and is no list of our own."""
     if not history or not isinstance(history, list | tuple | str):
         return False
     return isinstance(history, str) or not all(map(is_plain_turn, history))

@@ -93,12 +93,9 @@ class _Header(NamedTuple):
 
 def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
     """Reads the rows of a table whose first row names its columns; a cell is text, an empty one is
-    left out, but for a response's. A quoted cell may run over several lines, so only a reading from
-    the start finds where rows begin; a shard begins and ends where one does.
-
-    The delimiter is the one of DELIMITERS that the first row has most often, outside quotes. In a
-    strict reading a .tsv has tabs and no quotes, empty cells are kept, and a row has as many cells
-    as the first."""
+    left out, but for a response's. A shard begins and ends where a row does, which only a reading
+    from the start finds. In a strict reading a .tsv has tabs and no quotes, empty cells are kept,
+    and a row has as many cells as the first."""
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
@@ -130,12 +127,9 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
                     return
     except (csv.Error, DamagedFile) as error:
         is_damaged = isinstance(error, DamagedFile)
-        why = (
-            f"nothing after it can be read: {error}"
-            if is_damaged
-            else f"broken CSV after it: {error}"
-        )
-        yield shard.broken_entry(position, f"row {number} is the last that can be read: {why}")
+        why = "nothing after it can be read" if is_damaged else "broken CSV after it"
+        last = f"row {number} is the last that can be read"
+        yield shard.broken_entry(position, f"{last}: {why}: {error}")
 
 
 def _lines_from(file: IO[bytes], start: int) -> _Lines:

@@ -9,7 +9,7 @@ from typing import Any
 
 from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, OfTexts, is_conversation
-from memray_eval.datasets.dotted import MISSING, find_at, look_up
+from memray_eval.datasets.parsing import MISSING, find_at, look_up
 
 Paths = tuple[str, ...]
 _QUERIES = tuple(TABLE["columns"]["query"].split())

@@ -44,8 +44,7 @@ class Samples:
                 self._table.execute("INSERT OR IGNORE INTO samples VALUES (?, ?, 0)", row)
 
     def find(self, id_: Any) -> dict[str, Any]:
-        """The fields of the sample with this id, but for blanks and a table's 1.0 for 1. Raises
-        InvalidSample."""
+        """The fields of the sample with this id, blanks and ".0" aside. Raises InvalidSample."""
         if not isinstance(id_, str) or not id_:
             raise invalid(f"no id, by which it is joined to {self.name}")
         query = "UPDATE samples SET used = 1 WHERE id = ? RETURNING json"
@@ -79,8 +78,7 @@ def rewrite_responses(
 ) -> str:
     """Writes the rows of a file of responses to a JSONL below `out`, with the fields of their
     `samples` if these are elsewhere, each of several responses in a row of its own, and returns its
-    path. A row that has no sample, or cannot be read, says so there, and is a problem when it is
-    read. Raises DataError."""
+    path. A row without a sample, or that cannot be read, says so there. Raises DataError."""
     rows = (
         row
         for source in sources_of(path, None)

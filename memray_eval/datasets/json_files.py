@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, BinaryIO, cast
 
 import ijson
@@ -20,13 +19,11 @@ from memray_eval.storage.paths import DamagedFile, locate
 SAMPLE_FILE = "sample.json"
 # Where the head of a file of responses says who answered, and for which suite; the first that is
 # there counts.
-HEADER_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "candidate": ("candidate",),
-        "model": ("model", "model_name", "model.name", "metadata.model"),
-        "suite": ("suite",),
-    }
-)
+HEADER_KEYS: Mapping[str, tuple[str, ...]] = {
+    "candidate": ("candidate",),
+    "model": ("model", "model_name", "model.name", "metadata.model"),
+    "suite": ("suite",),
+}
 MAX_LINE_BYTES = 128 << 20  # of a JSONL; ten million tokens of context are about 50 MiB
 
 
@@ -72,7 +69,9 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
             while line := file.readline(MAX_LINE_BYTES):
                 start, position, number = position, position + len(line), number + 1
                 if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
-                    position += _skip_line(file)
+                    while (part := file.readline(1 << 20)) and not part.endswith(b"\n"):
+                        position += len(part)  # to the line's end
+                    position += len(part)
                     most = f"{MAX_LINE_BYTES >> 20} MiB"
                     text = f"the line is longer than {most}; no sample is so long"
                     yield Entry(start, position, shard.path, f"line {number}", invalid(text), 0)
@@ -82,16 +81,6 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
                     return
     except DamagedFile as error:
         yield shard.broken_entry(position, f"nothing after line {number} can be read: {error}")
-
-
-def _skip_line(file: BinaryIO) -> int:
-    """Reads to the end of a line. Returns how many bytes that took."""
-    skipped = 0
-    while part := file.readline(1 << 20):
-        skipped += len(part)
-        if part.endswith(b"\n"):
-            break
-    return skipped
 
 
 def _parse_line(shard: Shard, position: int, label: str, line: bytes, number: int) -> Entry:
@@ -104,8 +93,7 @@ def _parse_line(shard: Shard, position: int, label: str, line: bytes, number: in
 
 def read_header(shard: Shard) -> dict[str, str]:
     """What a JSON object says beside its list, before or after it: the text at each of HEADER_KEYS.
-    Empty for a plain list and for other formats. Broken JSON is reported when the items are
-    read."""
+    Empty for a plain list, for other formats, and for broken JSON, which its reader reports."""
     if shard.kind != "json":
         return {}
     paths = {path for names in HEADER_KEYS.values() for path in names}
@@ -153,8 +141,7 @@ def read_json(shard: Shard) -> Iterator[Entry]:
 
 
 def kind_of_json(shard: Shard) -> Kind:
-    """Whether a .json or .jsonl file holds a value a line, or one document; other kinds as they
-    are."""
+    """The kind of a .json or .jsonl file: a value a line, or one document; else as it is."""
     if shard.kind not in ("json", "jsonl"):
         return shard.kind
     with open_text(*locate(shard.path), encoding=shard.encoding) as file:

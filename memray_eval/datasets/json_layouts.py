@@ -4,7 +4,7 @@ paragraphs, one conversation."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, BinaryIO
 
@@ -12,8 +12,7 @@ import ijson
 
 from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
 from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
-from memray_eval.datasets.dotted import look_up
-from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
+from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
 from memray_eval.storage.paths import DamagedFile
 from memray_eval.types import Sample
 
@@ -65,7 +64,7 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
             return
         items = ijson.items(GuardedJson(file), prefix, use_float=True)
         first = list(islice(items, 1))
-        if prefix == "item" and first and _is_turn(first[0]):
+        if prefix == "item" and first and isinstance(first[0], Mapping) and role_of(first[0]):
             yield {"messages": [*first, *items]}
             return
         for item in chain(first, items):
@@ -76,10 +75,6 @@ def has_rows(value: Any) -> bool:
     """Whether an object has its rows under a key, and nothing that a row has."""
     is_row = not isinstance(value, Mapping) or value.keys() & _FIELDS
     return not is_row and any(isinstance(look_up(value, key), list) for key in LIST_KEYS)
-
-
-def _is_turn(item: Any) -> bool:
-    return isinstance(item, Mapping) and role_of(item) is not None
 
 
 def _find_list(file: BinaryIO) -> str | None:
@@ -168,21 +163,15 @@ def _rows_of_objects(whole: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
 
 def _rows_of_lists(whole: Mapping[str, list[Any]]) -> Iterator[Any]:
     """The rows of columns, of lists by key (a list a conversation), or of one conversation."""
+    items = chain.from_iterable(whole.values())
     if any(name in TURNS_KEYS and is_conversation(value) for name, value in whole.items()):
         yield whole
-    elif not whole.keys() & _FIELDS and all(map(_are_objects, whole.values())):
-        for name, items in whole.items():
-            if is_conversation(items):
-                yield {"id": name, "messages": items}
-            else:
-                yield from items
+    elif not whole.keys() & _FIELDS and all(isinstance(item, Mapping) for item in items):
+        for name, turns in whole.items():
+            yield from [{"id": name, "messages": turns}] if is_conversation(turns) else turns
     else:
         lengths = {name: len(column) for name, column in whole.items()}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise invalid(f"columns of different lengths: {shown}")
         yield from (dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True))
-
-
-def _are_objects(items: Iterable[Any]) -> bool:
-    return all(isinstance(item, Mapping) for item in items)

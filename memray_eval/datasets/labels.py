@@ -19,8 +19,7 @@ from pydantic import Field
 from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.conversations import add_conversation
 from memray_eval.datasets.csv_files import read_csv
-from memray_eval.datasets.dotted import MISSING, find_at
-from memray_eval.datasets.parsing import InvalidSample, parse_json
+from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
 from memray_eval.errors import ConfigError, DataError, nearest, reason_of
@@ -81,8 +80,7 @@ PRESETS: Mapping[str, Mapping[str, Labelling]] = {
 
 
 def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
-    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError
-    that lists the known ones."""
+    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError."""
     if name not in PRESETS:
         raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
     by_metric = PRESETS[name]
@@ -232,7 +230,7 @@ def _parse_row(
         people=tuple(parse(cell, name) for name, cell in labels),
         cluster=(query if "query" in cells else named) if cluster is None else _to_text(cluster),
         weight=weight,
-        judge=parse(_column_value(row, judge), judge) if judge else None,
+        judge=parse(cells["judge"], judge) if judge else None,
         group=system if group is None else _to_text(group),
         raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
@@ -274,14 +272,9 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
 
 
 def _parse_label(
-    where: str,
-    cell: Any,
-    column: str,
-    words: Mapping[str, float],
-    scale: tuple[float, float],
+    where: str, cell: Any, column: str, words: Mapping[str, float], scale: tuple[float, float]
 ) -> float | None:
-    """The label in a column as a number; None if it is empty. Raises DataError for what is not a
-    number on `scale`."""
+    """The label in a column as a number on `scale`; None if it is empty. Raises DataError."""
     if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     number, (low, high) = parse_number(cell, words), scale
@@ -299,8 +292,7 @@ def _parse_label(
 
 
 def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterator[dict[str, Any]]:
-    """The rows with objects for the cells of JSON text, fenced or not, that dotted columns look
-    into."""
+    """The rows with objects for cells of JSON text, fenced or not, that dotted columns need."""
     names = (*labelling.columns.values(), *labelling.people)
     heads = {re.escape(name.partition(".")[0]) for name in names if "." in name}
     pattern = re.compile("|".join(heads).replace(re.escape(STAR), ".+") or r"(?!)")
@@ -387,8 +379,7 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[dict[str, Any]]:
     """Reads a file by its suffix, in UTF-8 unless its first bytes or `encoding` say otherwise.
-    Raises DataError for what cannot be read and the first row that is none. Parquet's values stay
-    as they are."""
+    Parquet's values stay as they are. Raises DataError."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         try:

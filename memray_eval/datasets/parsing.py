@@ -22,6 +22,7 @@ from memray_eval.types.json_text import LARGE, read_large
 from memray_eval.types.plain_samples import DEFAULTS, plain_sample
 from memray_eval.types.samples import CRITERIA, EXPECTS
 
+MISSING: Any = object()  # at a dotted path
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
 _MOST_PRINTED = 1_000_000  # characters of a text that is looked at as JSON
@@ -94,7 +95,8 @@ def parse_json(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         byte = f"byte {error.start}: 0x{data[error.start]:02x}"
         raise invalid(f"not UTF-8 ({byte}); save it so, or say which --encoding") from None
-    check_nesting(data)
+    if data.count(b"[") + data.count(b"{") > MAX_NESTING:  # seldom
+        Nesting().feed(data)
     try:
         return _decode(text)
     except json.JSONDecodeError as error:
@@ -118,6 +120,38 @@ def parse_printed(text: str) -> tuple[Any, bool]:
             raise ValueError(str(error)) from None
 
 
+class Answers(list[Any]):
+    """Several values, that a path with a `*` leads to."""
+
+
+def look_up(row: Mapping[str, Any], path: str) -> Any:
+    """What is at a dotted path, or the texts at several; None if nothing is."""
+    if "+" in path:
+        parts = [part for part in (look_up(row, name) for name in path.split("+")) if part != ""]
+        glue = "\n\n" if all(isinstance(part, str) for part in parts) else "-"
+        return glue.join(str(part) for part in parts if part is not None) or None
+    value = find_at(row, path)
+    return None if value is MISSING else value
+
+
+def find_at(row: Any, path: str) -> Any:
+    """What is at one dotted path, with numbers in lists, or `*` for all of a list's items; MISSING
+    if there is nothing at it."""
+    if isinstance(row, Mapping) and path in row:
+        return row[path]
+    head, _, inner = path.partition(".")
+    value = MISSING
+    if isinstance(row, Mapping):
+        value = row.get(head, MISSING)
+    elif isinstance(row, list | tuple) and head == "*":
+        values = [find_at(item, inner) if inner else item for item in row]
+        values = [value for value in values if value is not MISSING]
+        return values[0] if len(values) == 1 else Answers(values) if values else MISSING
+    elif isinstance(row, list | tuple) and head.isdigit() and int(head) < len(row):
+        value = row[int(head)]
+    return find_at(value, inner) if inner and value is not MISSING else value
+
+
 def id_text(value: Any) -> Any:
     """An id as text where it is a number. A whole number stays one: a table makes 7.0 of 7 where
     another row of the column has none."""
@@ -127,8 +161,7 @@ def id_text(value: Any) -> Any:
 
 
 class Nesting:
-    """Tracks how deep JSON that is fed in pieces nests, across strings and escapes that a piece
-    cuts in two."""
+    """Tracks how deep JSON nests that is fed in pieces, which may cut strings and escapes."""
 
     def __init__(self) -> None:
         self.depth = self.deepest = 0
@@ -161,12 +194,6 @@ class Nesting:
             if not (within[before - 1] if before else self._in_text):
                 raise invalid("broken JSON: a number has more digits than can be read")
         self._in_text = bool(within[-1]) if len(places) else self._in_text
-
-
-def check_nesting(data: bytes) -> None:
-    """Raises InvalidSample if a JSON text nests deeper than MAX_NESTING."""
-    if data.count(b"[") + data.count(b"{") > MAX_NESTING:  # seldom
-        Nesting().feed(data)
 
 
 def parse_sample(
@@ -336,9 +363,7 @@ def _read_constant(name: str) -> None:
 
 # `json.loads` makes a decoder at each call
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique_keys,
-    parse_constant=_read_constant,
-    parse_float=_parse_finite_float,
+    object_pairs_hook=_unique_keys, parse_constant=_read_constant, parse_float=_parse_finite_float
 )
 
 

@@ -62,8 +62,7 @@ class SampleReader:
     lacks_query: bool = False
 
     def record(self, entry: Entry) -> Record | None:
-        """Parses an entry into a record; None if it is not wanted. Raises InvalidSample with
-        every fault."""
+        """The record of an entry; None if it is not wanted. Raises InvalidSample: every fault."""
         is_renamed = self.adapt is no_adaptation
         fields = self._read_fields(entry)
         if self._is_open(fields):
@@ -79,8 +78,7 @@ class SampleReader:
         return record if self._is_wanted(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:
-        """Parses an entry into a sample; None if it is not wanted. Raises InvalidSample with
-        every fault."""
+        """The sample of an entry; None if it is not wanted. Raises InvalidSample: every fault."""
         fields = self._read_fields(entry)
         if isinstance(fields, dict):
             empty = [name for name in NULLABLE & fields.keys() if fields[name] in (None, "")]
@@ -89,8 +87,7 @@ class SampleReader:
         return sample if self._is_wanted(sample) else None
 
     def outline(self, entry: Entry) -> Outline | None:
-        """What an entry says of itself; None if it is not wanted. Raises InvalidSample if the
-        entry cannot be read at all."""
+        """What an entry says of itself; None if it is not wanted. Raises InvalidSample."""
         fields = self._adapt_entry(entry)
         if not isinstance(fields, Mapping):
             raise invalid("must be a JSON object")

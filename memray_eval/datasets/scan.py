@@ -1,5 +1,4 @@
-"""Scans a dataset before anything runs: finds every problem, counts the samples, and cuts the
-shards that tasks will read."""
+"""Scans a dataset before anything runs: finds every problem, counts samples, and cuts shards."""
 
 from __future__ import annotations
 
@@ -56,7 +55,8 @@ class Scan:
         return self.n_samples + self.n_later_turns
 
     def add(self, sample: Sample, suites: Iterable[str]) -> None:
-        """Counts a sample's context and turns, and the suite that a response names."""
+        """Counts a sample, its context and turns, and the suite that a response names."""
+        self.n_samples += 1
         self.context_chars += len(sample.context or "")
         if suites:
             self.suites.update(suites)
@@ -64,6 +64,12 @@ class Scan:
             self.n_sessions += 1
             self.n_later_turns += sample.n_turns - 1
             self.n_simulated += sample.user is not None
+
+    def refuse(self, problems: Iterable[Problem], on_problem: ProblemHandler) -> None:
+        """Counts an invalid entry, and reports its problems."""
+        self.n_invalid += 1
+        for problem in problems:
+            on_problem(problem)
 
 
 class FirstPlaces:
@@ -143,8 +149,7 @@ def scan(
     is cut so that a context stays with one of the `engines`.
 
     `each_source` may scan sources at the same time, if all are read; what is found is the same.
-    `on_taken` gets each entry that is taken, of one source after the other. Raises DataError if the
-    path holds no dataset at all."""
+    `on_taken` gets each entry that is taken, in order. Raises DataError if there is no dataset."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
@@ -221,8 +226,7 @@ class _Scanner:
         on_problem: ProblemHandler | None = None,
         on_taken: Callable[[OrderEntry], None] | None = None,
     ) -> SourceScan:
-        """Scans one source, up to a `limit`. `seen` are the ids of the sources before, to which its
-        own are added."""
+        """Scans one source, up to a `limit`; its ids join `seen`, those of the sources before."""
         reading = self.reading
         source = prepared(source, reading.encoding) if source.start == 0 else source
         done = SourceScan(seen=FirstPlaces() if seen is None else seen)
@@ -233,9 +237,7 @@ class _Scanner:
             result.context_files.update(context_file_of(entry))
             outcome = _check(entry, reading, done.seen)
             if isinstance(outcome, list):
-                result.n_invalid += 1
-                for problem in outcome:
-                    report(problem)
+                result.refuse(outcome, report)
             if outcome is None or isinstance(outcome, list):
                 sharder.add(entry, False, None)
                 continue
@@ -243,7 +245,6 @@ class _Scanner:
             if on_taken is not None:
                 on_taken(to_order_entry(source, entry, outcome))
             sample = outcome.sample if isinstance(outcome, Record) else outcome
-            result.n_samples += 1
             result.add(sample, _named_suites(entry, reading))
             sharder.add(entry, True, sample.context)
         result.shards.extend(sharder.finish())
@@ -287,15 +288,8 @@ def _scan_spread(
     on_problem: ProblemHandler,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
-    n_invalid, shards, context_files, sources = 0, list[Shard](), set[str](), list(sources)
-
-    def report_invalid(problems: list[Problem]) -> None:
-        nonlocal n_invalid
-        n_invalid += 1
-        for problem in problems:
-            on_problem(problem)
-
-    taken = _take_spread(sources, reading, limit, report_invalid, context_files.update)
+    looked_at, shards, sources = Scan(), list[Shard](), list(sources)
+    taken = _take_spread(sources, reading, limit, looked_at, on_problem)
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
     for number, group in groupby(taken, key=lambda sample: sample.source):
         is_one = sources[number].is_read_from_start
@@ -306,28 +300,21 @@ def _scan_spread(
     for sample in taken:
         if on_taken is not None:
             on_taken(sample.ordered)
-    total = _add_up(SourceScan(sample.counted) for sample in taken)
-    digests = b"".join(sample.digest for sample in taken)
-    fingerprint = hashlib.blake2b(digests, digest_size=16).hexdigest()
-    return replace(
-        total,
-        n_samples=len(taken),
-        n_invalid=n_invalid,
-        shards=shards,
-        context_files=context_files,
-        fingerprint=fingerprint,
-    )
+    total = _add_up(SourceScan(sample.counted, bytearray(sample.digest)) for sample in taken)
+    total.shards, total.fingerprint = shards, total.fingerprint.removeprefix(WHOLE)
+    total.n_invalid, total.context_files = looked_at.n_invalid, looked_at.context_files
+    return total
 
 
 def _take_spread(
     sources: list[Shard],
     reading: SampleReader,
     limit: int,
-    report_invalid: Callable[[list[Problem]], None],
-    on_context_files: Callable[[Iterable[str]], None],
+    looked_at: Scan,
+    on_problem: ProblemHandler,
 ) -> list[_TakenEntry]:
-    """The valid entries that a spread limit takes, in order. Entries that it would leave out anyway
-    are not checked."""
+    """The valid entries that a spread limit takes, in order; what is invalid, and the files of
+    contexts, are counted in `looked_at`. Entries that it would leave out anyway are not checked."""
     seen = FirstPlaces()
     spread: Spread[_TakenEntry] = Spread(
         limit, reading.tasks or reading.known_tasks, reading.has_responses
@@ -341,33 +328,28 @@ def _take_spread(
                 outline = reading.outline(entry)
             except InvalidSample as error:
                 if not spread.is_full:
-                    report_invalid(_to_problems(entry, error))
+                    looked_at.refuse(_to_problems(entry, error), on_problem)
                 continue
             if outline is None or (rank := spread.rank(outline)) is None:
                 continue
-            on_context_files(context_file_of(entry))
+            looked_at.context_files.update(context_file_of(entry))
             outcome = _check(entry, reading, seen)
             if isinstance(outcome, list):
-                report_invalid(outcome)
+                looked_at.refuse(outcome, on_problem)
             elif outcome is not None:
-                ordered = to_order_entry(source, entry, outcome)
-                spread.take(outline, rank, _to_taken(number, entry, outcome, reading, ordered))
+                spread.take(outline, rank, _to_taken(number, source, entry, outcome, reading))
     return spread.taken()
 
 
 def _to_taken(
-    number: int,
-    entry: Entry,
-    outcome: Sample | Record,
-    reading: SampleReader,
-    ordered: OrderEntry,
+    number: int, source: Shard, entry: Entry, outcome: Sample | Record, reading: SampleReader
 ) -> _TakenEntry:
     """What the scan keeps of an entry: no texts, which may be long."""
     sample, counted = outcome.sample if isinstance(outcome, Record) else outcome, Scan()
     counted.add(sample, _named_suites(entry, reading))
     digest = hashlib.blake2b((sample.context or "").encode("utf-8", "surrogatepass")).hexdigest()
     context = digest if sample.context and reading.by_context else None
-    bare = entry._replace(raw=None)
+    bare, ordered = entry._replace(raw=None), to_order_entry(source, entry, outcome)
     return _TakenEntry(number, bare, _digest(outcome), context, ordered, counted)
 
 

@@ -1,5 +1,4 @@
-"""Keeps what a scan found, so that a dataset that did not change need not be read again to go on
-with a run."""
+"""Keeps what a scan found, so that a resumed run need not read an unchanged dataset again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Cuts a source into shards while it is scanned: by rows and bytes, or so that samples on one
-context stay together."""
+"""Cuts a source into shards while it is scanned: by rows and bytes, or by context."""
 
 from __future__ import annotations
 

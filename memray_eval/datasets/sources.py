@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
@@ -67,9 +66,8 @@ _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 
 def whole(path: str) -> list[Shard]:
-    """The sources that a dataset path stands for, each as one whole shard.
-
-    hf://OWNER/NAME is fetched from the hub. Raises DataError that says what a dataset can be."""
+    """The sources of a dataset's path (hf://OWNER/NAME: fetched from the hub), each as one whole
+    shard. Raises DataError that says what a dataset can be."""
     path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)
@@ -106,10 +104,10 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
         return whole(path)
     path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
-    if filesystem.get_file_info(inner).type not in (fs.FileType.File, fs.FileType.Directory):
+    kind = filesystem.get_file_info(inner).type
+    published = files.find(path) if kind in (fs.FileType.File, fs.FileType.Directory) else None
+    if published is None:
         return whole(path)  # which says what is wrong
-    if (published := files.find(path)) is None:
-        return whole(path)
     return [
         Shard(kind=file.kind, path=file.path, published=True, beside=file.beside)
         for file in published
@@ -173,36 +171,32 @@ def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
 def _questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
     position, is_wanted, skip = 0, shard.picker(), frozenset(shard.skip)
     for item in entries(Shard(kind=shard.kind, path=shard.path)):
-        for entry in _questions_of(item, files, position):
+        for within, raw in _questions_of(item, files):
+            if is_wanted(position) and position not in skip:
+                where, number = ", ".join(filter(None, (item.place, within))), position + 1
+                yield item._replace(
+                    position=position, end=number, place=where, raw=raw, number=number
+                )
             position += 1
-            if is_wanted(entry.position) and entry.position not in skip:
-                yield entry
         end = shard.take[-1] + 1 if shard.take else shard.stop
         if end is not None and position >= end:
             return
 
 
-def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[Entry]:
-    """The questions of one item, numbered from `first` on."""
-    position = first
-
-    def entry(within: str, raw: Any) -> Entry:
-        where, number = ", ".join(part for part in (item.place, within) if part), position + 1
-        return Entry(position, number, item.path, where, raw, item.size, number, item.label)
-
+def _questions_of(item: Entry, files: PublishedFiles) -> Iterator[tuple[str, Any]]:
+    """The questions of one item, by their place in it, and each one's fields or faults."""
     is_own = isinstance(item.raw, Mapping) and "query" in item.raw  # a sample in our own format
     if is_own or isinstance(item.raw, InvalidSample):
-        yield entry("", item.raw)
+        yield "", item.raw
         return
     try:
         for question in files.questions(item.raw, item.path):
             faults = [Fault(field=field, message=message) for field, message in question.faults]
             broken = InvalidSample(faults, str(question.fields.get("id") or ""))
-            yield entry(question.place, broken if faults else dict(question.fields))
-            position += 1
+            yield question.place, broken if faults else dict(question.fields)
     except Exception as error:  # an odd item; a layout raises ValueError to say what is wrong
         reason = str(error) if isinstance(error, ValueError) else describe_error(error)
-        yield entry("", invalid(reason))
+        yield "", invalid(reason)
 
 
 def file_stem(path: str) -> str:
@@ -236,8 +230,7 @@ def _file_shard(path: str) -> Shard:
 
 def fetch_dataset(path: str) -> str:
     """Fetches the dataset hf://OWNER/NAME and unpacks its zip files (LongBench has data.zip).
-    Returns the folder on this machine. Raises DataError if the hub does not answer or has no such
-    dataset."""
+    Returns the folder on this machine. Raises DataError if the hub does not give it."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -251,13 +244,9 @@ def fetch_dataset(path: str) -> str:
             "folder as the dataset."
         ) from None
     for archive in folder.rglob("*.zip"):
-        _unpack(archive)
+        target = archive.with_suffix("")
+        if not target.exists():
+            pending = target.with_name(f"{target.name}.pending")
+            shutil.unpack_archive(archive, pending, "zip")
+            pending.rename(target)
     return str(folder)
-
-
-def _unpack(archive: Path) -> None:
-    target = archive.with_suffix("")
-    if not target.exists():
-        pending = target.with_name(f"{target.name}.pending")
-        shutil.unpack_archive(archive, pending, "zip")
-        pending.rename(target)

@@ -92,8 +92,7 @@ class Spread(Generic[T]):
         return [entry for _, _, entry in sorted(self._kept, key=lambda held: held[1])]
 
     def _stratum(self, outline: Outline) -> tuple[str, str]:
-        """The task and scenario that an entry counts for. If the suite names its tasks, they are
-        its scenarios too."""
+        """The task and scenario that an entry counts for; known tasks are their own scenarios."""
         return outline.task, "" if self._tasks else outline.scenario
 
     def _highest(self) -> Rank:

@@ -23,37 +23,27 @@ from memray_eval.affect.speech import ListenerSpeech, SpeechEmotion, load_speech
 from memray_eval.affect.text import OFF, TextEmotion, load_text_emotion
 from memray_eval.affect.text_to_speech import AudioStore, Speaker, choose_synthesis
 from memray_eval.config.sections import AffectConfig, JudgingConfig
-from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
-from memray_eval.execution.prompt_stage import SHARD
-from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.prompt_stage import SHARD, PromptSpec
 from memray_eval.execution.services import AskingStage, JudgeServices
-from memray_eval.execution.stage_context import StageContext
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.results.schema import samples_to_table
-from memray_eval.types import Candidate, Sample, unit_ids
+from memray_eval.types import Sample, unit_ids
 
 if TYPE_CHECKING:  # they import what no worker needs
-    from memray_eval.affect.speech_client import SpeechServer
-    from memray_eval.execution.run_plan import RunPlan
+    from memray_eval.execution.run_plan import RunSpec
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
 
 
 def affect_arguments(
-    plan: RunPlan,
-    candidates: Sequence[Candidate],
-    services: JudgeServices | None,
-    context: StageContext,
+    spec: RunSpec, asking: PromptSpec, services: JudgeServices | None
 ) -> tuple[Any, ...]:
     """The arguments of EnrichSamples for a run."""
-    spec = plan.spec
-    what = spec.read.reader, candidates, spec.epochs, plan.resume_state
-    return *what, spec.affect, spec.judging, spec.affect_judges, services, context
+    return asking, spec.affect, spec.judging, spec.affect_judges, services
 
 
 class EnrichSamples(AskingStage):
@@ -61,19 +51,15 @@ class EnrichSamples(AskingStage):
 
     def __init__(
         self,
-        reading: SampleReader,
-        candidates: Sequence[Candidate],
-        epochs: int,
-        resume_state: ResumeState,
+        asking: PromptSpec,
         config: AffectConfig,
         judging: JudgingConfig,
         choices: Mapping[str, JudgeAssignment],
         services: JudgeServices | None,
-        context: StageContext,
     ) -> None:
-        super().__init__(services, context)
-        self._reading, self._resume_state = reading, resume_state
-        self._candidates = [*product(candidates, range(1, epochs + 1))]
+        super().__init__(services, asking.context)
+        self._asking = asking
+        self._candidates = [*product(asking.candidates, range(1, asking.epochs + 1))]
         self._config, self._judging, self._choices = config, judging, choices
         self._backends: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
@@ -86,7 +72,7 @@ class EnrichSamples(AskingStage):
             shard = Shard.model_validate_json(text)
             # Where its samples name their recordings from.
             folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
-            read = read_samples(shard, self._reading, self._context.record_unreadable)
+            read = read_samples(shard, self._asking.reading, self._context.record_unreadable)
             samples = [sample for sample in read if self._is_unfinished(sample)]
             for start in range(0, len(samples), self._config.batch_size):
                 batch = await self._enrich(
@@ -105,8 +91,7 @@ class EnrichSamples(AskingStage):
         try:
             return await add_affect(samples, folder, backends)
         except (BudgetSpent, JudgeStalled) as error:
-            self._is_stopping = True
-            self._context.counter.stop(str(error))
+            self._stop(str(error))
             return None
         except Stopped:
             return None
@@ -123,7 +108,7 @@ class EnrichSamples(AskingStage):
 
     def _is_unfinished(self, sample: Sample) -> bool:
         units = (unit for candidate in self._candidates for unit in unit_ids(sample, *candidate))
-        return not all(map(self._resume_state.has, units))
+        return not all(map(self._asking.resume_state.has, units))
 
     def _count(self, samples: Sequence[Sample]) -> None:
         """Tells the run how many emotions and traits were read, heard, degraded; why, the first
@@ -140,13 +125,10 @@ class EnrichSamples(AskingStage):
                 stands = "unknown" if what == TRAITS else "uniform"
                 line = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
                 self._context.counter.add_line(line)
-        store = Counter(
-            self._backends.store.counts if self._backends and self._backends.store else {}
-        )
-        counts.update(
-            {f"store {name}": count - self._counted[name] for name, count in store.items()}
-        )
-        self._counted = store
+        if self._backends is not None and (store := self._backends.store) is not None:
+            for name, count in store.counts.items():
+                counts[f"store {name}"] = count - self._counted[name]
+            self._counted = Counter(store.counts)
         self._context.counter.count({name: count for name, count in counts.items() if count})
 
     def _build_backends(self) -> AffectBackends:
@@ -154,17 +136,16 @@ class EnrichSamples(AskingStage):
         judge = None
         if self._choices:
             judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
+        cache = None if config.cache == "auto" else config.cache
+        speech, speaker = self._build_speech() if config.hears else (None, None)
         return AffectBackends(
             text=self._load_text(),
-            speech=self._build_speech() if config.hears else None,
-            store=AudioStore(None if config.cache == "auto" else config.cache)
-            if config.hears
-            else None,
-            speaker=self._build_speaker() if config.hears else None,
+            speech=speech,
+            store=AudioStore(cache) if config.hears else None,
+            speaker=speaker,
             weights=normalised_weights(config.speech_weight, config.text_weight),
             traits=config.traits,
             judge=judge,
-            frame=judge_messages,
         )
 
     def _load_text(self) -> TextEmotion | Literal["judge"] | None:
@@ -172,22 +153,22 @@ class EnrichSamples(AskingStage):
             return JUDGE
         return None if self._config.emotion == OFF else load_text_emotion(self._config.emotion)
 
-    def _build_speech(self) -> SpeechEmotion:
-        from memray_eval.affect.speech_client import OpenAIListener
-
-        if self._config.speech == ListenerSpeech.name:
-            return ListenerSpeech(OpenAIListener(server=self._speech_server()))
-        return load_speech_emotion(self._config.speech)
-
-    def _build_speaker(self) -> Speaker | None:
-        from memray_eval.affect.speech_client import VOICE, OpenAIVoice
+    def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
+        """The listener of samples, and the speaker of those without sound, if there is one."""
+        from memray_eval.affect.speech_client import (
+            VOICE,
+            OpenAIListener,
+            OpenAIVoice,
+            SpeechServer,
+        )
 
         config = self._config
+        server = SpeechServer(base_url=config.base_url, api_key_env=config.api_key_env)
+        speech = (
+            ListenerSpeech(OpenAIListener(server=server))
+            if config.speech == ListenerSpeech.name
+            else load_speech_emotion(config.speech)
+        )
         if choose_synthesis(config.tts, config.base_url) == OFF:
-            return None
-        return OpenAIVoice(config.tts_model, config.voice or VOICE, self._speech_server())
-
-    def _speech_server(self) -> SpeechServer:
-        from memray_eval.affect.speech_client import SpeechServer
-
-        return SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
+            return speech, None
+        return speech, OpenAIVoice(config.tts_model, config.voice or VOICE, server)

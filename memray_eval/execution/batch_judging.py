@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from memray_eval.execution.block_stages import (
     judging_options,
     read_answers,
     read_waiting,
-    shard_rows,
+    shard_tables,
 )
 from memray_eval.execution.progress import STAGES
 from memray_eval.execution.run_counter import RunCounter
@@ -64,19 +64,19 @@ async def pay_in_batches(
     services: JudgeServices,
     counter: RunCounter,
     waiting: Waiting,
-    hooks: BatchHooks | None = None,
 ) -> None:
     """Pays what judging the run's records needs in batches, as far as it can be. What is missing
     afterwards is asked live. The run's responses are all there by now, in `plan.resume_state` or in
     its dataset. Raises BatchesUnderWay where the session ends with that."""
     spec = plan.spec
-    connected = services.connect(
-        counter.add_line,
-        lambda: counter.stopping() is not None,
-        lambda judge: NO_OBSERVER,
-        counter.stop,
+
+    def is_stopping() -> bool:
+        return counter.stopping() is not None
+
+    connected = replace(
+        services.connect(counter.add_line, is_stopping, lambda judge: NO_OBSERVER, counter.stop),
+        parameters=counter,
     )
-    connected = replace(connected, parameters=counter)
     queues = build_batch_queues(spec.judges, spec.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
@@ -94,23 +94,22 @@ async def pay_in_batches(
         queues,
         BatchJournal(folder),
         spec.judging.batch,
-        hooks
-        or BatchHooks(
-            say=counter.add_line,
-            is_stopping=lambda: counter.stopping() is not None,
-            waiting=waiting,
-        ),
+        BatchHooks(say=counter.add_line, is_stopping=is_stopping, waiting=waiting),
         judgment_of=judgment_of,
         keep=keep,
         budget=connected.budget,
         is_auto=spec.judging.mode == "auto",
         is_detached=plan.is_detached,
     )
-    rehearsal = Rehearsal(plan, folder, metrics, queues, runner, counter)
-    is_live = spec.judging.mode == "live"
-    _say_who_stays_live(spec, queues, counter.add_line)
+    rehearsal = None
+    if spec.judging.mode != "live":
+        rehearsal = Rehearsal(plan, folder, metrics, queues, runner, counter).run
+        judges = {name for choice in spec.judges.values() for name in choice.judges} - {RULES}
+        if others := sorted(judges - {queue.name for queue in queues}):
+            line = f"Asked call by call, as they take no batches: {', '.join(others)}."
+            counter.add_line(line)
     try:
-        await runner.run(None if is_live else rehearsal.run)
+        await runner.run(rehearsal)
     except (BudgetSpent, JudgeStalled) as error:
         counter.stop(str(error))
 
@@ -125,17 +124,6 @@ def pay_in_batches_here(
             await pay_in_batches(plan, folder, services, counter, waiting)
 
     asyncio.run(pay())
-
-
-def _say_who_stays_live(
-    spec: RunSpec, queues: Sequence[BatchQueue], say: Callable[[str], None]
-) -> None:
-    judges = {
-        name for choice in spec.judges.values() if choice.judge != RULES for name in choice.judges
-    }
-    others = sorted(judges - {queue.name for queue in queues})
-    if others and spec.judging.mode != "live":
-        say(f"Asked call by call, as they take no batches: {', '.join(others)}.")
 
 
 class Rehearsal:
@@ -159,18 +147,14 @@ class Rehearsal:
 
         def rehearsed(choice: JudgeAssignment, name: str, repeat: int) -> Judge:
             queue = None if choice.questions else in_batches.get(name)
-            return (
-                RehearsedJudge(queue.judge, repeat, runner.add_missing_call)
-                if queue
-                else _AskedLive(name)
-            )
+            if queue is None:
+                return _AskedLive(name)
+            return RehearsedJudge(queue.judge, repeat, runner.add_missing_call)
 
-        self._judges: Mapping[str, Sequence[Judge]] = {
-            key: [rehearsed(choice, name, n) for name in choice.judges for n in repeats]
-            if choice.judge != RULES
-            else []
-            for key, choice in spec.judges.items()
-        }
+        self._judges = dict[str, Sequence[Judge]]()
+        for key, choice in spec.judges.items():
+            names = choice.judges if choice.judge != RULES else ()
+            self._judges[key] = [rehearsed(choice, name, n) for name in names for n in repeats]
         self._asking = judging_options(spec.judges, spec.judging, spec.siblings)
 
     async def run(self) -> None:
@@ -183,13 +167,10 @@ class Rehearsal:
                 await self._rehearse(records)
 
     async def _rehearse(self, records: Sequence[Record]) -> None:
-        outcomes = await asyncio.gather(
-            *(
-                judge_record(record, self._metrics, self._judges, self._asking)
-                for record in records
-            ),
-            return_exceptions=True,
+        judged = (
+            judge_record(record, self._metrics, self._judges, self._asking) for record in records
         )
+        outcomes = await asyncio.gather(*judged, return_exceptions=True)
         for outcome in outcomes:  # a metric that fails on a record fails again when that is judged
             if isinstance(outcome, EvalError) and not isinstance(outcome, JudgeError):
                 raise outcome
@@ -202,8 +183,7 @@ class Rehearsal:
             table = pa.Table.from_pylist([{PART: part}])
             yield read_waiting(table, state, names, self._context, is_earlier=False)
         if plan.spec.has_responses:
-            for row in shard_rows(plan.scan.shards):
-                shard = pa.Table.from_pylist([row])
+            for shard in shard_tables(plan.scan.shards):
                 yield read_answers(shard, plan.spec.read.reader, state, self._context)
 
 
@@ -220,33 +200,20 @@ class _AskedLive:
 # When a session is interrupted
 
 
-def open_batches(folder: RunFolder) -> list[BatchEntry]:
-    """The batches of a run that are under way, as far as its journal says."""
-    return [entry for entry in BatchJournal(folder).load() if entry.is_open]
-
-
-def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
-    """The batches that go on at the providers when a session ends, and their cost, in words."""
-    if not entries:
-        return ""
-    n_calls, most = (
-        sum(entry.n_calls for entry in entries),
-        sum((entry.most for entry in entries), NOTHING),
-    )
-    judges = ", ".join(sorted({entry.judge for entry in entries}))
-    return (
-        f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
-        f"{judges}; "
-        f"they cost at most {most.cost}, and a resumed run fetches them"
-    )
-
-
 def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
     """On a terminal, asks whether the batches under way are to be cancelled; elsewhere they go on.
     Returns what was done, "" where there are none."""
-    entries = open_batches(folder)
-    described = describe_open_batches(entries)
-    if not entries or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    entries = [entry for entry in BatchJournal(folder).load() if entry.is_open]
+    if not entries:
+        return ""
+    n_calls = sum(entry.n_calls for entry in entries)
+    most = sum((entry.most for entry in entries), NOTHING)
+    judges = ", ".join(sorted({entry.judge for entry in entries}))
+    described = (
+        f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
+        f"{judges}; they cost at most {most.cost}, and a resumed run fetches them"
+    )
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return described
     print(
         f"{described}. Cancelled, what is done by now is paid, and the rest would be paid again by "

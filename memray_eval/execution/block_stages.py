@@ -83,9 +83,7 @@ def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
         except Exception as error:
             context.record_stage_failure("generate", row["sample_id"], error)
             responses.append(Response(error=describe_error(error)))
-    longest = max(
-        (response.duration_s or 0.0 for response in responses if response is not None), default=0.0
-    )
+    longest = max((response.duration_s or 0.0 for response in responses if response), default=0.0)
     now, answered = time.time(), context.add_answers(rows, responses)
     context.counter.add("generate", rows.num_rows, now - longest, now, _n_ungenerated(answered))
     return answered
@@ -124,16 +122,10 @@ def _read_new(
 ) -> list[Record]:
     """The records of shards of responses, but for what an earlier session judged."""
     started = time.time()
-    shards = (
-        []
-        if context.is_stopping()
-        else [Shard.model_validate_json(text) for text in table.column(SHARD).to_pylist()]
-    )
-    records = [
-        record
-        for shard in shards
-        for record in read_records(shard, reading, context.record_unreadable)
-    ]
+    texts = [] if context.is_stopping() else table.column(SHARD).to_pylist()
+    records = list[Record]()
+    for shard in map(Shard.model_validate_json, texts):
+        records += read_records(shard, reading, context.record_unreadable)
     is_old = resume_state.hold([record.unit_id for record in records]).tolist()
     new = [record for record, is_in_state in zip(records, is_old, strict=True) if not is_in_state]
     context.counter.add("read", len(new), started, time.time())
@@ -149,7 +141,6 @@ class ScoreAnswers:
     resume_state: ResumeState
     metrics: Sequence[str]
     options: MetricOptions
-    judging: JudgingOptions
     context: StageContext
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -165,10 +156,9 @@ class ScoreAnswers:
                     if context.is_stopping():
                         break  # the rest is scored when the run is resumed
                     heard = time.monotonic()
-                outcomes.append(self._score(record, metrics))
-                if any(
-                    isinstance(score, Score) and score.status == "error" for score in outcomes[-1]
-                ):
+                scores = self._score(record, metrics)
+                outcomes.append(scores)
+                if any(isinstance(score, Score) and score.status == "error" for score in scores):
                     failed.append(number)
             n = len(outcomes)
             done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows
@@ -180,7 +170,7 @@ class ScoreAnswers:
 
     def _score(self, record: Record, metrics: Sequence[Metric]) -> list[ComputedScore | Score]:
         try:
-            return [score_unasked(record, metric, self.judging) for metric in metrics]
+            return [score_unasked(record, metric) for metric in metrics]
         except EvalError:
             raise
         except Exception as error:
@@ -196,7 +186,6 @@ def score_answers(plan: RunPlan, context: StageContext) -> ScoreAnswers:
         resume_state=plan.resume_state,
         metrics=spec.by_stage()[0],
         options=spec.metric_options,
-        judging=judging_options(spec.judges, spec.judging),
         context=context,
     )
 
@@ -318,14 +307,9 @@ def judging_options(
     siblings: Mapping[str, int] = MappingProxyType({}),
 ) -> JudgingOptions:
     """The judge stage's options, by the judges that were assigned."""
-    texts = {
-        key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
-    }
+    texts = {key: choice.rubric.text for key, choice in choices.items() if choice.rubric}
     return JudgingOptions(
-        vote=config.vote,
-        rubrics=texts,
-        on_failure=config.way_on_failure,
-        siblings=siblings,
+        vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, siblings=siblings
     )
 
 
@@ -458,3 +442,8 @@ class EmbedRecords:
 def shard_rows(shards: Sequence[Shard]) -> list[dict[str, str]]:
     """Shards as rows of the pipeline's input."""
     return [{SHARD: json.dumps(shard.model_dump(mode="json"))} for shard in shards]
+
+
+def shard_tables(shards: Sequence[Shard]) -> list[pa.Table]:
+    """Those rows, a table each."""
+    return [pa.Table.from_pylist([row]) for row in shard_rows(shards)]

@@ -72,11 +72,9 @@ def local_capacity(config: ClusterConfig) -> Capacity:
 def _visible_gpus() -> int:
     devices = len(glob.glob("/dev/nvidia[0-9]*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (
-        devices
-        if visible is None
-        else min(devices, len([part for part in visible.split(",") if part.strip()]))
-    )
+    if visible is None:
+        return devices
+    return min(devices, sum(bool(part.strip()) for part in visible.split(",")))
 
 
 def find_nvcc() -> str | None:

@@ -6,8 +6,9 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
+from functools import partial
 from typing import Literal
 
 from memray_eval.config.environment import MEND, api_key, cache_dir, is_installed, keys_set
@@ -49,8 +50,7 @@ def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
     """Checks of the machine, then of what a job needs `today`, where there is one."""
     yield _check_platform()
     yield from _check_packages(job)
-    if (compiler := _check_compiler()) is not None:
-        yield compiler
+    yield from _check_compiler()
     yield _check_embedded_model()
     yield from _check_disk()
     for variable, is_set in keys_set().items():
@@ -85,20 +85,28 @@ def examine_engine(model: str, config: EngineConfig, on: ClusterConfig) -> Itera
     )
 
 
-def _check_compiler() -> Check | None:
+def _try(work: Callable[[], object], what: str, mend: str = "") -> Check:
+    """Fine if the work is done; else how it failed, and what mends that."""
+    try:
+        work()
+    except EvalError as error:
+        return Check(state="fail", what=str(error), mend=mend)
+    return Check(state="ok", what=what)
+
+
+def _check_compiler() -> Iterator[Check]:
     """The compiler of what vLLM would compile as an engine starts, where it is built for CUDA."""
-    if not is_installed("flashinfer"):
-        return None
-    if nvcc := find_nvcc():
-        return Check(state="ok", what=f"{nvcc} compiles kernels for vLLM as engines start")
     off = ", ".join(f"{name}=0" for name in COMPILED)
-    if wanted := [name for name in COMPILED if os.environ.get(name, "0") != "0"]:
-        return Check(
-            state="warn",
-            what=f"{' and '.join(wanted)}: vLLM would compile kernels, and there is no nvcc",
-            mend=f"set {off}, or put nvcc of torch's CUDA version on PATH",
-        )
-    return Check(state="ok", what=f"no nvcc: engines start with {off}")
+    if not is_installed("flashinfer"):
+        return
+    if nvcc := find_nvcc():
+        yield Check(state="ok", what=f"{nvcc} compiles kernels for vLLM as engines start")
+    elif wanted := [name for name in COMPILED if os.environ.get(name, "0") != "0"]:
+        what = f"{' and '.join(wanted)}: vLLM would compile kernels, and there is no nvcc"
+        mend = f"set {off}, or put nvcc of torch's CUDA version on PATH"
+        yield Check(state="warn", what=what, mend=mend)
+    else:
+        yield Check(state="ok", what=f"no nvcc: engines start with {off}")
 
 
 def _check_platform() -> Check:
@@ -114,21 +122,15 @@ def _check_platform() -> Check:
 
 
 def _check_packages(job: JobNeeds | None) -> Iterator[Check]:
-    wants_vllm = job is None or job.has_vllm
-    wants_local = job is None or job.embeds_locally
-    for package, wanted in (
-        ("vllm", wants_vllm),
-        ("sentence_transformers", wants_local),
-        (LOCAL_PACKAGE, wants_local),
-    ):
+    embeds = job is None or job.embeds_locally
+    wanted = {"vllm": job is None or job.has_vllm, "sentence_transformers": embeds}
+    for package, is_wanted in (wanted | {LOCAL_PACKAGE: embeds}).items():
         if is_installed(package):
             yield Check(state="ok", what=f"package {package}")
         else:
-            yield Check(
-                state="fail" if wanted else "warn",
-                what=f"package {package} is not installed",
-                mend=MEND[package],
-            )
+            state: Literal["fail", "warn"] = "fail" if is_wanted else "warn"
+            what = f"package {package} is not installed"
+            yield Check(state=state, what=what, mend=MEND[package])
 
 
 def _check_embedded_model() -> Check:
@@ -144,30 +146,23 @@ def _check_embedded_model() -> Check:
 def _check_disk() -> Iterator[Check]:
     places = [(str(cache_dir()), MIN_DISK_GIB, "set MEMRAY_EVAL_CACHE to a roomier disk")]
     if os.path.isdir("/dev/shm"):
-        places.append(
-            (
-                "/dev/shm",
-                MIN_SHM_GIB,
-                "give the container more shared memory (docker --shm-size); Ray falls back to disk",
-            )
-        )
+        more = "give the container more shared memory (docker --shm-size); Ray falls back to disk"
+        places.append(("/dev/shm", MIN_SHM_GIB, more))
     for path, least, mend in places:
         folder = path
         while not os.path.isdir(folder):
             folder = os.path.dirname(folder)
         free = shutil.disk_usage(folder).free / _GIB
-        state: Literal["ok", "warn"] = "ok" if free >= least else "warn"
-        yield Check(
-            state=state, what=f"{free:.1f} GiB free in {path}", mend="" if state == "ok" else mend
-        )
+        what = f"{free:.1f} GiB free in {path}"
+        if free >= least:
+            yield Check(state="ok", what=what)
+        else:
+            yield Check(state="warn", what=what, mend=mend)
 
 
 def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
-    try:
-        whole(job.dataset)
-        yield Check(state="ok", what=f"dataset {job.dataset}")
-    except EvalError as error:
-        yield Check(state="fail", what=str(error), mend="see dataset/README.md for the formats")
+    formats = "see dataset/README.md for the formats"
+    yield _try(partial(whole, job.dataset), f"dataset {job.dataset}", formats)
     capacity = spec = None
     pending: list[PendingGroup] = []
     try:
@@ -188,11 +183,8 @@ def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
     except EvalError as error:
         yield Check(state="fail", what=str(error))
     for sink in spec.sinks if spec is not None else ():
-        try:
-            check_sinks([sink])
-            yield Check(state="ok", what=f"sink {sink.kind}: its package and an address are there")
-        except EvalError as error:
-            yield Check(state="fail", what=str(error))
+        what = f"sink {sink.kind}: its package and an address are there"
+        yield _try(partial(check_sinks, [sink]), what)
     if spec is not None:
         yield from _check_models(spec, today)
         yield from _check_servers(spec)
@@ -239,8 +231,6 @@ def _check_plan(spec: RunSpec, capacity: Capacity) -> Iterator[Check]:
         models = " beside ".join(
             "the embedded model" if group[0].model == EMBEDDED else group[0].model for group in wave
         )
-        try:
-            check_room(wave_pools(spec, wave, capacity, device), capacity)
-            yield Check(state="ok", what=f"the plan for {names} ({models}, {device}) fits {has}")
-        except EvalError as error:
-            yield Check(state="fail", what=str(error))
+        pools = wave_pools(spec, wave, capacity, device)
+        what = f"the plan for {names} ({models}, {device}) fits {has}"
+        yield _try(partial(check_room, pools, capacity), what)

@@ -49,12 +49,8 @@ class EnginePhases:
         engines = [engine for engine in self._engines.values() if engine.model == model]
         if any(engine.phase != "up" for engine in engines):
             return None
-        longest = [
-            (phase, max(engine.took.get(phase, 0.0) for engine in engines)) for phase in PHASES
-        ]
-        times = ", ".join(
-            f"{seconds:.0f} s {phase}" for phase, seconds in longest if seconds >= 0.5
-        )
+        longest = {name: max(engine.took.get(name, 0.0) for engine in engines) for name in PHASES}
+        times = ", ".join(f"{s:.0f} s {name}" for name, s in longest.items() if s >= 0.5)
         return f"Engines of {model}: {len(engines)} up, after at most {times or '0 s'}."
 
     def end(self, name: str) -> None:

@@ -49,25 +49,24 @@ def engine_work(
     def mean(value: Callable[[AskedPrompt], float]) -> float:
         return sum(map(value, prompts)) / len(prompts)
 
-    openings = [prompt.shared_tokens for prompt in prompts if prompt.opens_block]
+    openings = (prompt.shared_tokens for prompt in prompts if prompt.opens_block)
     shares = [shared for shared in openings if shared is not None]
     usual = sum(shares) / len(shares) if shares else 0.0
 
     def saved(prompt: AskedPrompt, cost: Callable[[float], float]) -> float:
-        """The mean saving of a prompt's cost by the prefix cache of the engine, if that
-        had the prompt before."""
+        """The mean saving of a prompt's cost by the engine's prefix cache."""
         shared = usual if prompt.shared_tokens is None else prompt.shared_tokens
         return cost(shared) / engines if prompt.opens_block else cost(shared)
 
     tokens, answer = mean(lambda prompt: prompt.tokens), mean(lambda prompt: prompt.answer_tokens)
     new = mean(lambda prompt: prompt.tokens - saved(prompt, float))
     prefill_s = mean(lambda prompt: times.prefill_s(prompt.tokens) - saved(prompt, times.prefill_s))
+
     # Each token of an answer reads the prompt, and what is there of the answer
-    read_s = mean(
-        lambda prompt: times.context_s(
-            prompt.answer_tokens * (prompt.tokens + prompt.answer_tokens / 2)
-        )
-    )
+    def tokens_read(prompt: AskedPrompt) -> float:
+        return prompt.answer_tokens * (prompt.tokens + prompt.answer_tokens / 2)
+
+    read_s = mean(lambda prompt: times.context_s(tokens_read(prompt)))
     places = min(engine.max_num_seqs or math.inf, math.ceil(n_prompts))
     if engine.concurrent_batches is not None:
         places = min(places, engine.rows * engine.concurrent_batches)

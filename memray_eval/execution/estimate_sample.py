@@ -1,5 +1,4 @@
-"""The units that an estimate is made from: spread over the dataset, with prompts that are really
-built, as an engine would get them."""
+"""The units that an estimate is made from: spread over the dataset, with really built prompts."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ def _turn_of(sample: Sample, number: int, talk: Sequence[Turn]) -> Sample:
 def _sample_unit(
     record: Record, sample: Sample, spec: RunSpec, reader: PromptReader, is_later: bool
 ) -> SampledUnit:
-    """A unit with an answer of the expected length that metrics take for one; `is_later`: not the
-    first of its model in its block."""
+    """A unit with an answer as long as expected; `is_later`: not its model's first in its block."""
     candidate = record.candidate
     try:
         prompt = spec.suite.prompt(sample, candidate)

@@ -33,7 +33,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     for judge in estimate.judges:
         tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
         price = cost_text(judge.usd, judge.unpriced_calls, ",.2f")
-        if not judge.is_priced:
+        if judge.unpriced_calls:
             price += " (judging.price sets it)"
         yield (
             f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, "
@@ -84,7 +84,9 @@ def _cluster_lines(estimate: Estimate, use: ClusterUse) -> Iterator[str]:
     yield from (f"    {_group_line(group)}" for group in use.groups)
     priced = [group.usd for group in use.groups if group.usd is not None]
     nodes = "unknown (no price of a node-hour was given)" if not priced else f"${sum(priced):,.2f}"
-    yield f"  nodes cost {nodes}{' for the groups with a price' if priced and use.usd is None else ''}; judges {cost_text(estimate.usd, estimate.unpriced_calls, ',.2f')}"  # noqa: E501
+    of_some = " for the groups with a price" if priced and use.usd is None else ""
+    judges = cost_text(estimate.usd, estimate.unpriced_calls, ",.2f")
+    yield f"  nodes cost {nodes}{of_some}; judges {judges}"
     yield from (f"  PROBLEM: {problem}" for problem in use.problems)
 
 

@@ -22,11 +22,9 @@ class Executor(Protocol):
 
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
         """Tells `on_death` why the session must end at once, while the block runs."""
-        ...
 
     def translate(self, error: BaseException) -> BaseException:
         """An error of the executor as one of ours; any other as it is."""
-        ...
 
     def start_counter(self, stages: Sequence[str]) -> RunCounter: ...
 
@@ -35,7 +33,6 @@ class Executor(Protocol):
     ) -> None:
         """Takes the plan's unfinished units through its stages; `waiting` hears what else it waits
         for. Raises EvalError when a stage could not be started or a service died."""
-        ...
 
 
 def new_executor(plan: RunPlan, folder: RunFolder) -> Executor:

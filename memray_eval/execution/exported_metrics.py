@@ -1,6 +1,6 @@
 """What Prometheus can read of a run, through Ray's own metrics; SERIES has each name and its
 meaning. The run's counter (execution/ray/progress_counter.py) alone exports, as Ray gives every
-process its own time series; ENGINE_SERIES come from each engine (execution/ray/engine_metrics.py).
+process its own time series; ENGINE_SERIES come from each engine.
 Ray puts `ray_` before a name and, at a counter, `_total` behind it; a histogram's sum is made of
 the middles of its buckets."""
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.stages.rates import decode_tokens_per_s
@@ -20,79 +20,71 @@ FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TOKENS_PER_S = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 
-class Series(Frozen):
-    """One metric: its bare name, what it says, its tags beside `run_id`, a histogram's buckets."""
+class Series(NamedTuple):
+    """One metric: its bare name, its tags beside `run_id`, what it says, a histogram's buckets."""
 
-    name: str
     kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    tags: tuple[str, ...]
     description: str
-    tags: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
 
-def _series(
-    kind: Literal["counter", "gauge", "histogram"],
-    name: str,
-    tags: str,
-    description: str,
-    buckets: tuple[float, ...] = (),
-) -> Series:
-    named = tuple(tags.split())
-    return Series(name=name, kind=kind, description=description, tags=named, buckets=buckets)
-
-
-_counter, _gauge = partial(_series, "counter"), partial(_series, "gauge")
-_histogram = partial(_series, "histogram")
+_counter, _gauge = partial(Series, "counter"), partial(Series, "gauge")
+_histogram = partial(Series, "histogram")
 
 UNITS = _counter(
     "memray_units",
-    "stage outcome",
+    ("stage", "outcome"),
     "Units that a stage is done with; outcome: ok or failed. At the stage write, failed at any "
     "stage.",
 )
 QUEUE = _gauge(
-    "memray_queue", "stage", "Units that the stage before is done with and this one is not."
+    "memray_queue", ("stage",), "Units that the stage before is done with and this one is not."
 )
 CALLS = _counter(
     "memray_judge_calls",
-    "judge outcome",
+    ("judge", "outcome"),
     "Calls to a judge that ended; outcome: ok, malformed, refused, truncated, throttled, "
     "unavailable, error or abandoned; and cached: a verdict that was remembered instead.",
 )
-THROTTLED = _counter("memray_throttled", "judge", "Calls that a judge answered with 429.")
+THROTTLED = _counter("memray_throttled", ("judge",), "Calls that a judge answered with 429.")
 RETRIED = _counter(
-    "memray_retried", "judge", "Calls to a judge that were not the first for their verdict."
+    "memray_retried", ("judge",), "Calls to a judge that were not the first for their verdict."
 )
 TOKENS = _counter(
     "memray_tokens",
-    "who kind",
+    ("who", "kind"),
     "Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that the engine or "
     "the provider had cached).",
 )
-COST = _counter("memray_cost_usd", "judge", "US dollars that judge calls cost.")
-IN_FLIGHT = _gauge("memray_in_flight", "judge", "Calls that a judge has not answered yet.")
+COST = _counter("memray_cost_usd", ("judge",), "US dollars that judge calls cost.")
+IN_FLIGHT = _gauge("memray_in_flight", ("judge",), "Calls that a judge has not answered yet.")
 WAITING = _gauge(
     "memray_calls_waiting",
-    "judge",
+    ("judge",),
     "Calls that wait for their time slot, or for a judge that is down.",
 )
 LIMITER_WAIT = _histogram(
     "memray_limiter_wait_seconds",
-    "judge",
+    ("judge",),
     "What calls waited for their time slot, or for a judge that was down.",
     WAITS_S,
 )
 CACHE = _counter(
     "memray_cache",
-    "outcome",
+    ("outcome",),
     "Verdicts looked for among the calls that were paid; outcome: hit or miss.",
 )
 TTFT = _histogram(
-    "memray_engine_ttft_seconds", "candidate", "A candidate's time to first token.", FIRST_TOKEN_S
+    "memray_engine_ttft_seconds",
+    ("candidate",),
+    "A candidate's time to first token.",
+    FIRST_TOKEN_S,
 )
 SPEED = _histogram(
     "memray_engine_tokens_per_second",
-    "candidate",
+    ("candidate",),
     "Tokens a second of one response, after its first token.",
     TOKENS_PER_S,
 )
@@ -102,26 +94,28 @@ SERIES = (
 )
 
 ENGINE_KV = _gauge(
-    "memray_vllm_kv_cache", "model replica", "The share of an engine's KV cache that is in use."
+    "memray_vllm_kv_cache",
+    ("model", "replica"),
+    "The share of an engine's KV cache that is in use.",
 )
 ENGINE_REQUESTS = _gauge(
     "memray_vllm_requests",
-    "model replica state",
+    ("model", "replica", "state"),
     "Prompts at an engine; state: running, waiting.",
 )
 ENGINE_PREEMPTIONS = _counter(
     "memray_vllm_preemptions",
-    "model replica",
+    ("model", "replica"),
     "Prompts that an engine put back for want of KV cache, to compute them again.",
 )
 ENGINE_PROMPT_TOKENS = _counter(
     "memray_vllm_prompt_tokens",
-    "model replica prefix",
+    ("model", "replica", "prefix"),
     "Tokens of new prompts; prefix: hit (an engine's prefix cache had them) or miss.",
 )
 ENGINE_TTFT = _histogram(
     "memray_vllm_ttft_seconds",
-    "model replica",
+    ("model", "replica"),
     "From a prompt's arrival at an engine to its first token.",
     FIRST_TOKEN_S,
 )
@@ -213,6 +207,36 @@ class Exporter:
         recorder = self._recorders[series.name]
         for value in values:
             recorder.observe(value, tags)
+
+
+class EngineMetrics(Exporter):
+    """One of vLLM's stat loggers, which hears of every step. vLLM's own for Ray imports ray.serve,
+    which imports grpcio-reflection and more that nothing else here needs."""
+
+    def __init__(
+        self, model: str, replica: str, run_id: str, new_recorder: Callable[[Series, str], Any]
+    ) -> None:
+        super().__init__(run_id, new_recorder, ENGINE_SERIES)
+        self._tags = {"model": model, "replica": replica}
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
+        """Takes vLLM's SchedulerStats and IterationStats of a step, each of which may be None."""
+        tags = self._tags
+        if (step := scheduler_stats) is not None:
+            self._set(ENGINE_KV, step.kv_cache_usage, **tags)
+            self._set(ENGINE_REQUESTS, step.num_running_reqs, **tags, state="running")
+            waiting = step.num_waiting_reqs + step.num_skipped_waiting_reqs
+            self._set(ENGINE_REQUESTS, waiting, **tags, state="waiting")
+            prefix = step.prefix_cache_stats
+            self._count(ENGINE_PROMPT_TOKENS, prefix.hits, **tags, prefix="hit")
+            self._count(ENGINE_PROMPT_TOKENS, prefix.queries - prefix.hits, **tags, prefix="miss")
+        if iteration_stats is not None:
+            self._count(ENGINE_PREEMPTIONS, iteration_stats.num_preempted_reqs, **tags)
+            self._observe(ENGINE_TTFT, iteration_stats.time_to_first_tokens_iter, **tags)
+
+    def log(self, *_: Any) -> None: ...
+
+    log_engine_initialized = record_sleep_state = log
 
 
 class _NoRecorder:

@@ -160,7 +160,7 @@ class ViewState:
     @property
     def _total(self) -> int:
         """The units that the run is to have."""
-        return self._outline.size.total - self._snapshot.unasked
+        return self._outline.total - self._snapshot.unasked
 
     def view(self, width: int, is_last: bool = False) -> list[str]:
         """The view on a terminal of so many columns; the last one names nothing that is to come."""
@@ -208,13 +208,8 @@ class ViewState:
 
     def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
         """The judges that calls go to, a pool's members apart; all before the first call."""
-        judges = self._snapshot.judges.items()
-        called = [
-            (name, judge)
-            for name, judge in judges
-            if judge.sent or judge.in_flight or judge.waiting
-        ]
-        return called or list(judges)
+        judges = list(self._snapshot.judges.items())
+        return [item for item in judges if item[1].is_called] or judges
 
     def _starting_engines(self) -> list[str]:
         """A line for each model of which some engines are not up."""
@@ -227,7 +222,7 @@ class ViewState:
     def _done(self, stage: str) -> int:
         """Units that are through a stage, those of earlier sessions included."""
         count = self._snapshot.stages.get(stage)
-        return self._outline.size.before(stage) + (count.rows if count is not None else 0)
+        return self._outline.before(stage) + (count.rows if count is not None else 0)
 
     def _stage_rate(self, stage: str) -> str:
         count = self._snapshot.stages.get(stage)
@@ -312,14 +307,13 @@ class TimeLeft:
         outline, ends, is_least = self._outline, dict[str, float](), False
         for name in outline.stages_of(phase):
             done = outline.progress(snapshot, name)
-            to_do = outline.size.total - snapshot.unasked - outline.size.before(name) - done
+            to_do = outline.total - snapshot.unasked - outline.before(name) - done
             if name == "read" or to_do <= 0:
                 continue
             if done:
                 started = snapshot.stages.get(name, StageCount()).started
-                pace = self._paces.setdefault(
-                    name, _Pace(self._seen_at if started is None else started)
-                )
+                began = self._seen_at if started is None else started
+                pace = self._paces.setdefault(name, _Pace(began))
                 ends[name] = pace.ends_at(done, to_do, now)
             elif name != "write":  # it follows the others at once
                 is_least = True

@@ -28,13 +28,13 @@ from memray_eval.execution.block_stages import (
     read_answers,
     read_waiting,
     score_answers,
-    shard_rows,
+    shard_tables,
     ungenerated_options,
 )
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
-from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
+from memray_eval.execution.prompt_stage import prompt_spec, prompts_to_ask
 from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import Group, RunPlan
@@ -142,7 +142,7 @@ class LocalExecutor:
         """All stages for candidates that are asked together."""
         if self._plan.scores_at_once:
             score = score_answers(self._plan, self._context)
-            shards = map(self._shard, shard_rows(self._plan.scan.shards))
+            shards = shard_tables(self._plan.scan.shards)
             return await self._write(self._in_turn(map(score, shards)))
         if group[0].backend == EXISTING:
             return await self._write(self._score(self._read_answers()))
@@ -153,7 +153,8 @@ class LocalExecutor:
         server, rows = self._spec.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
         if self._plan.has_sessions:
-            spec = session_spec(self._plan, self._asking(group), self._services)
+            asking = prompt_spec(self._plan, group, self._context, rows=rows)
+            spec = session_spec(self._plan, asking, self._services)
             return map_blocks(self._read_prompts(group), AskSessions(spec, server), at_once)
         answered = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
         kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
@@ -169,8 +170,8 @@ class LocalExecutor:
         """Records whose responses exist already."""
         spec, state = self._spec, self._plan.resume_state
         return self._split(
-            read_answers(self._shard(row), spec.read.reader, state, self._context)
-            for row in shard_rows(self._plan.scan.shards)
+            read_answers(shard, spec.read.reader, state, self._context)
+            for shard in shard_tables(self._plan.scan.shards)
         )
 
     def _read_waiting(self, group: Group, is_earlier: bool = True) -> Blocks:
@@ -178,42 +179,25 @@ class LocalExecutor:
         state, is_given = self._plan.resume_state, group[0].backend == EXISTING
         names = None if is_given else [candidate.name for candidate in group]
         return self._split(
-            read_waiting(
-                pa.Table.from_pylist([{PART: part}]),
-                state,
-                names,
-                self._context,
-                is_earlier,
-            )
-            for part in state.waiting
+            read_waiting(part, state, names, self._context, is_earlier)
+            for part in (pa.Table.from_pylist([{PART: name}]) for name in state.waiting)
         )
 
     def _read_prompts(self, group: Group) -> Blocks:
         """Rows that servers can be asked with, or sessions."""
-        asking = self._asking(group)
-        read = sessions_to_ask if self._plan.has_sessions else prompts_for_servers
+        asking = prompt_spec(self._plan, group, self._context, rows=self._plan.block_rows)
+        read = sessions_to_ask if self._plan.has_sessions else prompts_to_ask
 
         async def ask(table: pa.Table) -> Blocks:
             for block in read(table, asking):
                 yield block
                 await asyncio.sleep(0)
 
-        shards = self._in_turn(map(self._shard, shard_rows(self._plan.scan.shards)))
+        shards = self._in_turn(shard_tables(self._plan.scan.shards))
         if not self._spec.adds_affect:
             return map_blocks(shards, ask)
-        enrich = EnrichSamples(*affect_arguments(self._plan, group, self._services, self._context))
+        enrich = EnrichSamples(*affect_arguments(self._spec, asking, self._services))
         return map_blocks(map_blocks(shards, enrich), ask)
-
-    def _asking(self, group: Group) -> PromptSpec:
-        return PromptSpec(
-            reading=self._spec.read.reader,
-            suite=self._spec.suite_source,
-            candidates=group,
-            epochs=self._spec.epochs,
-            resume_state=self._plan.resume_state,
-            context=self._context,
-            rows=self._plan.block_rows,
-        )
 
     def _score(self, records: Blocks) -> Blocks:
         spec = self._spec
@@ -235,9 +219,6 @@ class LocalExecutor:
 
             records = map_blocks(records, embed)
         return records
-
-    def _shard(self, row: dict[str, str]) -> pa.Table:
-        return pa.Table.from_pylist([row])
 
     def _split(self, tables: Iterable[pa.Table]) -> Blocks:
         """The rows in blocks as they flow through the stages."""

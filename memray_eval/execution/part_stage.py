@@ -16,6 +16,7 @@ from memray_eval.results.parts import index_rows
 from memray_eval.results.run_folder import RECORDS, Kind, RunFolder
 
 BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
+UNWRITTEN = "the run's folder cannot be written"
 
 
 class WriteParts:
@@ -36,27 +37,21 @@ class WriteParts:
                 took = await self._writer.write(table)
         except (OSError, EvalError) as error:
             table = table.slice(0, 0)
-            self._counter.stop(unwritten(error))
+            self._counter.stop(f"{UNWRITTEN}: {reason_of(error)}")
         yield _report_written(table, self._kind, self._counter, took, self._watched)
-
-
-def unwritten(error: Exception) -> str:
-    """Why a run stops that cannot write its folder."""
-    return f"the run's folder cannot be written: {reason_of(error)}"
 
 
 def write_block(
     table: pa.Table, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None
 ) -> pa.Table:
-    """Does what WriteParts does, a file a block: for runs of so few units that an actor would take
-    longer to start than to save files."""
+    """Does what WriteParts does, a file a block: for few units, not worth the start of an actor."""
     started = time.time()
     try:
         if table.num_rows:
             RunFolder(folder).write_part(table, kind)
     except (OSError, EvalError) as error:
         table = table.slice(0, 0)
-        counter.stop(unwritten(error))
+        counter.stop(f"{UNWRITTEN}: {reason_of(error)}")
     return _report_written(table, kind, counter, time.time() - started, watched)
 
 

@@ -38,9 +38,8 @@ JUDGE_ENGINES = "embedded judge"
 MOST_JUDGES = 8  # judge actors, unless configured: each makes some hundred calls a second
 MOST_IN_FLIGHT = 512  # calls of one actor to one judge, unless configured
 LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
-ADMITTED = (
-    16  # calls that wait for each one in flight, or the slowest of a block would hold up the others
-)
+# calls that wait for each one in flight, or the slowest of a block would hold up the others
+ADMITTED = 16
 LEAST_TASKS, MOST_TASKS = 4, 64
 BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
@@ -66,25 +65,26 @@ def engine_device(spec: RunSpec, gpus: float) -> Device:
 
 
 class JudgePool(Frozen):
-    """The judge actors of a run: how many, how many calls each may have in flight to one judge, and
-    how many blocks each judges at once."""
+    """The judge actors of a run, the calls each may have in flight to a judge, and its blocks."""
 
     actors: int
     max_in_flight: int
     tasks: int
 
 
-def judge_actors(spec: RunSpec, cpus: float) -> int:
-    """The number of judge actors at first: as configured, else one per CPU, to MOST_JUDGES."""
-    if spec.judging.actors is not None:
-        return least_of(spec.judging.actors)
-    return max(1, min(MOST_JUDGES, int(cpus)))
-
-
-def most_judge_actors(spec: RunSpec, cpus: float) -> int:
-    """The number of judge actors a run has at most, as its cluster grows."""
+def judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
+    """The number of judge actors at first of each of so many pipelines side by side, which share
+    what a run has: as configured, else one per CPU, to MOST_JUDGES."""
     configured = spec.judging.actors
-    return judge_actors(spec, cpus) if configured is None else most_of(configured)
+    actors = min(MOST_JUDGES, int(cpus)) if configured is None else least_of(configured)
+    return max(1, actors // pipelines)
+
+
+def most_judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
+    """The same at most, as its cluster grows."""
+    if spec.judging.actors is None:
+        return judge_actors(spec, cpus, pipelines)
+    return max(1, most_of(spec.judging.actors) // pipelines)
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
@@ -116,14 +116,12 @@ def pipeline_pools(
     spec: RunSpec,
     candidates: tuple[Candidate, ...],
     device: Device,
-    judge_engines: bool = False,
     judge_actors: int = 1,
     scores: bool = True,
 ) -> list[Pool]:
     """The pools of one pipeline: the engines or the clients of these candidates, then judges and
     embedders, where it `scores`, and tasks."""
     return [
-        *(_judge_engines(spec, device) if judge_engines else ()),
         *_candidate_pools(spec, candidates[0], device),
         *_affect_pool(spec.affect),
         *(_scoring_pools(spec, judge_actors) if scores else ()),
@@ -134,12 +132,8 @@ def pipeline_pools(
 
 def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool]:
     """The pools of a pipeline that scores what is generated already."""
-    return [
-        *_judge_engines(spec, device),
-        *_scoring_pools(spec, judge_actors),
-        _writer_pool(1),
-        _task_pool(),
-    ]
+    scoring = _scoring_pools(spec, judge_actors)
+    return [*judge_engine_pools(spec, device), *scoring, _writer_pool(1), _task_pool()]
 
 
 def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Pool]:
@@ -147,31 +141,24 @@ def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Po
     return [*(_scoring_pools(spec, judge_actors) if scores else ()), _writer_pool(1 + scores)]
 
 
+def _pool(name: str, actors: int, cpus: float, memory_gib: float, knob: str = "") -> Pool:
+    return Pool(name=name, actors=actors, cpus=cpus, memory_gib=memory_gib, knob=knob)
+
+
 def _writer_pool(actors: int) -> Pool:
-    return Pool(name="writers", actors=actors, cpus=WRITER_CPUS, memory_gib=ACTOR_GIB)
+    return _pool("writers", actors, WRITER_CPUS, ACTOR_GIB)
 
 
 def _task_pool() -> Pool:
-    return Pool(name="read and fold tasks", actors=TASKS_AT_ONCE, cpus=TASK_CPUS)
+    return _pool("read and fold tasks", TASKS_AT_ONCE, TASK_CPUS, 0.0)
 
 
 def _scoring_pools(spec: RunSpec, judge_actors: int) -> list[Pool]:
     judging, embedding = spec.judging, spec.embedding
+    knobs = "judging.actors or judging.cpus", "embedding.actors or embedding.cpus"
     return [
-        Pool(
-            name=JUDGES,
-            actors=judge_actors,
-            cpus=judging.cpus,
-            memory_gib=ACTOR_GIB,
-            knob="judging.actors or judging.cpus",
-        ),
-        Pool(
-            name="embedders",
-            actors=embedding.actors,
-            cpus=embedding.cpus,
-            memory_gib=EMBED_GIB,
-            knob="embedding.actors or embedding.cpus",
-        ),
+        _pool(JUDGES, judge_actors, judging.cpus, ACTOR_GIB, knobs[0]),
+        _pool("embedders", embedding.actors, embedding.cpus, EMBED_GIB, knobs[1]),
     ]
 
 
@@ -237,7 +224,8 @@ def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
-def _judge_engines(spec: RunSpec, device: Device) -> list[Pool]:
+def judge_engine_pools(spec: RunSpec, device: Device) -> list[Pool]:
+    """The engines of an embedded judge, which all pipelines share; empty without one."""
     model, engine = spec.embedded_judge, spec.judge_engine
     if model is None or engine is None:
         return []
@@ -249,25 +237,13 @@ def _affect_pool(affect: AffectConfig) -> list[Pool]:
     if not affect.enabled:
         return []
     knob = "affect.actors, affect.cpus, or --affect off"
-    return [
-        Pool(
-            name="affect", actors=affect.actors, cpus=affect.cpus, memory_gib=AFFECT_GIB, knob=knob
-        )
-    ]
+    return [_pool("affect", affect.actors, affect.cpus, AFFECT_GIB, knob)]
 
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
     engine, server = spec.engine_of(candidate.model), spec.server
     if candidate.is_served:
-        return [
-            Pool(
-                name="server clients",
-                actors=server.actors,
-                cpus=STAGE_CPUS,
-                memory_gib=ACTOR_GIB,
-                knob="server.actors",
-            )
-        ]
+        return [_pool("server clients", server.actors, STAGE_CPUS, ACTOR_GIB, "server.actors")]
     if candidate.backend != "vllm":
         return []
     knob = "engine.replicas, engine.tensor_parallel (engine.nodes) or engine.cpus"
@@ -316,17 +292,10 @@ def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
 
 def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     """The reason why the pools do not fit, and what others hold there; None if they fit."""
-    needs = {
-        "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
-        "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
-        "GiB of memory": (
-            sum(pool.actors * pool.memory_gib for pool in pools),
-            capacity.memory_gib,
-        ),
-    }
-    for unit, (needed, available) in needs.items():
-        if needed > available + SLACK:
-            return _too_little(pools, unit, needed, available, capacity) + _others(capacity)
+    for field in _LACKS:
+        needed = sum(pool.actors * getattr(pool, field) for pool in pools)
+        if needed > getattr(capacity, field) + SLACK:
+            return _too_little(pools, field, needed, capacity) + _others(capacity)
     homeless = first_homeless(pools, capacity.nodes)
     return None if homeless is None else _no_room(homeless, capacity) + _others(capacity)
 
@@ -343,9 +312,8 @@ def _others(capacity: Capacity) -> str:
 
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
-    """The first pool one of whose actors finds no node with room, when each takes the first that
-    has it, without GPUs first if it needs none, as Ray does. None if all find one, or without
-    `nodes`."""
+    """The first pool one of whose actors finds no node, when each takes the first with room,
+    without GPUs first if it needs none, as Ray does. None if all do, or without `nodes`."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
@@ -407,21 +375,22 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
     )
 
 
-def _too_little(
-    pools: Sequence[Pool], unit: str, needed: float, available: float, capacity: Capacity
-) -> str:
-    field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
+# What pools may lack: its unit, and what gives them more
+_LACKS = {
+    "cpus": ("CPUs", "cluster.num_cpus (logical CPUs of a local run)"),
+    "gpus": ("GPUs", "a cluster with more GPUs, or engine.device: cpu"),
+    "memory_gib": ("GiB of memory", "a lower engine.kv_cache_gib, or a machine with more memory"),
+}
+
+
+def _too_little(pools: Sequence[Pool], field: str, needed: float, capacity: Capacity) -> str:
+    (unit, more), available = _LACKS[field], getattr(capacity, field)
     users = sorted(
         (pool for pool in pools if getattr(pool, field)),
         key=lambda pool: -pool.actors * getattr(pool, field),
     )
     lines = [f"  {pool.name}: {pool.actors} x {getattr(pool, field):g}" for pool in users]
     knobs = next((pool.knob for pool in users if pool.knob), "engine.replicas")
-    more = {
-        "CPUs": "cluster.num_cpus (logical CPUs of a local run)",
-        "GPUs": "a cluster with more GPUs, or engine.device: cpu",
-        "GiB of memory": "a lower engine.kv_cache_gib, or a machine with more memory",
-    }[unit]
     held = sum(getattr(holding, field) for holding in capacity.holdings)
     has = f"{available:.4g} free of {available + held:.4g}" if held else f"{available:.4g}"
     return (
@@ -434,9 +403,4 @@ def _too_little(
 
 def _weights_gib(model: str) -> float:
     """The size of a model's weights on this machine, else 0: a hub's is not known before."""
-    folder = Path(model)
-    return (
-        sum(file.stat().st_size for file in folder.glob("*.safetensors")) / _GIB
-        if folder.is_dir()
-        else 0.0
-    )
+    return sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) / _GIB

@@ -76,6 +76,10 @@ class JudgeNow(Frozen):
     waiting: int = 0
     limit: BindingLimit | None = None
 
+    @property
+    def is_called(self) -> bool:
+        return bool(self.sent or self.in_flight or self.waiting)
+
 
 class Snapshot(Frozen):
     """A run at a moment. `lines` are new ones for a person; `spent` is this session's; `stopping`
@@ -102,34 +106,27 @@ class ProgressSource(Protocol):
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         """The run now, with a person's lines from that one on; None if it takes too long."""
-        ...
-
-
-class RunSize(Frozen):
-    """The number of units that a run has, and how many of them earlier sessions generated
-    (`generated`) and finished (`finished`)."""
-
-    total: int
-    finished: int = 0
-    generated: int = 0
-
-    def before(self, stage: str) -> int:
-        """Units that earlier sessions took through a stage."""
-        return self.finished + (self.generated if stage in ("read", "generate") else 0)
 
 
 class RunOutline(Frozen):
-    """The facts of a run that a display shows and its counter does not know: its stages with what
-    each waits for at first, verdicts a unit, the budget (None: no limit), earlier spending."""
+    """The facts of a run that a display shows and its counter does not know: its units, of which
+    earlier sessions `finished` and `generated` some, its stages with what each waits for at first,
+    verdicts a unit, the budget (None: no limit), earlier spending."""
 
     name: str
-    size: RunSize
+    total: int
+    finished: int = 0
+    generated: int = 0
     stages: tuple[str, ...] = STAGES
     first_waits: Mapping[str, str] = Field(default_factory=dict)
     verdicts_a_unit: int = 0
     budget_usd: float | None = None
     budget_tokens: int | None = None
     spent_before: Spending = Spending()
+
+    def before(self, stage: str) -> int:
+        """Units that earlier sessions took through a stage."""
+        return self.finished + (self.generated if stage in ("read", "generate") else 0)
 
     def progress(self, snapshot: Snapshot, stage: str) -> float:
         """Units of this session that are through a stage. A judge's block may take minutes: where
@@ -138,7 +135,7 @@ class RunOutline(Frozen):
         if stage != "judge" or not self.verdicts_a_unit:
             return rows
         verdicts = sum(judge.verdicts for judge in snapshot.judges.values())
-        most = self.size.total - self.size.before(stage)
+        most = self.total - self.before(stage)
         return max(rows, min(verdicts / self.verdicts_a_unit, most))
 
     def stages_of(self, phase: str | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,9 @@ from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import note_passages, render
 from memray_eval.types import SESSION, TURN, Candidate, Passage, Prompt, Record, Sample
 
+if TYPE_CHECKING:  # it imports what no worker needs
+    from memray_eval.execution.run_plan import RunPlan
+
 logger = logging.getLogger(__name__)
 
 SHARD, PROMPT, ANSWER = "shard", "prompt", "answer"
@@ -50,7 +53,9 @@ _PROMPT_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
-# What the engine answers (ANSWER); vLLM's times are in seconds, `metrics` on its own clock
+# vLLM's: the first of the wall clock, the others of its own
+_TIMES = ("arrival_time", "first_token_latency", "first_token_ts", "last_token_ts")
+# What the engine answers (ANSWER)
 ANSWER_TYPE = pa.struct(
     [
         ("generated_text", pa.large_string()),
@@ -58,16 +63,7 @@ ANSWER_TYPE = pa.struct(
         ("finish_reason", pa.string()),
         ("num_input_tokens", pa.int64()),
         ("num_cached_tokens", pa.int64()),
-        (
-            "metrics",
-            pa.struct(
-                [
-                    ("first_token_latency", pa.float64()),
-                    ("first_token_ts", pa.float64()),
-                    ("last_token_ts", pa.float64()),
-                ]
-            ),
-        ),
+        ("metrics", pa.struct([(name, pa.float64()) for name in _TIMES])),
         ("__inference_error__", pa.string()),
     ]
 )
@@ -100,13 +96,28 @@ class PromptSpec:
     is_repeated: Callable[[], bool] = lambda: False
 
 
-def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate in every epoch, but
-    for what an earlier session did."""
-    return _blocks(table, asking, *engine_requests(asking))
+def prompt_spec(
+    plan: RunPlan, candidates: Sequence[Candidate], context: StageContext, **how: Any
+) -> PromptSpec:
+    """The settings of a run's tasks for these candidates."""
+    spec = plan.spec
+    return PromptSpec(
+        reading=spec.read.reader,
+        suite=spec.suite_source,
+        candidates=candidates,
+        epochs=spec.epochs,
+        resume_state=plan.resume_state,
+        context=context,
+        **how,
+    )
 
 
-def engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
+def request_builder(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
+    """What the candidates are asked with, and the schema of rows that ask."""
+    return _server_requests() if asking.candidates[0].is_served else _engine_requests(asking)
+
+
+def _engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
     """What an engine is asked with, as rows of ENGINE_SCHEMA."""
     tokenizer = load_tokenizer(asking.candidates[0].model, asking.trust_remote_code)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
@@ -128,27 +139,14 @@ def engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
     return build_request, ENGINE_SCHEMA
 
 
-def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of SERVER_SCHEMA. A prompt is cut as the candidate says."""
-    return _blocks(table, asking, *server_requests())
-
-
-def server_requests() -> tuple[RequestBuilder, pa.Schema]:
-    """What a server is asked with, as rows of SERVER_SCHEMA."""
+def _server_requests() -> tuple[RequestBuilder, pa.Schema]:
+    """What a server is asked with, as rows of SERVER_SCHEMA; cut as the candidate says."""
 
     def build_request(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
-        truncated, kept = None, prompt.passages
-        if (
-            candidate.tokenizer is not None
-            and candidate.max_prompt_tokens is not None
-            and prompt.is_cut
-        ):
-            rendered = render(
-                prompt,
-                load_tokenizer(candidate.tokenizer),
-                candidate.max_prompt_tokens,
-                candidate.template_kwargs,
-            )
+        truncated, kept, room = None, prompt.passages, candidate.max_prompt_tokens
+        if candidate.tokenizer is not None and room is not None and prompt.is_cut:
+            tokenizer = load_tokenizer(candidate.tokenizer)
+            rendered = render(prompt, tokenizer, room, candidate.template_kwargs)
             prompt = prompt.model_copy(update={"messages": rendered.messages})
             truncated, kept = rendered.truncated_tokens, rendered.kept
         bare = prompt.model_dump(include={field.name for field in _PROMPT_TYPE})
@@ -165,12 +163,8 @@ def window_of(model: str) -> int | None:
 
 def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
     """The most tokens of a prompt: what the window leaves, and the candidate allows."""
-    bounds = [
-        bound
-        for bound in (candidate.max_prompt_tokens, window and window - max_tokens)
-        if bound is not None
-    ]
-    return min(bounds) if bounds else None
+    bounds = (candidate.max_prompt_tokens, window and window - max_tokens)
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def take_stored(
@@ -184,9 +178,10 @@ def take_stored(
     return pa.concat_tables([table, stored]).take(pc.coalesce(places, own))
 
 
-def _blocks(
-    table: pa.Table, asking: PromptSpec, build_request: RequestBuilder, schema: pa.Schema
-) -> Iterator[pa.Table]:
+def prompts_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
+    """Shards to rows of SERVER_SCHEMA or ENGINE_SCHEMA: every sample asked of every candidate in
+    every epoch, but for what an earlier session did."""
+    build_request, schema = request_builder(asking)
     # What a task that is done again is to make was written before
     index = RunFolder(asking.context.folder).index_units() if asking.is_repeated() else {}
     rows: list[tuple[Record, Row]] = []

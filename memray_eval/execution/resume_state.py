@@ -120,13 +120,8 @@ def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> 
         if chosen.any() and (others := units[waits & ~chosen]).size:
             elsewhere[part.name] = UnitIdSet.of_numbers(others)
     folder.delete_parts(idle, RESPONSES)
-    return ResumeState(
-        finished,
-        UnitIdSet.of_numbers(index.units[chosen_waiting]),
-        tuple(waiting),
-        n_retried,
-        elsewhere,
-    )
+    generated = UnitIdSet.of_numbers(index.units[chosen_waiting])
+    return ResumeState(finished, generated, tuple(waiting), n_retried, elsewhere)
 
 
 def drop_duplicates(folder: RunFolder) -> int:
@@ -151,9 +146,8 @@ class _IndexedParts:
     def read(cls, folder: RunFolder, kind: Kind) -> _IndexedParts:
         parts = folder.list_parts(kind)
         indexes = list(folder.read_indexes(parts, kind))
-        return cls(
-            kind, parts, [len(index.units) for index in indexes], UnitIndex.concatenate(indexes)
-        )
+        lengths = [len(index.units) for index in indexes]
+        return cls(kind, parts, lengths, UnitIndex.concatenate(indexes))
 
     def split(self, column: npt.NDArray[_Entry]) -> list[npt.NDArray[_Entry]]:
         """A column with an entry for each row, cut into those of the parts."""

@@ -30,8 +30,7 @@ EXPORT_S = 1.0  # of calls, at least between two exports
 class RunCounter:
     """A run's counter, as stages report to it and its driver reads it (a ProgressSource and
     ParameterPort). On Ray stages have a RemoteCounter, which reports without waiting: a lost report
-    costs a number on the display and in the manifest, nothing else. `exporter` records it for
-    Prometheus."""
+    costs a number on the display and in the manifest. `exporter` records it for Prometheus."""
 
     def __init__(
         self,

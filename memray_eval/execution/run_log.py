@@ -119,19 +119,17 @@ class RunLogFile:
         with self._lock:
             if not lines or self._path is None:
                 return
+            path = self._path
             try:
-                self._append(lines, self._path)
+                if path.exists() and path.stat().st_size + len(lines) > self._max_bytes:
+                    self._rotate(path)
+                with path.open("ab") as file:
+                    file.write(lines)
+                if self._copies and time.monotonic() - self._uploaded_s > self._upload_s:
+                    self._upload(path)
             except (OSError, EvalError) as error:
                 if self._copies is None:
                     self.lost = self.lost or f"the run's log cannot be written: {reason_of(error)}"
-
-    def _append(self, lines: bytes, path: Path) -> None:
-        if path.exists() and path.stat().st_size + len(lines) > self._max_bytes:
-            self._rotate(path)
-        with path.open("ab") as file:
-            file.write(lines)
-        if self._copies and time.monotonic() - self._uploaded_s > self._upload_s:
-            self._upload(path)
 
     def close(self) -> None:
         """Uploads what is not in the run folder yet."""
@@ -158,8 +156,7 @@ class RunLogFile:
                 with suppress(OSError, EvalError):  # there may be none yet
                     self._folder.write_log(older, self._folder.read_log(newer))
         if self._copies:
-            first = _numbered(1)
-            self._folder.write_log(first, path.with_name(first).read_bytes())
+            self._folder.write_log(_numbered(1), path.with_name(_numbered(1)).read_bytes())
 
     def _upload(self, path: Path) -> None:
         self._uploaded_s = time.monotonic()
@@ -229,10 +226,9 @@ class CollectedLogs:
     def add(self, entries: list[LogEntry]) -> None:
         for entry in entries:
             key = entry.get(ONCE)
-            if key is not None and key in self._once:
+            if key in self._once:
                 continue
-            if key is not None:
-                self._once.add(key)
+            self._once |= {key} if key is not None else set()
             if len(self._waiting) < MAX_WAITING:
                 self._waiting.append(entry)
             else:

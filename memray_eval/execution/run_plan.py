@@ -339,9 +339,8 @@ class JobNeeds:
 class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left,
     `resume_state` their work; `reservation` holds nodes for its first engines. `scanned_at` (epoch
-    seconds) is when this session's scan began, None if an earlier one's was kept. One that
-    `is_detached` ends when its judge calls are under way in batches. `order` is that of samples, if
-    it may be decided early."""
+    seconds) is when this session's scan began, None if an earlier one's was kept. `is_detached`: it
+    ends when its calls are under way in batches. `order` is of samples, if it may end early."""
 
     spec: RunSpec
     scan: Scan
@@ -381,10 +380,14 @@ class RunPlan:
         return self.spec.read.block_rows(self.scan.n_samples)
 
     @property
+    def is_one_file(self) -> bool:
+        """True if one task reads all rows."""
+        return any(shard.is_read_from_start for shard in self.scan.shards)
+
+    @property
     def scores_at_once(self) -> bool:
         """True if responses are scored where they are read: nobody is asked."""
-        is_one = any(shard.is_read_from_start for shard in self.scan.shards)
-        return self.spec.read.scores_at_once and not is_one
+        return self.spec.read.scores_at_once and not self.is_one_file
 
     @property
     def stop_watch(self) -> StopWatch | None:

@@ -158,13 +158,18 @@ def _list_notes(
     spec, n_done = plan.spec, summary.n_units + n_unasked(plan, summary.sessions)
     yield from _baseline_notes(spec, summary.headline, summary.performance, pairs)
     yield from _served_notes(summary.served_models, summary.unknown_marks)
-    yield from _batch_note(summary.batches)
+    if summary.batches is not None:
+        yield _batch_note(summary.batches)
     yield from map(_session_note, summary.sessions)
     yield from _reading_notes(plan, folder, n_done, stopped, telemetry)
-    yield from _uncounted_note(telemetry.calls)
-    yield from _repeated_note(telemetry.calls)
-    yield from juror_notes(spec.judges, summary.metrics)
-    yield from _unplaced_note(records)
+    yield from _call_notes(telemetry.calls)
+    yield from _juror_notes(spec.judges, summary.metrics)
+    if n := count_unplaced(records):
+        yield (
+            f"{n:,} rows name a session in their metadata and no turn (a whole number from 1): "
+            "they are in no figure over turns, and metrics of sessions score each; add `turn` and "
+            "`turns`."
+        )
     yield from inapplicable_metrics(spec, folder, summary.metrics)
 
 
@@ -191,9 +196,8 @@ def _quality_pairs(
 ) -> tuple[QualityPair, ...]:
     """The differences of candidates with a quality, on common prompts."""
     metric = next((metric for metric in spec.metrics if metric.name == headline), None)
-    rated = sorted(
-        row.candidate for row in performance if row.task is None and row.quality is not None
-    )
+    total = (row for row in performance if row.task is None)
+    rated = sorted(row.candidate for row in total if row.quality is not None)
     return paired_qualities(records, metric, rated) if metric is not None else ()
 
 
@@ -250,59 +254,52 @@ def _baseline_notes(
 
 def _reading_notes(
     plan: RunPlan, folder: RunFolder, n_done: int, stopped: str | None, telemetry: RunTelemetry
-) -> list[str]:
-    spec, notes = plan.spec, []
-    go_on = resume_command(folder, spec.budget, stopped)
+) -> Iterator[str]:
+    spec, go_on = plan.spec, resume_command(folder, plan.spec.budget, stopped)
     if stopped and telemetry.decided is not None:
-        notes.append(
+        yield (
             f"stopped when {stopped}: {n_done} of {plan.n_units} units. The other intervals here "
             f"are for runs of a fixed size. `{go_on} --all` does the rest."
         )
     elif stopped:
-        notes.append(
-            f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `{go_on}` goes on."
-        )
+        yield f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `{go_on}` goes on."
     elif n_done < plan.n_units:
         missing = plan.n_units - n_done
-        notes.append(
+        yield (
             f"{missing} of {plan.n_units} units are missing: they broke a stage; `{go_on}` tries "
             "them."
         )
-    notes.extend(spec.equal_draws())
+    yield from spec.equal_draws()
     if spec.unscored:
-        notes.append(f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}.")
-    notes.extend(_affect_notes(telemetry.counts))
-    if estimated := [
-        name
-        for name, choice in spec.judges.items()
-        if choice.judge == RULES and not choice.needs_judge
-    ]:
-        notes.append(
+        yield f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}."
+    yield from _affect_notes(telemetry.counts)
+    by_rules = {key: choice for key, choice in spec.judges.items() if choice.judge == RULES}
+    if estimated := [key for key, choice in by_rules.items() if not choice.needs_judge]:
+        yield (
             f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
             "model."
         )
     if questioned := [name for name, choice in spec.judges.items() if choice.questions]:
-        notes.append(
+        yield (
             f"{', '.join(questioned)}: estimates by yes/no questions that were fitted to labels, "
             "not the verdicts of a judge model."
         )
     if rubrics := [
         f"{key} by {choice.asked_by}" for key, choice in spec.judges.items() if choice.asked_by
     ]:
-        notes.append(f"rubrics: {', '.join(rubrics)}.")
+        yield f"rubrics: {', '.join(rubrics)}."
     if small := [
         name for name, choice in spec.judges.items() if any(map(is_embedded, choice.judges))
     ]:
-        notes.append(
+        yield (
             f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not "
             "the scores."
         )
     if any(candidate.model == EMBEDDED for candidate in spec.candidates):
-        notes.append(
+        yield (
             "the embedded 135M model shows that every stage works; it hardly uses memory, so "
             "expect low scores."
         )
-    return notes
 
 
 def n_unasked(plan: RunPlan, sessions: Iterable[SessionSummary]) -> int:
@@ -377,16 +374,13 @@ def _why_inapplicable(folder: RunFolder, metric: str) -> str:
     return other or "it does not fit"
 
 
-def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
-    """A note on judge calls whose tokens the provider did not tell."""
-    if not (n := calls.get("uncounted", 0)):
-        return []
-    which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
-    return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
-
-
-def _repeated_note(calls: Mapping[str, Any]) -> Iterator[str]:
-    """Notes on judge calls that were, or will be, paid twice."""
+def _call_notes(calls: Mapping[str, Any]) -> Iterator[str]:
+    """Notes on judge calls without token counts, and on those that are paid twice."""
+    if n := calls.get("uncounted", 0):
+        yield (
+            f"{n} of {calls['sent']} judge calls came back without usable token counts: tokens, "
+            "costs and what is left of a budget leave them out or estimate them."
+        )
     if n := calls.get("repeated", 0):
         yield (
             f"{n:,} judge calls were under way when an earlier session ended, and were asked "
@@ -396,17 +390,7 @@ def _repeated_note(calls: Mapping[str, Any]) -> Iterator[str]:
         yield f"{n:,} verdicts could not be remembered: asked for again, they are paid again."
 
 
-def _unplaced_note(records: pads.Dataset) -> list[str]:
-    """A note on turns of sessions that no figure over turns can place."""
-    if not (n := count_unplaced(records)):
-        return []
-    return [
-        f"{n:,} rows name a session in their metadata and no turn (a whole number from 1): they "
-        "are in no figure over turns, and metrics of sessions score each; add `turn` and `turns`."
-    ]
-
-
-def juror_notes(
+def _juror_notes(
     judges: Mapping[str, JudgeAssignment], metrics: Sequence[MetricSummary]
 ) -> Iterator[str]:
     """A sentence on each juror without whom a jury decided."""
@@ -448,15 +432,12 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
         return None
     outcomes = sum((Counter(entry.outcomes) for entry in entries), Counter[str]())
     n_verdicts = outcomes["verdict"] + outcomes["refused"]
-    n_calls, usd, unpriced = 0, 0.0, 0
-    for table in read_score_tables(records, (), ("calls", "cost_usd", "unpriced_calls")):
-        n_calls += pc.sum(table.column("calls")).as_py() or 0
-        usd += pc.sum(table.column("cost_usd")).as_py() or 0.0
-        unpriced += pc.sum(table.column("unpriced_calls")).as_py() or 0
-    spent, lost = (
-        sum((entry.spent for entry in entries), NOTHING),
-        sum((entry.lost for entry in entries), NOTHING),
-    )
+    sums = {"calls": 0.0, "cost_usd": 0.0, "unpriced_calls": 0.0}
+    for table in read_score_tables(records, (), tuple(sums)):
+        for name in sums:
+            sums[name] += pc.sum(table.column(name)).as_py() or 0.0
+    spent = sum((entry.spent for entry in entries), NOTHING)
+    lost = sum((entry.lost for entry in entries), NOTHING)
     in_batches = spent.less(lost)
     return BatchFigures(
         n_batches=len(entries),
@@ -465,22 +446,20 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
         cost_usd=spent.usd,
         unpriced_calls=spent.unpriced_calls,
         lost_usd=lost.usd,
-        n_live=max(0, n_calls - n_verdicts),
-        live_usd=max(0.0, usd - in_batches.usd),
-        live_unpriced_calls=max(0, unpriced - in_batches.unpriced_calls),
+        n_live=max(0, int(sums["calls"]) - n_verdicts),
+        live_usd=max(0.0, sums["cost_usd"] - in_batches.usd),
+        live_unpriced_calls=max(0, int(sums["unpriced_calls"]) - in_batches.unpriced_calls),
     )
 
 
-def _batch_note(figures: BatchFigures | None) -> list[str]:
+def _batch_note(figures: BatchFigures) -> str:
     """A note on judge calls in batches."""
-    if figures is None:
-        return []
     lost = f" (${figures.lost_usd:,.4g} of it brought no verdict)" if figures.lost_usd else ""
-    return [
+    return (
         f"judge calls: {figures.n_calls:,} in batches for "
         f"{cost_text(figures.cost_usd, figures.unpriced_calls)}{lost}, {figures.n_live:,} live for "
         f"{cost_text(figures.live_usd, figures.live_unpriced_calls)}."
-    ]
+    )
 
 
 def _task_order(task: str | None, tasks: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from itertools import chain
 from threading import Event, Thread
 from typing import TypeAlias
 
@@ -15,8 +16,8 @@ from memray_eval.execution.plan import (
     engine_device,
     explain_lack,
     judge_actors,
+    judge_engine_pools,
     judging_pools,
-    most_judge_actors,
     pipeline_pools,
     tail_pools,
 )
@@ -30,15 +31,13 @@ Work: TypeAlias = Callable[[Group, OnEngineEnd], None]
 LOOK_S = 0.5  # between two looks whether the next wave may begin
 
 
-def schedule(
-    spec: RunSpec, capacity: Capacity, device: Device, scores: bool = True
-) -> list[tuple[Group, ...]]:
+def schedule(spec: RunSpec, capacity: Capacity, device: Device, scores: bool = True) -> list[Wave]:
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
     most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
     CPUs, where engines would only share the cores. `scores`: each pipeline has judges too."""
     at_once = spec.cluster.models_at_once
     most = at_once if at_once != "auto" else 1 if device == "cpu" else len(spec.candidates)
-    waves: list[tuple[Group, ...]] = []
+    waves: list[Wave] = []
     for group in spec.groups:
         joined = (*waves[-1], group) if waves else (group,)
         pools = wave_pools(spec, joined, capacity, device, scores)
@@ -50,35 +49,15 @@ def schedule(
     return waves
 
 
-def judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
-    """The judge actors of each pipeline of a wave at first, which share what a run has."""
-    return max(1, judge_actors(spec, cpus) // len(wave))
-
-
-def most_judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
-    """The judge actors of each pipeline of a wave at most, as the cluster grows."""
-    return max(1, most_judge_actors(spec, cpus) // len(wave))
-
-
 def wave_pools(
     spec: RunSpec, wave: Sequence[Group], capacity: Capacity, device: Device, scores: bool = True
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share the engines of an embedded judge. `scores`
     as in `schedule`: without, only the affect stage may ask that judge."""
-    has_judge = spec.embedded_judge is not None if scores else spec.asks_embedded_first
-    actors = judge_actors_per_pipeline(spec, wave, capacity.cpus)
-    return [
-        pool
-        for index, group in enumerate(wave)
-        for pool in pipeline_pools(
-            spec,
-            group,
-            device,
-            judge_engines=has_judge and not index,
-            judge_actors=actors,
-            scores=scores,
-        )
-    ]
+    shared = judge_engine_pools(spec, device) if scores or spec.asks_embedded_first else []
+    actors = judge_actors(spec, capacity.cpus, len(wave))
+    own = (pipeline_pools(spec, group, device, actors, scores) for group in wave)
+    return [*shared, *chain.from_iterable(own)]
 
 
 def pools_in_turn(
@@ -110,12 +89,10 @@ def pools_beside(
     scores: bool = True,
 ) -> list[Pool]:
     """The pools of a wave, and the judges, embedders and writers left of earlier ones."""
-    left = [
-        pool
-        for tail in tails
-        for _ in tail
-        for pool in tail_pools(spec, judge_actors_per_pipeline(spec, tail, capacity.cpus), scores)
-    ]
+    left = list[Pool]()
+    for tail in tails:
+        actors = judge_actors(spec, capacity.cpus, len(tail))
+        left += tail_pools(spec, actors, scores) * len(tail)
     return [*left, *wave_pools(spec, wave, capacity, device, scores)]
 
 

@@ -155,8 +155,7 @@ def start_services(
     start: Callable[..., Any] = lambda service, *options: service(*options),
 ) -> JudgeServices:
     """The services of a run in `folder`, made by `start` of their classes; `say` hears what a
-    person should know. Without a cluster the limiter is the process's own, with those at
-    `limits_at`."""
+    person should know. Without a `limiter` it is this process's own, with those at `limits_at`."""
     return JudgeServices(
         limiter=Limiter(shared=shared_limits(limits_at)) if limiter is None else limiter,
         calls=None
@@ -277,8 +276,7 @@ class StoredCalls:
 
 class _BatchedCalls:
     """A CallStore that looks up, claims and keeps calls in batches. `put` returns when the call
-    outlives a kill. Where calls cannot be read or written the run is stopped, before another one
-    is paid."""
+    outlives a kill. A run whose calls cannot be read or written stops before another is paid."""
 
     def __init__(
         self, calls: Any, is_stopping: Callable[[], bool], stop: Callable[[str], None]
@@ -386,8 +384,7 @@ Answer = TypeVar("Answer")
 
 class Batcher(Generic[Item, Answer]):
     """`send` takes up to `most` items and returns answers in order, or for the first of them only:
-    the others are sent again first. What it raises, all raise. `at_once` batches go. For one event
-    loop."""
+    the others are sent again first. What it raises, all raise. `at_once` go. For one event loop."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from memray_eval.execution.batch_judging import offer_to_cancel
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
 from memray_eval.execution.live_view import RunDisplay
-from memray_eval.execution.progress import STAGES, RunOutline, RunSize, RunTelemetry
+from memray_eval.execution.progress import STAGES, RunOutline, RunTelemetry
 from memray_eval.execution.resume_state import drop_duplicates
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import RunLog, keep_run_log
@@ -82,18 +82,17 @@ class RunSession:
                     result = self._run_to_summary(quiet, log, ending)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.cause}")
-                batches = self._leave_batches()
-                text = (
-                    f"Interrupted by {ending.cause}: {self._finished_units()}. {batches}"
-                    f"{self._go_on()}"
-                )
-                raise Interrupted(text, ending.exit_code) from None
+                described = ""
+                with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
+                    described = offer_to_cancel(self.plan, self.folder)
+                batches = f"{described}. " if described else ""
+                text = f"Interrupted by {ending.cause}: {self._finished_units()}. {batches}"
+                raise Interrupted(f"{text}{self._go_on()}", ending.exit_code) from None
             except BaseException as error:
                 ours = self._named(self._executor.translate(error))
                 status = "stopped" if isinstance(ours, Stopped) else "failed"
-                self._record_end(
-                    status, str(ours) if isinstance(ours, EvalError) else describe_error(ours)
-                )
+                why = str(ours) if isinstance(ours, EvalError) else describe_error(ours)
+                self._record_end(status, why)
                 ours.add_note(self._go_on(str(ours)))
                 if ours is error:
                     raise
@@ -137,25 +136,15 @@ class RunSession:
             telemetry = telemetry.model_copy(update={"stopped": None, "decided": None})
             stopped = None
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
-        n_missing = (
-            0
-            if stopped
-            else max(
-                0, self.plan.n_units - summary.n_units - n_unasked(self.plan, summary.sessions)
-            )
-        )
+        n_done = summary.n_units + n_unasked(self.plan, summary.sessions)
+        n_missing = 0 if stopped else max(0, self.plan.n_units - n_done)
         write_summary(self.folder, summary)
-        self._write_manifest(
-            "stopped" if stopped else "finished",
-            error=stopped,
-            summary=summary,
-            telemetry=telemetry,
-        )
+        status = "stopped" if stopped else "finished"
+        self._write_manifest(status, error=stopped, summary=summary, telemetry=telemetry)
         if not stopped:
             self.folder.delete_responses()
-        has_failed = summary.n_failed_units + n_missing > self.spec.tolerated(
-            summary.n_units + n_missing
-        )
+        tolerated = self.spec.tolerated(summary.n_units + n_missing)
+        has_failed = summary.n_failed_units + n_missing > tolerated
         warnings = tuple(inapplicable_metrics(self.spec, self.folder, summary.metrics))
         is_decided = telemetry.decided is not None
         exit_code = int(bool((stopped and not is_decided) or has_failed or warnings))
@@ -175,11 +164,8 @@ class RunSession:
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
         """The units that earlier sessions finished, without failed ones."""
         parts = self.folder.parts() if self.plan.before else []
-        columns = ["sample_id", "candidate", "scores"]
-        return [
-            scored_units(table, watch.rule.metric)
-            for table in self.folder.read_parts(parts, columns=columns)
-        ]
+        tables = self.folder.read_parts(parts, columns=["sample_id", "candidate", "scores"])
+        return [scored_units(table, watch.rule.metric) for table in tables]
 
     def _send(self, result: RunResult, quiet: bool, ending: Ending) -> RunResult:
         """Sends the scores to the job's sinks. The run has ended, whatever becomes of that."""
@@ -204,8 +190,7 @@ class RunSession:
         return f"Go on with `{command}`.{self._cost_of_rest()}"
 
     def _cost_of_rest(self) -> str:
-        """What a resumed run will pay, by what this session's calls took; "" if its stages have not
-        ended."""
+        """What a resumed run will pay, by this session's calls; "" before its stages have ended."""
         if self._telemetry is None:
             return ""
         calls, verdicts = self._telemetry.calls, self._telemetry.calls.get("verdicts", 0)
@@ -226,13 +211,6 @@ class RunSession:
             return int(self.folder.records().count_rows())
         return 0
 
-    def _leave_batches(self) -> str:
-        """The fate of judge calls that are under way in batches, for the last line."""
-        described = ""
-        with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
-            described = offer_to_cancel(self.plan, self.folder)
-        return f"{described}. " if described else ""
-
     def _record_end(self, status: str, reason: str) -> None:
         # A full disk, a lost lease: the error that ended the session is the one to tell
         with suppress(Exception):
@@ -241,11 +219,8 @@ class RunSession:
     def _end_at_once(self, log: RunLog, reason: str) -> None:
         """Ends this process, while it can still be ended in order."""
         self._record_end("failed", reason)
-        print(
-            escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on()}"),
-            file=sys.stderr,
-            flush=True,
-        )
+        line = f"error: {reason}; {self._finished_units()}. {self._go_on()}"
+        print(escape_controls(line), file=sys.stderr, flush=True)
         logger.error("session ended early: %s", reason)
         log.close()
         os._exit(ServiceLost.exit_code)
@@ -266,11 +241,9 @@ class RunSession:
         judges = sorted({name for choice in spec.judges.values() for name in choice.judges})
         return RunOutline(
             name=self.folder.run_id,
-            size=RunSize(
-                total=plan.n_units,
-                finished=len(plan.resume_state.finished),
-                generated=len(plan.resume_state.generated),
-            ),
+            total=plan.n_units,
+            finished=len(plan.resume_state.finished),
+            generated=len(plan.resume_state.generated),
             stages=self._stages(),
             first_waits={
                 "read": "Ray's workers" if plan.executor == "ray" else "the first samples",

@@ -21,10 +21,9 @@ from memray_eval.execution.prompt_stage import (
     BLOCK_BYTES,
     PromptSpec,
     RequestBuilder,
-    engine_requests,
     prepare_row,
     read_block,
-    server_requests,
+    request_builder,
 )
 from memray_eval.execution.services import AskingStage, JudgeServices
 from memray_eval.judges.judge_factory import Services, build_judges
@@ -187,8 +186,7 @@ class Sessions(AskingStage):
 
     @cached_property
     def _request(self) -> tuple[RequestBuilder, pa.Schema]:
-        is_served = self._asking.candidates[0].is_served
-        return server_requests() if is_served else engine_requests(self._asking)
+        return request_builder(self._asking)
 
     @cached_property
     def _suite(self) -> Suite:
@@ -248,8 +246,7 @@ class Sessions(AskingStage):
         try:
             return await play_user(sample, talk, self._user)
         except (BudgetSpent, JudgeStalled) as error:
-            self._is_stopping = True
-            self._context.counter.stop(str(error))
+            self._stop(str(error))
         except Stopped:
             pass
         except JudgeError as error:

@@ -109,15 +109,13 @@ def live_spending(folder: RunFolder, sessions: int) -> Spending:
 
 def spending_in_scores(folder: RunFolder) -> Spending:
     """The cost of the scores of finished units, and of those that wait for the rest of theirs."""
-    usd, tokens, unpriced = 0.0, 0, 0
-    columns = score_columns("cost_usd", "unpriced_calls", *_TOKENS)
+    sums = dict.fromkeys(("cost_usd", "unpriced_calls", *_TOKENS), 0)
     for kind in (RECORDS, RESPONSES):
-        for table in folder.read_parts(folder.parts(kind), kind, list(columns)):
+        for table in folder.read_parts(folder.parts(kind), kind, list(score_columns(*sums))):
             scores = ScoreTable.of(table)
-            usd += pc.sum(scores.column("cost_usd")).as_py() or 0.0
-            tokens += sum(pc.sum(scores.column(name)).as_py() or 0 for name in _TOKENS)
-            unpriced += pc.sum(scores.column("unpriced_calls")).as_py() or 0
-    return Spending(usd=usd, tokens=tokens, unpriced_calls=unpriced)
+            for name in sums:
+                sums[name] += pc.sum(scores.column(name)).as_py() or 0
+    return paid_for(sums)
 
 
 def resume_command(folder: RunFolder, budget: Budget, stopped: str | None) -> str:

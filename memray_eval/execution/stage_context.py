@@ -68,11 +68,8 @@ class StageContext:
         written before, so that nothing is paid twice; `index` as RunFolder.find_units has it."""
         rows = RunFolder(self.folder).find_units(unit_ids, index)
         if rows.num_rows:
-            logger.warning(
-                "a block is made again: %d of its %d units have responses already",
-                rows.num_rows,
-                len(unit_ids),
-            )
+            text = "a block is made again: %d of its %d units have responses already"
+            logger.warning(text, rows.num_rows, len(unit_ids))
         return rows
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:

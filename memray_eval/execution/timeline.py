@@ -36,12 +36,8 @@ class Timeline:
         self._add("stages", stage, at, rows)
 
     def calls(self, at: float, calls: Calls) -> None:
-        counted = {
-            "sent": calls.sent,
-            "retried": calls.retried,
-            "cached": calls.cached,
-            **calls.outcomes,
-        }
+        counted = {"sent": calls.sent, "retried": calls.retried, "cached": calls.cached}
+        counted |= calls.outcomes
         for kind in self.CALLS:
             if counted.get(kind):
                 self._add("calls", kind, at, counted[kind])
@@ -162,14 +158,10 @@ class CallTotals:
 
 
 def _figures(calls: Calls) -> dict[str, Any]:
-    outcomes: dict[str, int] = {outcome: calls.outcomes.get(outcome, 0) for outcome in OUTCOMES}
-    verdicts = {
-        "verdicts": sum(calls.took.values()),
-        "tries": {str(n): calls.took[n] for n in sorted(calls.took)},
-    }
     return {
         "sent": calls.sent,
-        **outcomes,
-        **verdicts,
+        **{outcome: calls.outcomes.get(outcome, 0) for outcome in OUTCOMES},
+        "verdicts": sum(calls.took.values()),
+        "tries": {str(n): calls.took[n] for n in sorted(calls.took)},
         **calls.model_dump(exclude={"sent", "outcomes", "took"}),
     }

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from types import ModuleType
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError, suggest
-from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metric import Metric
+from memray_eval.metrics._shared.judging import with_any_rubric
 from memray_eval.metrics.catalogue import split_docstring
-from memray_eval.metrics.companion.dimensions import overall as overall_companion
+from memray_eval.metrics.companion.dimensions import OVERALL, overall_companion
 from memray_eval.metrics.criteria.criteria import criteria_metric
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.questions import metric_by_questions
 from memray_eval.metrics.text._features import coherence_metric, overall
-from memray_eval.types import Message, Response, Sample
 
 DEFAULTS = MetricOptions()
 
@@ -45,13 +45,10 @@ def all_metrics() -> dict[str, Metric]:
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
     """The named metrics, in the order given, with these options. Raises ConfigError that lists the
     known ones, or says what is wrong with an option."""
-    available = {
-        own.name: load_own_metric(own, options.metric_timeout_s) for own in options.own
-    } | (
-        all_metrics()
-        if options == DEFAULTS
-        else all_metrics() | {m.name: m for m in _with_options(options)}
-    )
+    available = {own.name: load_own_metric(own, options.metric_timeout_s) for own in options.own}
+    available |= all_metrics()
+    if options != DEFAULTS:
+        available |= _with_options(options)
     chosen: dict[str, Metric] = {}
     for name in names:
         if name not in available:
@@ -71,12 +68,18 @@ def _on_no_answer(metric: Metric, options: MetricOptions) -> Metric:
     return replace(metric, on_no_answer=way, scores_empty=options.scores_empty, variant=variant)
 
 
-def _with_options(options: MetricOptions) -> Iterator[Metric]:
+def _with_options(options: MetricOptions) -> dict[str, Metric]:
     """The metrics that these options change."""
-    yield coherence_metric(options.transitions)
-    yield criteria_metric(options.criteria.per)
-    yield overall(options.text_weights, options.transitions)
-    yield overall_companion(options.companion_weights)
+    changed: dict[str, Metric] = {
+        "coherence_score": coherence_metric(options.transitions),
+        "criteria": criteria_metric(options.criteria.per),
+        "overall_score": overall(options.text_weights, options.transitions),
+        OVERALL: overall_companion(options.companion_weights),
+    }
+    return {
+        name: replace(metric, name=name, family=all_metrics()[name].family)
+        for name, metric in changed.items()
+    }
 
 
 def _metrics_of_files() -> Iterator[Metric]:
@@ -87,34 +90,20 @@ def _metrics_of_files() -> Iterator[Metric]:
         for file in pkgutil.iter_modules(package.__path__):
             if not file.name.startswith("_"):
                 module = importlib.import_module(f"{package.__name__}.{file.name}")
-                for name, metric in _metrics_of_file(module, file.name).items():
-                    yield replace(metric, name=name, family=family.name)
+                for metric in _metrics_of_file(module, file.name):
+                    yield replace(metric, family=family.name)
 
 
-def _metrics_of_file(module: ModuleType, name: str) -> Mapping[str, Metric]:
-    """The metric of that name which a file holds, or those of its `METRICS`."""
+def _metrics_of_file(module: ModuleType, name: str) -> Iterator[Metric]:
+    """The metric of that name which a file holds, or those of its `METRICS`. The docstring of the
+    file, or the `about` of each of several, has its formulas too."""
     if several := getattr(module, "METRICS", None):
-        return dict(several)
-    about, formulas = split_docstring(module.__doc__)
-    metric: Metric = replace(module.METRIC, about=about, formulas=formulas)
-    rubric = getattr(module, "RUBRIC", None)
-    return {name: _with_any_rubric(metric, rubric) if rubric else metric}
-
-
-def _with_any_rubric(metric: Metric, rubric: str) -> Metric:
-    """A judged metric of one rubric that can also be asked by a user's, in the place of its own."""
-    if not isinstance(metric, JudgedMetric) or metric.prompt_with is not None:
-        return metric
-    ask = metric.prompt
-
-    def ask_with(text: str, sample: Sample, response: Response) -> tuple[Message, ...]:
-        return tuple(
-            message.model_copy(
-                update={"content": message.content.replace(rubric.strip(), text.strip())}
-            )
-            if message.role == "system"
-            else message
-            for message in ask(sample, response)
-        )
-
-    return replace(metric, prompt_with=ask_with)
+        metrics: list[Metric] = [replace(metric, name=name) for name, metric in several.items()]
+    else:
+        metrics = [replace(with_any_rubric(module.METRIC), name=name, about=module.__doc__ or "")]
+    for metric in metrics:
+        if metric.formulas:
+            yield metric
+        else:
+            about, formulas = split_docstring(metric.about)
+            yield replace(metric, about=about, formulas=formulas)

@@ -24,11 +24,6 @@ _SOURCE = re.compile(
     r"\s*Source( of the formulas)?:([^.]|(?<=\bal)\.)*\.|[:;] see (benchmarks|metrics)/\S+\w"
     r"|\s*See (benchmarks|metrics)/\S+"
 )
-_KINDS = {
-    "judged": "judged by a model",
-    "embedded": "computed from embeddings",
-    "computed": "computed",
-}
 
 
 class MeasuredAgreement(Frozen):
@@ -82,11 +77,8 @@ def split_docstring(text: str | None) -> tuple[str, str]:
     """The first paragraph of a metric's docstring as one line, and the rest; neither says where in
     our sources a thing stands."""
     first, _, rest = dedent(text or "").strip().partition("\n\n")
-    return " ".join(_SOURCE.sub("", " ".join(first.split())).split()), _without_source(rest)
-
-
-def _without_source(text: str) -> str:
-    return _SOURCE.sub("", text).strip()
+    about = _SOURCE.sub("", " ".join(first.split()))
+    return " ".join(about.split()), _SOURCE.sub("", rest).strip()
 
 
 def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
@@ -118,13 +110,13 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
-    texts = [_without_source(metric.formulas)]
+    texts = [metric.formulas]
     # what the functions say that make its figures
     for function in (getattr(metric, "measure", None), metric.aggregate):
         module = getattr(function, "__module__", "")
         if function is not None and module.endswith(f".{metric.name}"):
-            texts.append(_without_source(getdoc(function) or ""))
-    for text in filter(None, texts):
+            texts.append(getdoc(function) or "")
+    for text in filter(None, (_SOURCE.sub("", text).strip() for text in texts)):
         yield from ("", *text.split("\n"))
     if estimate := estimate_of(metric):
         yield from ("", *_wrapped(f"Estimate by rules: {estimate}", ""))
@@ -166,7 +158,7 @@ def level_of(metric: Metric) -> str:
 def judge_of(metric: Metric) -> str:
     """The judge of a metric, and which rubrics a run may choose from."""
     if not isinstance(metric, JudgedMetric):
-        return _KINDS[metric.kind]
+        return "computed" if isinstance(metric, ComputedMetric) else "computed from embeddings"
     rubrics = f"; rubrics {', '.join(metric.rubrics)}" if metric.rubrics else ""
     return f"judge, best {metric.preferred_judge}{rubrics}"
 
@@ -191,7 +183,7 @@ def _figure_in_words(metric: Metric) -> str:
 
 def _judge_lines(metric: JudgedMetric) -> Iterator[str]:
     if metric.estimate and (doc := getdoc(metric.estimate.rules)):
-        yield from _without_source(doc).split("\n")
+        yield from _SOURCE.sub("", doc).strip().split("\n")
     yield ""
     for line in agreement_in_words(metric.name):
         yield from _wrapped(f"Judge's agreement with people: {line}", "")

@@ -27,19 +27,13 @@ from memray_eval.config.sections import (
     read_rubric,
 )
 from memray_eval.errors import ConfigError
-from memray_eval.extensions import (
-    OwnObject,
-    OwnSource,
-    entry_points,
-    find_own_object,
-    find_source,
-)
+from memray_eval.extensions import OwnObject, OwnSource, entry_points, find_own_object, find_source
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import judge_silence, show
 from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
 from memray_eval.own_code import guarded_metric, to_number
-from memray_eval.text_processing.sample_text import history_lines, memory_lines
-from memray_eval.types import Message, Response, Sample
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.types import Response, Sample
 
 OWN = "own"  # the family of users' metrics
 JUDGE = "anthropic/claude-opus-4-5"  # whom `judge: auto` asks for a metric that prefers nobody
@@ -124,17 +118,13 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
     labels = spec.choices or ()
     values = {label: number / (len(labels) - 1) for number, label in enumerate(labels)}
 
-    def ask(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
-        shown = {part.upper(): _section(part, sample, response) for part in spec.sees}
-        return judge_messages(rubric, shown)
+    def ask(rubric: str, sample: Sample, response: Response) -> JudgePrompt:
+        return JudgePrompt(rubric, show(sample, response, *spec.sees))
 
     def measure(verdict: Any, sample: Sample, response: Response) -> MetricValue:
         return MetricValue(values[verdict.choice] if spec.choices else float(verdict.score))
 
-    def judge_empty(sample: Sample) -> BaseModel:
-        worst = {"choice": spec.choices[0]} if spec.choices else {"score": low}
-        return judgment.model_validate({"reason": "the response is empty"} | worst)
-
+    worst = {"choice": spec.choices[0]} if spec.choices else {"score": low}
     return JudgedMetric(
         name=spec.name,
         family=OWN,
@@ -149,7 +139,7 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
         prompt=lambda sample, response: ask(spec.rubric, sample, response),
         prompt_with=ask,
         measure=measure,
-        on_empty=judge_empty,
+        on_empty=judge_silence(judgment, reason="the response is empty", **worst),
         preferred_judge=JUDGE,
         described_by=spec,
     )
@@ -158,11 +148,10 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
 def _metric_of_pairs(spec: RubricMetric) -> JudgedMetric:
     """The metric whose judge says which of two answers is better by a rubric."""
 
-    def ask(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
-        shown = {part.upper(): _section(part, sample, response) for part in spec.sees}
-        del shown["RESPONSE"]
-        answers = {"FIRST": response.text, "SECOND": other_text(sample)}
-        return judge_messages(_COMPARE + rubric, shown | answers)
+    def ask(rubric: str, sample: Sample, response: Response) -> JudgePrompt:
+        shown = show(sample, response, *spec.sees)
+        answers = {"FIRST": shown.pop("RESPONSE"), "SECOND": other_text(sample)}
+        return JudgePrompt(_COMPARE + rubric, shown | answers)
 
     return pairwise_metric(
         spec.rubric,
@@ -193,18 +182,6 @@ def _judgment_of(spec: RubricMetric, low: float, high: float, is_integer: bool) 
         fields["score"] = (float, Field(ge=low, le=high, allow_inf_nan=False))
     words = "".join(part.capitalize() for part in spec.name.split("_") if part.isalnum())
     return create_model(f"{words or 'Own'}Judgment", **fields)
-
-
-def _section(part: Seen, sample: Sample, response: Response) -> str:
-    if part == "response":
-        return response.text
-    if part == "memory":
-        return memory_lines(sample)
-    if part == "history":
-        return history_lines(sample)
-    if part == "answers":
-        return "\n".join(sample.answers)
-    return (sample.context or "") if part == "context" else sample.query
 
 
 def find_own_metrics(

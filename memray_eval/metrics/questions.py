@@ -78,11 +78,8 @@ def metric_by_questions(metric: Metric, fit: FittedQuestions) -> JudgedMetric:
         return [question_messages(prompt.sections, text) for text in questions.values()]
 
     def join(judgments: Sequence[FirstTokenJudgment]) -> QuestionAnswers:
-        return QuestionAnswers(
-            p_yes={
-                name: judgment.p_yes for name, judgment in zip(questions, judgments, strict=True)
-            }
-        )
+        answers = (judgment.p_yes for judgment in judgments)
+        return QuestionAnswers(p_yes=dict(zip(questions, answers, strict=True)))
 
     def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
         if not isinstance(judgment, QuestionAnswers):  # of an empty response

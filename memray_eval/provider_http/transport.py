@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import httpx2
 
+from memray_eval.config.environment import proxy_of
 from memray_eval.errors import JudgeError, Unavailable, Unreadable
 
 MOST_BYTES = 8_000_000  # of a reply, unpacked
@@ -123,23 +124,34 @@ def _unpacker(packing: str, most: int, host: str) -> Callable[[bytes], Iterator[
 
 
 def connection_error(error: BaseException, host: str) -> JudgeError | None:
-    """What happened on the way to `host`, by its name; one of our own errors, if that is what an
-    SDK wrapped. None if the exception says nothing of a connection."""
+    """What happened on the way to `host`, by its name and that of the environment's proxy; one of
+    our own errors, if that is what an SDK wrapped. None if the exception says nothing of a
+    connection."""
     chain = list(_chain(error))
     for ours in chain:
         if isinstance(ours, JudgeError):
             return ours
+    proxy = proxy_of(host)
+    way = host if proxy is None else f"{host} (through the proxy {proxy})"
     for is_cause, text in _CAUSES:
         cause = next((exception for exception in chain if is_cause(exception)), None)
         if cause is not None:
-            # What OpenSSL says: it names certificates and hosts, never what was sent.
-            cause = getattr(cause, "certificate_error", cause)
-            detail = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
-            detail = str(detail or type(cause).__name__)[:100]
-            unavailable = Unavailable(text.format(host=host, detail=detail))
+            unavailable = Unavailable(text.format(host=way, detail=_detail(cause)[:100]))
             unavailable.is_unreached = any(map(_is(*_NO_CONNECTION), chain))
             return unavailable
     return None
+
+
+def _detail(cause: BaseException) -> str:
+    """What OpenSSL or a proxy said: it names certificates, hosts and a status, never what was
+    sent."""
+    if isinstance(cause, aiohttp.ClientHttpProxyError):
+        return f"{cause.status} {cause.message}"
+    if isinstance(cause, httpx2.ProxyError):
+        return str(cause)
+    cause = getattr(cause, "certificate_error", cause)
+    detail = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
+    return str(detail or type(cause).__name__)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -163,12 +175,14 @@ def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
     return lambda error: isinstance(error, kinds)
 
 
+_REFUSED_BY_PROXY = (httpx2.ProxyError, aiohttp.ClientHttpProxyError)
 _NO_CONNECTION = (
     *(socket.gaierror, ConnectionRefusedError, httpx2.ConnectError, httpx2.ConnectTimeout),
-    *(aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError),
+    *(aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, *_REFUSED_BY_PROXY),
 )
 # In this order: the first that any exception of the chain is.
 _CAUSES: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
+    (_is(*_REFUSED_BY_PROXY), "no answer: no way to {host}: {detail}"),
     (
         _is(socket.gaierror, aiohttp.ClientConnectorDNSError),
         "no answer: the name {host} cannot be resolved (DNS)",

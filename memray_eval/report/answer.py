@@ -1,5 +1,5 @@
-"""A run's result in a sentence, for the head of its page and of the console; and how many of its
-units have no answer, and why."""
+"""A run's result in a sentence, for the head of its page and of the console; how many of its units
+have no answer, and why; and its figures adjusted to people's labels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from memray_eval.analysis.marks import digits_of, format_figure, name_figure
 from memray_eval.analysis.recommendation import round_up, swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
-from memray_eval.report.decisions import NAMES, decide, means_of
-from memray_eval.report.sections import bounded, ends, metric_ends
+from memray_eval.report.decisions import decide, describe_verdict, means_of
+from memray_eval.report.sections import bounded, ends, metric_ends, share_of
 from memray_eval.types import (
     EXISTING,
     RULES_ON_NO_ANSWER,
+    AdjustedFigure,
     GenerationSummary,
     MetricSummary,
     QualityPair,
@@ -48,11 +49,8 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
         return f"{why[0].upper()}{why[1:]}. What there is of {names} is of failed units."
     estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
     splits = [split for split in splits if split.metric not in estimates]
-    failed = (
-        f" {summary.n_failed_units:,} of {summary.n_units:,} units failed."
-        if summary.n_failed_units
-        else ""
-    )
+    n_failed = summary.n_failed_units
+    failed = f" {n_failed:,} of {summary.n_units:,} units failed." * bool(n_failed)
     if len(summary.candidates) > 1:
         return "".join((*_describe_candidates(summary, scored, places_of(splits)), failed))
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
@@ -63,9 +61,8 @@ def estimates_in_words(summary: Summary) -> str:
     metrics: dict[str, dict[str, None]] = {}
     for metric in summary.metrics:
         if metric.n_estimated:
-            metrics.setdefault(metric.worth.partition(";")[0] or "not measured", {})[
-                metric.metric
-            ] = None
+            worth = metric.worth.partition(";")[0] or "not measured"
+            metrics.setdefault(worth, {})[metric.metric] = None
     measured = (f"{', '.join(names)}: {worth}" for worth, names in metrics.items())
     return f"an estimate, not a judge's verdict ({'; '.join(measured)})"
 
@@ -114,10 +111,9 @@ def _describe_candidates(
             yield f"No difference is shown between {' and '.join(names)}{of}"
         else:
             yield f"No candidate is shown to differ from the best{of}"
-        if needed := [
-            (pair.more, pair.difference, pair.metric) for pair in differences if pair.more
-        ]:
-            more, points, metric = min(needed)
+        needed = ((pair.more, pair.difference, pair.metric) for pair in differences if pair.more)
+        if least := min(needed, default=None):
+            more, points, metric = least
             gap = abs(points or 0.0) / 100 * (scales[metric][1] - scales[metric][0])
             one = f"one of {gap:z.{digits_of(scales[metric])}f} in {metric}"
             yield f"; about {round_up(more):,} more samples would show {one}"
@@ -162,12 +158,11 @@ def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
 
 
 def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
-    overall = [decision for decision in decide(means_of(summary)) if not decision.scenario]
-    for decision in overall:
-        why = f": {decision.reasons[0]}" if decision.reasons else ""
-        marked = f" ({decision.mark})" if decision.mark else ""
-        yield f"{decision.candidate}: {NAMES[decision.verdict]}{marked}{why}."
-        return
+    for decision in decide(means_of(summary)):
+        if not decision.scenario:
+            why = f": {decision.reasons[0]}" if decision.reasons else ""
+            yield f"{decision.candidate}: {describe_verdict(decision)}{why}."
+            return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]
     if not measured:
         yield f"Without a judge's verdict: all {len(scored)} figures are estimates."
@@ -175,13 +170,7 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
     if len(measured) == 1:
         yield f"{_describe_figure(measured[0])}."
         return
-    ranked = sorted(
-        measured,
-        key=lambda metric: (
-            ((metric.figure.value or 0.0) - metric.scale[0])
-            / ((metric.scale[1] - metric.scale[0]) or 1.0)
-        ),
-    )
+    ranked = sorted(measured, key=lambda of: share_of(of.figure.value or 0.0, of.scale))
     lowest, highest = _describe_figure(ranked[0]), _describe_figure(ranked[-1])
     yield f"Highest in its scale: {highest}; lowest: {lowest}."
 
@@ -246,3 +235,48 @@ def _what_became(generation: GenerationSummary, metrics: list[MetricSummary]) ->
     total = sum(generation.no_answer.values())
     some = "" if n_left_out == total else f"{n_left_out:,} of them "
     return f", {some}left out of the figures"
+
+
+def adjusted_lines(summary: Summary) -> Iterator[str]:
+    """A line or two for each metric that the run's labels are of, the second one indented."""
+    several = len(summary.candidates) > 1
+    for metric in summary.metrics:
+        if metric.adjusted is not None:
+            of = f" ({metric.candidate})" if several else ""
+            for number, line in enumerate(describe_adjusted(metric, metric.adjusted)):
+                yield f"  {line}" if number else f"{metric.metric}{of}: {line}"
+
+
+def describe_adjusted(metric: MetricSummary, adjusted: AdjustedFigure) -> Iterator[str]:
+    """The adjustment and its labels; then the precision that more of them would give."""
+    if adjusted.refused:
+        yield f"not adjusted by {adjusted.labelled}: {adjusted.refused}."
+        return
+    digits = digits_of(metric.scale)
+    own = "of its own answers" if adjusted.is_own else f"of {adjusted.labelled}"
+    if adjusted.sensitivity is not None and adjusted.specificity is not None:
+        by = f"sensitivity {adjusted.sensitivity:z.2f}, specificity {adjusted.specificity:z.2f}"
+    else:
+        by = f"lambda {adjusted.tuning or 0.0:z.2f}"
+        by += "" if adjusted.is_own else ", if these answers are like the labelled ones"
+    yield (
+        f"{format_adjusted(metric)} adjusted, the mean of the answers "
+        f"{adjusted.raw or 0.0:z.{digits}f} raw; by {adjusted.n_labels:,} labels {own} "
+        f"({adjusted.method}: {by})."
+    )
+    if adjusted.needed and adjusted.least_half_width is not None:
+        more = ", ".join(
+            f"{step.more:,} more about ± {step.half_width:z.{digits}f}" for step in adjusted.needed
+        )
+        yield (
+            f"Labels like these would give: {more}; no number of them less than ± "
+            f"{adjusted.least_half_width:z.{digits}f} with this many answers."
+        )
+
+
+def format_adjusted(metric: MetricSummary) -> str:
+    """The adjusted figure with its interval, "" if there is none."""
+    adjusted, digits = metric.adjusted, digits_of(metric.scale)
+    if adjusted is None or adjusted.value is None:
+        return ""
+    return bounded(adjusted.value, adjusted.low, adjusted.high, f"z.{digits}f")

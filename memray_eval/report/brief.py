@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
 from memray_eval.errors import may_pass_again
 from memray_eval.judges.prices import cost_text
-from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import (
+    adjusted_lines,
     answer,
     compared_differences,
     estimates_in_words,
@@ -40,8 +40,7 @@ _NAME_WIDTH, _JUDGE_WIDTH = 27, 9  # the widest name, the least room for a judge
 
 
 def render_brief(summary: Summary, path: str) -> str:
-    """Renders the screen for a run whose folder is `path`: at most TABLE_WIDTH columns wide, but
-    for names and paths that are longer. Control characters are escaped."""
+    """Renders the screen for a run in `path`, TABLE_WIDTH wide; control characters are escaped."""
     return escape_controls("\n".join(lines_of(_parts(summary, path))) + "\n")
 
 
@@ -105,12 +104,9 @@ def _tables(summary: Summary) -> Iterator[Content]:
 
 
 def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
-    """In the order of the run, but estimates after verdicts, and what was not scored last; without
-    what needs a judge, which a note lists."""
-    return sorted(
-        (metric for metric in metrics if not metric.reason),
-        key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric)),
-    )
+    """In the run's order, estimates after verdicts, unscored last; without what needs a judge."""
+    listed = (metric for metric in metrics if not metric.reason)
+    return sorted(listed, key=lambda of: (of.figure.value is None, is_mostly_estimated(of)))
 
 
 def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
@@ -120,14 +116,9 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
         count = f"{metric.n_scored:,}"
         if metric.n_scored != applicable:
             count += f"/{applicable:,}"
-        rows.append(
-            (
-                _shorten(name_figure(metric), _NAME_WIDTH),
-                format_figure(metric.figure, metric.scale),
-                ", ".join(metric_ends(metric) or (NOTHING,)),
-                count,
-            )
-        )
+        name, shown = name_figure(metric), format_figure(metric.figure, metric.scale)
+        between = ", ".join(metric_ends(metric) or (NOTHING,))
+        rows.append((_shorten(name, _NAME_WIDTH), shown, between, count))
     taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
     room = max(_JUDGE_WIDTH, TABLE_WIDTH - taken)
     judges = ("judged by", *(_format_judges(metric, room) for metric in metrics))
@@ -135,26 +126,18 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
 
 
 def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
-    """A row a metric and a column a candidate, in as many tables as the width needs. If all
-    figures of a row are estimates its name says so, else each of them."""
+    """A row a metric, a column a candidate; rows of estimates alone are marked at their name."""
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
     names = {metric.metric: name_figure(metric) for metric in _measured_first(summary.metrics)}
     judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
     worse = {(pair.metric, pair.b) for pair in compared_differences(summary) if pair.is_shown}
-    labels = (
-        "metric",
-        *(
-            _shorten(name, _NAME_WIDTH) + (f" {_EST}" if metric not in judged else "")
-            for metric, name in names.items()
-        ),
-    )
-    columns = [
-        (
-            _shorten(candidate, _NAME_WIDTH),
-            *(_format_cell(metrics.get((name, candidate)), worse, judged) for name in names),
-        )
-        for candidate in (generation.candidate for generation in summary.candidates)
-    ]
+    labels = ["metric"]
+    for metric, name in names.items():
+        labels.append(_shorten(name, _NAME_WIDTH) + (f" {_EST}" if metric not in judged else ""))
+    columns = []
+    for candidate in (generation.candidate for generation in summary.candidates):
+        cells = (_format_cell(metrics.get((name, candidate)), worse, judged) for name in names)
+        columns.append((_shorten(candidate, _NAME_WIDTH), *cells))
     return fit_tables(labels, columns)
 
 
@@ -174,18 +157,11 @@ def _format_cell(
 
 
 def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
-    """The judge of most units, _EST if any of them is an offline estimate, and how many a rule
-    scored in place of a judge that failed."""
+    """The judge of most units, _EST for any offline estimate, and how many a rule scored."""
     fallbacks = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items()]
-    is_all_rules = {*metric.judges} <= WITHOUT_CALL
-    judges = sorted(
-        (
-            name
-            for name in metric.judges
-            if name not in FALLBACKS and (name not in WITHOUT_CALL or is_all_rules)
-        ),
-        key=lambda name: -metric.judges[name],
-    )
+    left_out = {*FALLBACKS} if {*metric.judges} <= WITHOUT_CALL else {*FALLBACKS, *WITHOUT_CALL}
+    judges = [name for name in metric.judges if name not in left_out]
+    judges.sort(key=lambda name: -metric.judges[name])
     if not judges and not fallbacks:
         is_idle = metric.n and metric.n == metric.n_not_applicable
         return "not applicable" if is_idle else "nobody"

@@ -30,8 +30,7 @@ def render(report: CalibrationReport) -> str:
 
 
 def sections(report: CalibrationReport) -> Iterator[Section]:
-    """The figures of all judges and of people among themselves, with the judge that is suggested;
-    then each judge's calibration curve, and judges beside single people."""
+    """The figures of judges and people, the suggested judge; each judge's curve; single people."""
     (low, high), (to_low, to_high) = report.scale, report.human_scale
     title = (
         f"{report.metric} ({low:g}-{high:g}) on {report.labelled}: {report.n} labelled responses, "
@@ -76,15 +75,11 @@ def _raters_section(raters: RaterComparison) -> Section:
 
 def _figures_table(report: CalibrationReport) -> Table:
     columns: list[Row] = [("", "scored", *TITLES.values(), "cost")]
-    columns += [
-        (
-            judge.judge,
-            f"{judge.n_scored} of {judge.n} ({judge.coverage:.1%})",
-            *(format_figure(judge.figures.get(name)) for name in TITLES),
-            "unknown" if judge.cost_usd is None else f"${judge.cost_usd:.4f}",
-        )
-        for judge in report.judges
-    ]
+    for judge in report.judges:
+        scored = f"{judge.n_scored} of {judge.n} ({judge.coverage:.1%})"
+        figures = (format_figure(judge.figures.get(name)) for name in TITLES)
+        cost = "unknown" if judge.cost_usd is None else f"${judge.cost_usd:.4f}"
+        columns.append((judge.judge, scored, *figures, cost))
     if people := report.people:
         figures = (format_figure(people.figures.get(name)) for name in TITLES)
         columns.append((PEOPLE, str(people.n), *figures, ""))

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from memray_eval.analysis.comparing.models import (
-    CommonUnits,
-    Comparison,
-    MetricComparison,
-)
+from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
 from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
 from memray_eval.analysis.where import LEAST, LENGTH
 from memray_eval.report.comparison_verdict import verdict, verdict_of_all
@@ -36,9 +32,8 @@ ADJUSTED_TITLE = (
 
 
 def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = False) -> str:
-    """Renders what each comparison says and warnings first, then two tables per candidate, where
-    they differ (`is_split`: all groups of the field `by`), and the first `n_flips` units that
-    changed (None: all that the comparison lists)."""
+    """Renders a comparison: `is_split` shows all groups of the field `by`, `n_flips` the first
+    units that changed (None: all that it lists)."""
     return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
 
 
@@ -127,24 +122,15 @@ def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | N
         return None
     letter = common.letter
     rows: list[Row] = [("metric", "n", "A", letter, f"{letter}-A", f"95% of {letter}-A", "labels")]
-    rows += [
-        (
-            row.metric,
-            f"{row.n:,}",
-            figure(row.mean_a),
-            figure(row.mean_b),
-            figure(row.difference, "+z.4f"),
-            ends(row.low, row.high) or NOTHING,
-            f"{row.n_labels:,} of {row.labelled} ({row.method})",
-        )
-        for row in adjusted
-        if not row.refused
-    ]
-    refused = [
-        f"{row.metric}: not adjusted by {row.labelled}: {row.refused}"
-        for row in adjusted
-        if row.refused
-    ]
+    refused = []
+    for row in adjusted:
+        if row.refused:
+            refused.append(f"{row.metric}: not adjusted by {row.labelled}: {row.refused}")
+            continue
+        means = figure(row.mean_a), figure(row.mean_b), figure(row.difference, "+z.4f")
+        labels = f"{row.n_labels:,} of {row.labelled} ({row.method})"
+        between = ends(row.low, row.high) or NOTHING
+        rows.append((row.metric, f"{row.n:,}", *means, between, labels))
     return Section(ADJUSTED_TITLE, [*([Table(rows)] if len(rows) > 1 else []), *refused])
 
 
@@ -152,10 +138,8 @@ def matrix_section(comparison: Comparison) -> Section | None:
     """The figures of all sides, a row a side and a column a metric; None of two sides."""
     if not comparison.matrix:
         return None
-    columns = {
-        row.metric: [append_mark(name_figure(row), row.mark and "est.")]
-        for row in comparison.rows_of(comparison.others[0])
-    }
+    rows = comparison.rows_of(comparison.others[0])
+    columns = {row.metric: [append_mark(name_figure(row), row.mark and "est.")] for row in rows}
     for row in comparison.matrix:
         text = f"{row.value:z.3f}{BEST if row.is_best else ' '}"
         columns[row.metric].append(Cell(text, hint=ends(row.low, row.high)))
@@ -170,8 +154,7 @@ def matrix_section(comparison: Comparison) -> Section | None:
 
 
 def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) -> Iterator[Content]:
-    """The groups that stand out, themes before lengths, the largest difference first; all groups of
-    `comparison.by` if it `is_split` by it."""
+    """The groups that stand out, themes before lengths; all of `comparison.by` if it `is_split`."""
     groups = [group for group in comparison.groups if group.other == common.other]
     n_tested = sum(group.n >= LEAST for group in groups)
     overall = {row.metric: row.paired.difference for row in comparison.rows_of(common.other)}
@@ -185,35 +168,25 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
     if not listed:
         return
     head = (f"{where} (*)", "n", f"{common.letter}-A", "interval", "over all", "")
-    cells = [
-        (
-            f"{group.metric}, {group.by} {group.group or '(none)'}",
-            str(group.n),
-            figure(group.difference, "+z.4f"),
-            ends(group.low, group.high) or NOTHING,
-            figure(overall[group.metric], "+z.4f"),
-            "*" * group.is_shown,
-        )
-        for group in listed[: None if is_split else GROUPS_SHOWN]
-    ]
+    cells = []
+    for group in listed[: None if is_split else GROUPS_SHOWN]:
+        name = f"{group.metric}, {group.by} {group.group or '(none)'}"
+        difference, of_all = group.difference, figure(overall[group.metric], "+z.4f")
+        shown = figure(difference, "+z.4f"), ends(group.low, group.high) or NOTHING
+        cells.append((name, str(group.n), *shown, of_all, "*" * group.is_shown))
     yield from ("", Table([head, *cells]))
     if (rest := len(listed) - len(cells)) > 0:
         yield f"and {rest} more"
 
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
-    shown, mark = row.flips[:n_flips], f" ({row.mark})" if row.mark else ""
-    if shown and row.flips_up is not None:
-        yield from ("", f"{row.metric}, flipped units{mark}:")
-        yield from (
-            f"  {'+' if flip.direction == 'up' else '-'} {flip.sample_id} {flip.task}".rstrip()
-            for flip in shown
-        )
-    elif shown:
-        yield from ("", f"{row.metric}, units that changed most{mark}:")
-        yield from (
-            f"  {flip.a:g} -> {flip.b:g}  {flip.sample_id} {flip.task}".rstrip() for flip in shown
-        )
+    if shown := row.flips[:n_flips]:
+        what = "units that changed most" if row.flips_up is None else "flipped units"
+        yield from ("", f"{row.metric}, {append_mark(what, row.mark and f'({row.mark})')}:")
+    for flip in shown:
+        sign = "+" if flip.direction == "up" else "-"
+        change = f"{flip.a:g} -> {flip.b:g} " if row.flips_up is None else sign
+        yield f"  {change} {flip.sample_id} {flip.task}".rstrip()
 
 
 def _legend(comparison: Comparison) -> Iterator[str]:
@@ -240,17 +213,10 @@ def _legend(comparison: Comparison) -> Iterator[str]:
 
 def how_measured(comparison: Comparison) -> str:
     """The method of the standard errors and intervals."""
-    clusters = [
-        row.paired.n_clusters for row in comparison.metrics if row.paired.n_clusters is not None
-    ]
-    field = comparison.cluster
-    errors = (
-        f"clustered by {field} (CR1, {max(clusters, default=0)} clusters)"
-        if field
-        else "plain, units independent"
-    )
-    of_shares = (
-        "" if field else "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
-    )
+    errors = "plain, units independent"
+    of_shares = "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
+    if comparison.cluster:
+        most = max((row.paired.n_clusters or 0 for row in comparison.metrics), default=0)
+        errors, of_shares = f"clustered by {comparison.cluster} (CR1, {most} clusters)", ""
     kind = "bootstrap (BCa, expanded)" if comparison.settings.bootstrap else f"Student{of_shares}"
     return f"Standard errors: {errors}. Intervals: {kind}"

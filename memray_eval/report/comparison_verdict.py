@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
 from memray_eval.analysis.marks import digits_of, name_figure
 from memray_eval.analysis.recommendation import round_up
-from memray_eval.analysis.where import main_group, places_in_words
+from memray_eval.analysis.where import GroupFigure, main_group, places_in_words
 from memray_eval.report.sections import ends
 
 NAMED = 3  # metrics that the sentence names on each side
@@ -22,8 +22,7 @@ def is_found(row: MetricComparison, level: float) -> bool:
 
 
 def verdict_of_all(comparison: Comparison) -> str:
-    """The sentence on three sides or more: how often each is the best, or not told from it; "" of
-    two."""
+    """The sentence on three sides or more: how often each is not told from the best; "" of two."""
     n = len({row.metric for row in comparison.matrix})
     of = f"{n} metric{'s' * (n > 1)}"
     if all(row.is_best for row in comparison.matrix):
@@ -77,8 +76,7 @@ def _difference(row: MetricComparison) -> str:
 
 
 def _how_many_more(rows: Sequence[MetricComparison]) -> str:
-    """The number of further samples that would show a difference, of the metric that needs the
-    fewest."""
+    """How many more samples would show a difference, of the metric that needs the fewest."""
     most = max(row.paired.n for row in rows)
     needed = [(row.more, row) for row in rows if row.more and row.paired.n * 2 >= most]
     if not needed:
@@ -88,16 +86,18 @@ def _how_many_more(rows: Sequence[MetricComparison]) -> str:
     return f"; about {round_up(more):,} more samples would show one of {difference}"
 
 
+def groups_of(comparison: Comparison, row: MetricComparison) -> dict[str, list[GroupFigure]]:
+    """The differences of a row by group, for each field that splits them."""
+    by_field: dict[str, list[GroupFigure]] = {}
+    for group in comparison.groups:
+        if (group.metric, group.other) == (row.metric, row.other):
+            by_field.setdefault(group.by, []).append(group)
+    return by_field
+
+
 def _where(comparison: Comparison, row: MetricComparison) -> str:
-    """The group that has most of a row's difference, of the first field that has such a group; ""
-    if none has."""
-    of_row = [
-        group
-        for group in comparison.groups
-        if (group.metric, group.other) == (row.metric, row.other)
-    ]
-    for by in dict.fromkeys(group.by for group in of_row):
-        figures = [group for group in of_row if group.by == by]
+    """The group with most of the difference, of the first field that has one; "" if none has."""
+    for by, figures in groups_of(comparison, row).items():
         if (main := main_group(figures)) is not None:
             return f"{by} {main or 'unnamed'}"
     return ""

@@ -7,8 +7,7 @@ from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
-from memray_eval.report.adjusted_lines import describe_adjusted
-from memray_eval.report.answer import no_answer_lines
+from memray_eval.report.answer import describe_adjusted, no_answer_lines
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
@@ -112,9 +111,8 @@ def _header_lines(summary: Summary) -> Iterator[str]:
     yield f"Suite: {summary.suite}"
     yield f"Generation Model: {name_models(summary)}"
     yield f"Judge Model: {_describe_judges(summary)}"
-    yield f"Total Samples: {summary.n_samples}" + (
-        f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
-    )
+    skipped = f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
+    yield f"Total Samples: {summary.n_samples}{skipped}"
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
         yield from cause_lines(summary.causes, CAUSES_SHOWN, LISTED)
@@ -138,9 +136,8 @@ def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str
     """Lists causes of failures, the most frequent first, with an example; `where` others are."""
     for cause in causes[:shown]:
         yield f"  {cause.n_units:,} x {cause.cause}"
-        yield f"    such as unit {cause.unit_id}" + (
-            f": {cause.example}" if cause.example != cause.cause else ""
-        )
+        example = f": {cause.example}" if cause.example != cause.cause else ""
+        yield f"    such as unit {cause.unit_id}{example}"
     if (rest := len(causes) - shown) > 0:
         yield f"  and {rest} other causes; {where}"
 
@@ -155,9 +152,8 @@ def name_models(summary: Summary) -> str:
 
 def describe_temperatures(summary: Summary) -> list[str]:
     """The temperature of the judges of the figures: once if it is the same for all."""
-    judges = {
-        name for metric in summary.metrics for jury in metric.judges for name in split_jurors(jury)
-    }
+    juries = {jury for metric in summary.metrics for jury in metric.judges}
+    judges = {name for jury in juries for name in split_jurors(jury)}
     of_judge = {name: at for name, at in summary.temperatures.items() if name in judges}
     if len(set(of_judge.values())) == 1:
         return [f"judged at {next(iter(of_judge.values()))}"]
@@ -183,10 +179,8 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         yield ""
         mark = metric_mark(metric)
         yield f"  Score Distribution{f' ({mark})' * bool(mark)}:"
-        yield from (
-            f"    Score {score}: {_bar(count, metric.n_scored)}"
-            for score, count in metric.distribution.items()
-        )
+        for score, count in metric.distribution.items():
+            yield f"    Score {score}: {_bar(count, metric.n_scored)}"
     yield ""
     yield f"  Coverage: {_describe_coverage(metric)}"
     if metric.adjusted is not None:
@@ -253,10 +247,9 @@ def _describe_coverage(metric: MetricSummary) -> str:
         )
         if metric.n_abstained:
             parts.append("trust is of scored units alone")
-    judges = ", ".join(
-        f"{judge} {count}" if len(metric.judges) > 1 else judge
-        for judge, count in metric.judges.items()
-    )
+    judges = ", ".join(metric.judges)
+    if len(metric.judges) > 1:
+        judges = ", ".join(f"{judge} {count}" for judge, count in metric.judges.items())
     return "; ".join(parts) + (f"; judged by {judges}" if judges else "")
 
 

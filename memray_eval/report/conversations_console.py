@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.report.sections import Content, Section, Table, ends, figure, fit_tables
+from memray_eval.report.sections import (
+    Content,
+    Section,
+    Table,
+    ends,
+    figure,
+    fit_tables,
+    hundredths,
+)
 from memray_eval.types import FAILURES, ArmSummary, CategoryFigure
 
 _NAME = 24  # the widest name of a category
@@ -49,18 +57,17 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
         counts = [(arm.failures.get(key, 0), arm.n_wrong) for arm in arms]
         cells = (f"{n:,} ({n / wrong:6.1%})" if wrong else f"{n:,}" for n, wrong in counts)
         table.append((f"{words:<{width}}", *cells))
-    table.append(("all wrong answers", *(f"{arm.n_wrong:,} (100.0%)" if arm.n_wrong else "0"
-                                         for arm in arms)))  # fmt: skip
+    all_wrong = (f"{arm.n_wrong:,} (100.0%)" if arm.n_wrong else "0" for arm in arms)
+    table.append(("all wrong answers", *all_wrong))
     if any(arm.n_unexplained for arm in arms):
         table.append(("wrong, no evidence named", *(f"{arm.n_unexplained:,}" for arm in arms)))
     yield Table(table)
 
 
 def _arm(arm: ArmSummary) -> Iterator[Content]:
-    """The overall figures as the benchmark reports them, figures by category with their intervals,
-    abstention apart, the agreement, and the errata."""
+    """The benchmark's own figures, those by category, abstention, the agreement, and the errata."""
     for name, value in arm.overall.items():
-        yield f"{name}: {_points(value)}"
+        yield f"{name}: {hundredths(value)}"
     by_key = {(cell.category, cell.metric): cell for cell in arm.categories}
     categories = list(dict.fromkeys(cell.category for cell in arm.categories))
     names = ["category", *((category or "all")[:_NAME] for category in categories)]
@@ -81,7 +88,7 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
         yield "each interval holds alone: they are not corrected for the number of categories"
     if arm.n_abstention:
         for kind, means in (("unanswerable", arm.abstention), ("answerable", arm.answerable)):
-            points = ", ".join(f"{name} {_points(value)}" for name, value in means.items())
+            points = ", ".join(f"{name} {hundredths(value)}" for name, value in means.items())
             n = arm.n_abstention if kind == "unanswerable" else arm.n - arm.n_abstention
             yield f"{kind} alone (n {n:,}): {points or NOTHING}"
     if arm.agreement is not None:
@@ -101,17 +108,13 @@ def _errata(arm: ArmSummary) -> Iterator[Content]:
     rows = [("metric", "n", "all", "n", "without wrong gold", "ceiling")]
     for erratum in arm.errata:
         n, n_without = f"{erratum.n:,}", f"{erratum.n_without:,}"
-        mean, without = _points(erratum.mean), _points(erratum.mean_without)
-        rows.append((erratum.metric, n, mean, n_without, without, _points(erratum.ceiling)))
+        mean, without = hundredths(erratum.mean), hundredths(erratum.mean_without)
+        rows.append((erratum.metric, n, mean, n_without, without, hundredths(erratum.ceiling)))
     yield Table(rows)
     yield "ceiling: what a system that answers everything rightly would score against this gold"
 
 
 def _with_interval(cell: CategoryFigure | None) -> str:
     if cell is None or cell.low is None or cell.high is None:
-        return NOTHING if cell is None else _points(cell.mean)
-    return f"{_points(cell.mean)} {ends(100 * cell.low, 100 * cell.high, 'z.1f')}"
-
-
-def _points(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:z.2f}"
+        return NOTHING if cell is None else hundredths(cell.mean)
+    return f"{hundredths(cell.mean)} {ends(100 * cell.low, 100 * cell.high, 'z.1f')}"

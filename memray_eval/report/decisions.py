@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from memray_eval.analysis.marks import NOTHING, mark
 from memray_eval.benchmarks.companion.suite import DEPLOY_FROM, METRIC_FROM, SCENARIOS
-from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
+from memray_eval.metrics.companion.dimensions import METRIC_OF, OVERALL
 from memray_eval.report.sections import Content, Section, Table
 from memray_eval.types import Frozen, Summary
 
@@ -59,10 +59,8 @@ LEVELS = (
 
 
 class ScenarioMeans(Frozen):
-    """The mean of each metric, 0-1, of one candidate in one scenario; None if nothing was scored.
-    With `has_sessions` those of BY_WORST_TURN are of each session's worst turn. Of `n_scored`
-    scores `estimates` are offline estimates and `fallbacks` a rule's; `failures` are not among
-    them."""
+    """The mean of each metric, 0-1, of a candidate in a scenario, None if unscored; with
+    `has_sessions` BY_WORST_TURN by the worst turn. `failures` are not among the `n_scored`."""
 
     candidate: str
     scenario: str
@@ -75,10 +73,8 @@ class ScenarioMeans(Frozen):
 
 
 class Decision(Frozen):
-    """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
-    `average` is the mean of overall_quality, in all the mean of the scenarios; None if not scored.
-    `mark` says how much is not a judge's verdict, and `has_sessions` that BY_WORST_TURN was
-    applied."""
+    """The verdict on a candidate in a scenario (EVERY: in all). `average` is the mean of
+    overall_quality, in all that of the scenarios; `mark` says how much is no judge's verdict."""
 
     candidate: str
     scenario: str
@@ -96,27 +92,21 @@ class Decision(Frozen):
 
 def level_of(score: float) -> Level:
     """The quality level of a score within 0-1."""
-    return next(
-        level for level in LEVELS if round(score, _DIGITS) >= level.at_least or level is LEVELS[-1]
-    )
+    reached = (level for level in LEVELS if round(score, _DIGITS) >= level.at_least)
+    return next(reached, LEVELS[-1])
 
 
 def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
     """The means of a run of the companion suite, whose tasks are its scenarios."""
-    worst = {
-        (row.candidate, row.task, row.metric): row.worst.value
-        for row in summary.turns
-        if row.worst is not None
-    }
+    with_worst = (row for row in summary.turns if row.worst is not None)
+    worst = {(row.candidate, row.task, row.metric): row.worst for row in with_worst}
     for task in summary.tasks:
         if task.bucket is None:
             family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
             means = {metric.metric: metric.mean for metric in task.metrics}
-            of_sessions = {
-                name: value
-                for name in means
-                if (value := worst.get((task.candidate, task.task or None, name))) is not None
-            }
+            scope = task.candidate, task.task or None
+            turns = ((name, worst.get((*scope, name))) for name in means)
+            of_sessions = {name: of.value for name, of in turns if of and of.value is not None}
             lowest = {name: of_sessions[name] for name in BY_WORST_TURN if name in of_sessions}
             yield ScenarioMeans(
                 candidate=task.candidate,
@@ -131,30 +121,22 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
 
 
 def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
-    """Decides for every candidate in every scenario, and then over all of its scenarios, unless
-    they are the tasks of another suite. Scenarios in which none of the family's metrics was
-    computed are skipped."""
+    """Decides for every candidate in every scenario that has a metric of the family, and then over
+    all of its scenarios, unless they are the tasks of another suite."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
     for means in of_scenarios:
         if {OVERALL, *METRICS} & set(means.means):
             by_candidate.setdefault(means.candidate, []).append(means)
-    return tuple(
-        decision
-        for scenarios in by_candidate.values()
-        for decision in (
-            *(_decide([means], means.scenario) for means in scenarios),
-            *([_decide(scenarios, EVERY)] if _has_scenarios(scenarios) else []),
-        )
-    )
-
-
-def _has_scenarios(tasks: Sequence[ScenarioMeans]) -> bool:
-    return any(means.scenario in (*SCENARIOS, NO_SCENARIO) for means in tasks)
+    decisions: list[Decision] = []
+    for scenarios in by_candidate.values():
+        decisions += [_decide([means], means.scenario) for means in scenarios]
+        if any(means.scenario in (*SCENARIOS, NO_SCENARIO) for means in scenarios):
+            decisions.append(_decide(scenarios, EVERY))
+    return tuple(decisions)
 
 
 def decision_sections(summary: Summary) -> Iterator[Section]:
-    """A section of a run of the companion suite: a row per candidate and scenario, then the reasons
-    of each decision, the rule, and what the levels mean."""
+    """A row a candidate and scenario, the reasons of each decision, the rule, and the levels."""
     if decisions := decide(means_of(summary)):
         yield Section("DECISIONS", list(decision_parts(decisions)))
 
@@ -163,12 +145,12 @@ def decision_parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
         average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
-        scope, verdict = _describe_scope(decision), _describe_verdict(decision)
+        scope, verdict = _describe_scope(decision), describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
     yield Table(rows)
     for decision in decisions:
         yield ""
-        yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
+        yield f"{decision.candidate}, {_describe_scope(decision)}: {describe_verdict(decision)}"
         yield from (f"  - {reason}" for reason in decision.reasons)
     yield ""
     yield (
@@ -183,7 +165,7 @@ def decision_parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
 
 
-def _describe_verdict(decision: Decision) -> str:
+def describe_verdict(decision: Decision) -> str:
     return NAMES[decision.verdict] + (f" ({decision.mark})" if decision.mark else "")
 
 
@@ -194,8 +176,7 @@ def _describe_scope(decision: Decision) -> str:
 
 
 def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
-    """Decides on one scenario, or (EVERY) over all, each of which counts once, whatever its size.
-    The verdict over all is undecided if one of SCENARIOS was not run."""
+    """Decides on one scenario, or (EVERY) over all, each once; undecided if one was not run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     has_sessions = any(means.has_sessions for means in scenarios)
@@ -213,10 +194,8 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
             f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all; not run: "
             f"{', '.join(not_run)}"
         ]
-    counts = (
-        sum(getattr(means, name) for means in scenarios)
-        for name in ("n_scored", "estimates", "fallbacks")
-    )
+    of_marks = ("n_scored", "estimates", "fallbacks")
+    counts = (sum(getattr(means, name) for means in scenarios) for name in of_marks)
     marks = ("by the overall score alone" if alone else "", mark(*counts))
     return Decision(
         candidate=scenarios[0].candidate,
@@ -256,37 +235,30 @@ def _reach_verdict(
 ) -> tuple[Verdict, list[str]]:
     """Returns the verdict and its reasons, in which the average is called `what`. A figure that is
     too low decides even if others are missing; if there is an overall score `alone`, it decides."""
-    low = [
-        f"{name} {figure:z.4f} is below {METRIC_FROM}"
-        for name, figure in figures.items()
-        if _is_below(figure, METRIC_FROM)
-    ]
-    if _is_below(average, TEST_FROM):
-        low.insert(0, f"{what} {average:z.4f} is below {TEST_FROM}")
-    if low:
-        return "needs_revision", low
+    on_average, single = _below(TEST_FROM, {what: average}), _below(METRIC_FROM, figures)
+    if on_average or single:
+        reasons = [f"{name} {of:z.4f} is below {TEST_FROM}" for name, of in on_average]
+        reasons += [f"{name} {of:z.4f} is below {METRIC_FROM}" for name, of in single]
+        return "needs_revision", reasons
     if average is None or (None in figures.values() and not alone):
         lacking = [name for name, figure in {OVERALL: average, **figures}.items() if figure is None]
         return "undecided", [
             f"no mean of {name}: it was not computed, or not scored throughout" for name in lacking
         ]
-    weak = [
-        f"{name}: average {figure:z.4f} is below {DEPLOY_FROM}"
-        for name, figure in averages.items()
-        if _is_below(figure, DEPLOY_FROM)
-    ]
+    weak = _below(DEPLOY_FROM, averages)
     if not weak:
         return "deploy", [
             f"{what} {average:z.4f} is {DEPLOY_FROM} or more",
             *([] if alone else [f"no metric is below {METRIC_FROM}"]),
         ]
-    areas = [
-        f"to improve: {name} {figure:z.4f}"
-        for name, figure in figures.items()
-        if _is_below(figure, DEPLOY_FROM)
+    return "ab_test", [
+        f"{what} {average:z.4f} is {TEST_FROM} or more",
+        *(f"{name}: average {of:z.4f} is below {DEPLOY_FROM}" for name, of in weak),
+        *(f"to improve: {name} {of:z.4f}" for name, of in _below(DEPLOY_FROM, figures)),
     ]
-    return "ab_test", [f"{what} {average:z.4f} is {TEST_FROM} or more", *weak, *areas]
 
 
-def _is_below(figure: float | None, bound: float) -> bool:
-    return figure is not None and round(figure, _DIGITS) < bound
+def _below(bound: float, figures: Mapping[str, float | None]) -> list[tuple[str, float]]:
+    """The figures below a bound; those that are missing are not."""
+    measured = ((name, figure) for name, figure in figures.items() if figure is not None)
+    return [(name, figure) for name, figure in measured if round(figure, _DIGITS) < bound]

@@ -4,19 +4,19 @@ and eval_{input}.json, and seed 004's list."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from tempfile import TemporaryFile
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 from memray_eval.metric import ratio
 from memray_eval.metrics.instruction.instruction_quality import result
+from memray_eval.report.sections import headline_scale, share_of
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.stages.rates import answer_tokens_per_s
 from memray_eval.storage.paths import write_atomically
 from memray_eval.types import Record, Response, Score, Summary
 
-Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
 PREVIEW_CHARACTERS = 100
 INSTRUCTION, GROUNDEDNESS = "instruction_quality", "groundedness"
 
@@ -43,28 +43,18 @@ def export_responses(path: str, records: Iterable[Record], model: str, stamp: st
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
     """Writes seed 000's evaluation file: the summary, and judged responses under `results`."""
-    head = {
-        "summary": summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
-    }
-    _write_results(path, head, (evaluated_row(record) for record in records))
+    shown = summary.model_dump(mode="json", exclude={"metrics": {"__all__": {"layout"}}})
+    _write_results(path, {"summary": shown}, (evaluated_row(record) for record in records))
 
 
-def export_benchmark(
-    path: str, records: Iterable[Record], summary: Summary, details: Details = _score_details
-) -> None:
+def export_benchmark(path: str, records: Iterable[Record], summary: Summary) -> None:
     """Writes seed 004's benchmark file: a list with one object a candidate, its answers under
-    `tests`. `quality_score` is the headline metric's on 0-100, to one decimal, and
-    `quality_is_estimate` marks an offline estimate. What was not measured is null. `prompt_name` is
-    the task; `prompt_id`, which the seed lacks, tells its prompts apart. Rows are buffered on
-    disk."""
-    scale = next(
-        (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
-        (0.0, 1.0),
-    )
+    `tests`, null for what was not measured. Rows are buffered on disk."""
+    scale = headline_scale(summary)
     with ExitStack() as stack:
         tests: dict[str, IO[bytes]] = {}
         for record in records:
-            row = _encode_json(_test_row(record, summary.headline, scale, details))
+            row = _encode_json(_test_row(record, summary.headline, scale))
             if kept := tests.get(record.candidate.name):
                 kept.write(b",\n" + row)
             else:
@@ -124,8 +114,7 @@ def evaluated_row(record: Record) -> dict[str, Any]:
 
 
 def _counted_figures(score: Score) -> dict[str, Any]:
-    """The counts of a judgment that states figures of its own, under the names of seed 000's
-    fields; the judge's are kept as `judge_` and the name."""
+    """The counts of a judgment under seed 000's names; its own become `judge_` and the name."""
     if score.metric != GROUNDEDNESS or score.value is None:
         return {}
     rate = ratio(score.parts.get("hallucinated", 0), score.parts.get("claims", 0), 0.0)
@@ -134,16 +123,12 @@ def _counted_figures(score: Score) -> dict[str, Any]:
     return counted | {f"judge_{name}": stated[name] for name in counted if name in stated}
 
 
-def _test_row(
-    record: Record, headline: str, scale: tuple[float, float], details: Details
-) -> dict[str, Any]:
+def _test_row(record: Record, headline: str, scale: tuple[float, float]) -> dict[str, Any]:
     sample, response = record.sample, record.response or Response()
     tokens, duration_s = response.output_tokens, response.duration_s
-    score = next(
-        (score for score in record.scores if score.metric == headline and score.value is not None),
-        None,
-    )
-    low, high = scale
+    of_headline = (score for score in record.scores if score.metric == headline)
+    score = next((score for score in of_headline if score.value is not None), None)
+    quality = None if score is None else share_of(score.value or 0.0, scale) * 100
     preview, text = response.text[:PREVIEW_CHARACTERS], response.text
     return {
         "prompt_name": sample.task or sample.prompt_type or sample.id,
@@ -153,9 +138,7 @@ def _test_row(
         "tokens_per_second": answer_tokens_per_s(tokens, duration_s),
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
-        "quality_score": round((score.value - low) / (high - low) * 100, 1)
-        if score and score.value is not None
-        else None,
+        "quality_score": None if quality is None else round(quality, 1),
         **({"quality_is_estimate": True} if score and score.is_estimate else {}),
-        "quality_details": details(record, score) if score else None,
+        "quality_details": _score_details(record, score) if score else None,
     }

@@ -1,13 +1,10 @@
 """Exports a run as one flat table, with a row per unit and metric, for a spreadsheet (CSV) or a
 data frame (Parquet).
 
-Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
-no metric scored has one row without a metric; a unit written twice counts once. `estimate` marks an
-offline estimate, `fallback` a score that a rule gave because the judge failed. `no_answer` is why a
-unit has no answer, null if it has one, or failed. A metric's figure is the sum of its `part` over
-the sum of its `whole`: a mean's are the value and 1; there is none where the sum of `whole` is 0.
-Figures adjusted to people's labels repeat the metric's at each row (`adjusted`, `adjusted_low`,
-`adjusted_high`)."""
+Texts stay in the records, which have the same `unit_id`. A unit that no metric scored has one row;
+a unit written twice counts once. `fallback`: a rule scored because the judge failed. `no_answer`:
+null if there is an answer, or the unit failed. A metric's figure is the sum of its `part` over that
+of its `whole` (a mean's: the value and 1), none where that is 0. `adjusted` repeats at each row."""
 
 from __future__ import annotations
 
@@ -30,30 +27,20 @@ from memray_eval.types import FALLBACKS, is_estimate
 
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
-    "language",
-    "served_model", "no_answer",
-    "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
+    "language", "served_model", "no_answer", "finish_reason", "prompt_tokens", "output_tokens",
+    "ttft_s", "duration_s", "error",  # the last has another name in the table
 )  # fmt: skip
-_OF_SCORES = {  # a score's field -> its column
-    "metric": "metric", "status": "status", "value": "value", "judge": "judge",
-    "served_model": "judge_served_model",
-    "input_tokens": "judge_input_tokens",
-    "output_tokens": "judge_output_tokens",
-    "cached_input_tokens": "judge_cached_input_tokens",
-    "cache_write_tokens": "judge_cache_write_tokens",
-    "cost_usd": "judge_cost_usd", "saved_usd": "judge_saved_usd",
-    "unpriced_calls": "judge_unpriced_calls",
-    "latency_s": "judge_latency_s",
-    "cached": "judge_cached", "calls": "judge_calls", "error": "judge_error",
-}  # fmt: skip
+_OF_CALLS = (
+    "served_model", "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
+    "cost_usd", "saved_usd", "unpriced_calls", "latency_s", "cached", "calls", "error",
+)  # fmt: skip
+# A score's field -> its column
+_OF_SCORES = {name: name for name in ("metric", "status", "value", "judge")}
+_OF_SCORES |= {name: f"judge_{name}" for name in _OF_CALLS}
 FLAT_SCHEMA = pa.schema(
     [
-        *(
-            pa.field(
-                "generation_error" if name == "error" else name, RECORD_SCHEMA.field(name).type
-            )
-            for name in _OF_UNITS
-        ),
+        *(RECORD_SCHEMA.field(name) for name in _OF_UNITS[:-1]),
+        pa.field("generation_error", RECORD_SCHEMA.field("error").type),
         *(pa.field(column, SCORE_TYPE.field(name).type) for name, column in _OF_SCORES.items()),
         pa.field("estimate", pa.bool_()),
         pa.field("fallback", pa.bool_()),
@@ -69,8 +56,7 @@ _FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
 
 
 def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
-    """Writes the table as Parquet to a path or cloud URL, a block at a time; `adjusted` are figures
-    to repeat at their rows (`adjusted_columns`)."""
+    """Writes Parquet a block at a time; `adjusted` (`adjusted_columns`) repeat at their rows."""
     with (
         write_atomically(path) as stream,
         pq.ParquetWriter(stream, _schema_with(adjusted), compression="zstd") as writer,
@@ -80,20 +66,15 @@ def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = 
 
 
 def write_csv(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
-    """Writes the table as CSV in UTF-8. An empty cell is null; an empty text is quoted. A text that
-    a spreadsheet would take for a formula (= + - @, their full-width forms, a tab or an end of
-    line), or that begins with an apostrophe, is prefixed with an apostrophe. Control characters are
-    written as \\uXXXX."""
+    """Writes CSV in UTF-8: an empty cell is null, an empty text quoted. What a spreadsheet takes
+    for a formula, or begins with an apostrophe, gets one before it; controls are escaped."""
     with (
         write_atomically(path) as stream,
         pacsv.CSVWriter(stream, _schema_with(adjusted)) as writer,
     ):
         for batch in (_add_adjusted(batch, adjusted) for batch in to_long_rows(records)):
-            writer.write_batch(
-                pa.record_batch(
-                    [escape_formulas(column) for column in batch.columns], schema=batch.schema
-                )
-            )
+            columns = [escape_formulas(column) for column in batch.columns]
+            writer.write_batch(pa.record_batch(columns, schema=batch.schema))
 
 
 def _schema_with(adjusted: pa.Table | None) -> pa.Schema:
@@ -142,21 +123,15 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
         for is_kind in (is_estimate, FALLBACKS.__contains__)
     ]
     coded = table.column("metric").dictionary_encode()
-    pooled = {
-        code: ratio
-        for code, name in enumerate(coded.dictionary.to_pylist())
-        if (ratio := pooled_ratio(name))
-    }
-    columns += [
-        pa.array(column, mask=np.isnan(column)).take(scores)
-        for column in shares(table.scores, coded.indices.to_numpy(), pooled)
-    ]
+    ratios = map(pooled_ratio, coded.dictionary.to_pylist())
+    pooled = {code: ratio for code, ratio in enumerate(ratios) if ratio}
+    parts = shares(table.scores, coded.indices.to_numpy(), pooled)
+    columns += [pa.array(column, mask=np.isnan(column)).take(scores) for column in parts]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
 
 
 def escape_formulas(column: pa.Array) -> pa.Array:
-    """A column of a CSV file as `write_csv` writes it: texts that a spreadsheet or a terminal obeys
-    are made plain, other types stay."""
+    """A column of CSV whose texts neither a spreadsheet nor a terminal obeys; other types stay."""
     if not pa.types.is_string(column.type):
         return column
     controlling = pc.fill_null(pc.match_substring_regex(column, _CONTROLS), False)

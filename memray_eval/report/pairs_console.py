@@ -7,7 +7,7 @@ from itertools import chain
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, PairwiseReport, Rate
-from memray_eval.report.sections import Content, Section, Table, ends, lines_of, wrap_text
+from memray_eval.report.sections import Content, Section, Table, bounded, lines_of, wrap_text
 
 DUELS_SHOWN = 15
 
@@ -49,30 +49,18 @@ def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
         f"by {judges}"
     )
     yield ""
-    heads = (
-        "",
-        "candidate",
-        "win rate",
-        f"{report.level:.0%}",
-        "win/tie/loss",
-        "strength",
-        "ranks",
-    )
+    level = f"{report.level:.0%}"
+    heads = ("", "candidate", "win rate", level, "win/tie/loss", "strength", "ranks")
     yield Table([heads, *map(_standing_row, criterion.standings)], left=(1,))
     if len(criterion.standings) > 2 and criterion.duels:
         yield ""
-        rows = [
-            (
-                f"{duel.a} against {duel.b}",
-                percent(duel.rate.value),
-                format_ends(duel.rate) or NOTHING,
-                f"{duel.wins}/{duel.ties}/{duel.losses}",
-                percent(duel.at_equal_length),
-            )
-            for duel in criterion.duels[:DUELS_SHOWN]
-        ]
-        columns = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
-        yield Table([columns, *rows])
+        rows = [("", "win rate", level, "win/tie/loss", "at equal length")]
+        for duel in criterion.duels[:DUELS_SHOWN]:
+            rate, between = percent(duel.rate.value), format_ends(duel.rate) or NOTHING
+            counts = f"{duel.wins}/{duel.ties}/{duel.losses}"
+            name = f"{duel.a} against {duel.b}"
+            rows.append((name, rate, between, counts, percent(duel.at_equal_length)))
+        yield Table(rows)
         if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""
@@ -163,9 +151,8 @@ def format_strength(standing: CandidateStanding) -> str:
         return NOTHING
     if not standing.ties and not (standing.wins and standing.losses):
         return "all won" if standing.wins else "all lost"
-    interval = standing.strength_interval
-    between = ends(*interval, "+z.2f") if interval else ""
-    return f"{standing.strength:+z.2f} {between}".rstrip()
+    low, high = standing.strength_interval or (None, None)
+    return bounded(standing.strength, low, high, "+z.2f")
 
 
 def percent(value: float | None) -> str:

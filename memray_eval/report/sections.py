@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import NOTHING, digits_of
 from memray_eval.analysis.statistics import Interval
-from memray_eval.types import MetricSummary
+from memray_eval.metrics import all_metrics
+from memray_eval.types import MetricSummary, Summary
 
 TABLE_WIDTH = 80
 SHADES = " ░▒▓█"
@@ -111,13 +112,30 @@ def append_column(rows: Sequence[Row], column: Row) -> list[Row]:
 
 def wrap_text(text: str, indent: str = "") -> list[str]:
     """Wraps a text at TABLE_WIDTH; further lines are indented by two more."""
+    more = f"{indent}  "
     return wrap(
-        text,
-        TABLE_WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_on_hyphens=False,
+        text, TABLE_WIDTH, initial_indent=indent, subsequent_indent=more, break_on_hyphens=False
     )
+
+
+def share_of(value: float, scale: tuple[float, float]) -> float:
+    """The place of a value on a scale, 0 to 1."""
+    return (value - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+
+
+def metric_scales(summary: Summary | None) -> dict[str, tuple[float, float]]:
+    """By metric, as the run's summary has them, else as this version does."""
+    scales = {name: metric.scale for name, metric in all_metrics().items()}
+    return scales | {metric.metric: metric.scale for metric in (summary.metrics if summary else ())}
+
+
+def headline_scale(summary: Summary) -> tuple[float, float]:
+    scales = {metric.metric: metric.scale for metric in summary.metrics}
+    return scales.get(summary.headline, (0.0, 1.0))
+
+
+def hundredths(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:z.2f}"
 
 
 def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:

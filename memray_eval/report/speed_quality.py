@@ -34,10 +34,8 @@ def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[s
     """The fastest and the best candidate, the Pareto front, which one to use, and the rule."""
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in advice.fastest]
-    best = [
-        append_mark(f"{whole[name].quality:z.1f}/100", performance_mark(whole[name]))
-        for name in advice.best
-    ]
+    rows = (whole[name] for name in advice.best)
+    best = [append_mark(f"{row.quality:z.1f}/100", performance_mark(row)) for row in rows]
     yield from _list_names("Fastest Model:", advice.fastest, *fastest[:1])
     yield from _list_names("Best Quality:", advice.best, *best[:1])
     if advice.as_good:
@@ -84,27 +82,20 @@ def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
 def _pair_lines(advice: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
     """The differences from the candidate to use, else from the best, on common prompts."""
     base = advice.use or next(iter(advice.best), "")
-    pairs = [
-        swap_sides(pair) if pair.b == base else pair
-        for pair in advice.pairs
-        if base in (pair.a, pair.b)
-    ]
+    of_base = (pair for pair in advice.pairs if base in (pair.a, pair.b))
+    pairs = [swap_sides(pair) if pair.b == base else pair for pair in of_base]
     if not pairs:
         return
-    yield from (
-        "",
-        f"Quality Against {base}, on Common Prompts ({pairs[0].level * 100:.4g} % intervals):",
-    )
+    yield ""
+    yield f"Quality Against {base}, on Common Prompts ({pairs[0].level * 100:.4g} % intervals):"
     width = max(_NAME_WIDTH, *(len(pair.b) for pair in pairs))
     for pair in pairs:
         span = ends(pair.low, pair.high, "+z.1f")
         unit = f"{span and f' {span}'} points on {pair.n}"
         points = figure(pair.difference, "+z.1f", unit)
         more = "" if pair.more is None else f"; ~{round_up(pair.more):,} more would tell"
-        row = whole.get(pair.b)
-        yield append_mark(
-            f"   {pair.b:<{width}} {points}{more}", performance_mark(row) if row is not None else ""
-        )
+        marked = performance_mark(whole[pair.b]) if pair.b in whole else ""
+        yield append_mark(f"   {pair.b:<{width}} {points}{more}", marked)
 
 
 def _list_names(label: str, names: Sequence[str], note: str = "") -> list[str]:

@@ -7,14 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from textwrap import wrap
 
-from memray_eval.analysis.marks import (
-    ESTIMATE,
-    NOTHING,
-    append_mark,
-    digits_of,
-    mark,
-    name_figure,
-)
+from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, digits_of, mark, name_figure
 from memray_eval.analysis.served_models import split_names
 from memray_eval.analysis.where import length_label
 from memray_eval.metrics.text._features import expected_line
@@ -32,6 +25,8 @@ from memray_eval.report.sections import (
     count_span,
     figure,
     fit_tables,
+    hundredths,
+    share_of,
 )
 from memray_eval.types import (
     DISAGREEMENTS,
@@ -46,6 +41,7 @@ from memray_eval.types import (
     HeatMap,
     LengthPoint,
     MacroSummary,
+    Performance,
     ServedModel,
     Summary,
     Sweep,
@@ -76,7 +72,8 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
     judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
-        rows = [head, *map(_task_row, tasks), _macro_row(macro, tasks)]
+        of_macro = _row("macro", macro, macro.means, "", _of_whole(tasks))
+        rows = [head, *map(_task_row, tasks), of_macro]
         yield Table(append_column(rows, _verdict_marks(tasks)))
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
@@ -87,9 +84,7 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
         share, kappa = _agreement_figures(macro.agreement)
         units = f"{share} of {macro.agreement.n} units"
         yield f"{_capitalise_role(judge)} and rule agree on {units}, kappa {kappa}"
-    if fallbacks := sum(
-        metric.fallbacks for task in tasks if task.bucket is None for metric in task.metrics
-    ):
+    if fallbacks := sum(metric.fallbacks for metric in _of_whole(tasks)):
         yield (
             f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement "
             "leaves them out."
@@ -145,11 +140,8 @@ def _counted(counts: Mapping[str, int]) -> str:
 def judge_label(summary: Summary, candidate: str | None = None) -> str:
     """Names who judged a candidate (None: all of them), in a few characters: a model, "jury",
     "judges" if different ones judged different units, or "estimate" if rules did."""
-    judged = [
-        metric
-        for metric in summary.metrics
-        if metric.metric == VERDICT_METRIC and candidate in (None, metric.candidate)
-    ]
+    verdicts = (metric for metric in summary.metrics if metric.metric == VERDICT_METRIC)
+    judged = (metric for metric in verdicts if candidate in (None, metric.candidate))
     named = {judge for metric in judged for judge in metric.judges}
     judges = named - set(FALLBACKS) - WITHOUT_CALL
     if not judges:
@@ -250,8 +242,7 @@ def size_label(curve: HeatMap, length: float) -> str:
 
 
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each heat map with a score and no curve: lengths as columns, depths as rows,
-    the mean in percent of the scale. More than LENGTHS_AT_ONCE lengths take several tables."""
+    """Heat maps with a score and no curve: lengths as columns, depths as rows, in percent."""
     for heat in heats:
         counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
         if counts and not is_curve(heat):
@@ -266,7 +257,6 @@ def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
 
 
 def _heat_tables(heat: HeatMap) -> Iterator[Table]:
-    low, high = heat.scale
     rows = [
         (f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%", values, counts)
         for depth, values, counts in zip(heat.depths, heat.values, heat.n, strict=True)
@@ -278,13 +268,12 @@ def _heat_tables(heat: HeatMap) -> Iterator[Table]:
         heads = [f"{length_label(length):>{_CELL_WIDTH}}" for length in heat.lengths[part]]
         table: list[Row] = [(f"{'depth':>{_LABEL_WIDTH}}", *heads)]
         for label, values, counts in rows:
-            shares = [None if value is None else (value - low) / (high - low) for value in values]
-            cells = (
-                NOTHING
-                if share is None
-                else Cell(f"{share:.0%}", percent_of(share), f"{n:,} scored")
-                for share, n in zip(shares[part], counts[part], strict=True)
-            )
+            shares = [None if value is None else share_of(value, heat.scale) for value in values]
+            cells: list[str] = []
+            for share, n in zip(shares[part], counts[part], strict=True):
+                hint = f"{n:,} scored"
+                shown = NOTHING if share is None else Cell(f"{share:.0%}", percent_of(share), hint)
+                cells.append(shown)
             table.append((label, *cells))
         yield Table(table, left=(), gap=" ")
 
@@ -295,38 +284,28 @@ def percent_of(share: float) -> int:
 
 
 def _task_row(task: TaskSummary) -> Row:
-    by_name = {metric.metric: metric for metric in task.metrics}
     name = (task.task or "(no task)") if task.bucket is None else f"  {task.bucket}"
-    means = (by_name[metric].mean if metric in by_name else None for metric in _COMPARED)
+    means = {metric.metric: metric.mean for metric in task.metrics}
     coverages = [metric.coverage for metric in task.metrics if metric.coverage is not None]
-    return (
-        name,
-        str(task.n),
-        *map(_format_hundredths, means),
-        *_agreement_figures(task.agreement),
-        figure(min(coverages, default=None), ".1%"),
-        *_spending_figures(task.metrics),
-    )
+    return _row(name, task, means, figure(min(coverages, default=None), ".1%"), task.metrics)
 
 
-def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
-    metrics = [metric for task in tasks if task.bucket is None for metric in task.metrics]
-    means = (macro.means.get(metric) for metric in _COMPARED)
-    return (
-        "macro",
-        str(macro.n),
-        *map(_format_hundredths, means),
-        *_agreement_figures(macro.agreement),
-        "",
-        *_spending_figures(metrics),
-    )
-
-
-def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
-    """The errors, calls and cost of some metrics, summed."""
+def _row(
+    name: str,
+    of: TaskSummary | MacroSummary,
+    means: Mapping[str, float | None],
+    coverage: str,
+    metrics: Sequence[TaskMetric],
+) -> Row:
+    """A row under _HEAD; errors, calls and cost are the sums over some metrics."""
     cost = sum(metric.cost_usd or 0.0 for metric in metrics)
     n_unpriced = sum(metric.unpriced_calls for metric in metrics)
     return (
+        name,
+        str(of.n),
+        *(hundredths(means.get(metric)) for metric in _COMPARED),
+        *_agreement_figures(of.agreement),
+        coverage,
         str(sum(metric.n_failed for metric in metrics)),
         str(sum(metric.calls for metric in metrics)),
         cost_figure(cost, n_unpriced),
@@ -348,44 +327,29 @@ def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterato
     """The means of the metrics without a column above, marked, in tables that fit the width."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
     names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
-    columns = [
-        (names.get(name, name), *_task_means(name, tasks), _macro_mean(name, tasks, macro))
-        for name in macro.means
-        if name not in _COMPARED
-    ]
+    columns = []
+    for name in (name for name in macro.means if name not in _COMPARED):
+        of_tasks = ([metric for metric in task.metrics if metric.metric == name] for task in tasks)
+        means = (_marked_mean(of[0].mean if of else None, of) for of in of_tasks)
+        of_all = [metric for metric in _of_whole(tasks) if metric.metric == name]
+        columns.append((names.get(name, name), *means, _marked_mean(macro.means[name], of_all)))
     for table in fit_tables(first, columns):
         yield from ("", table)
 
 
-def _task_means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
-    """Yields a metric's mean in each task."""
-    for task in tasks:
-        metric = next((metric for metric in task.metrics if metric.metric == name), None)
-        yield (
-            NOTHING
-            if metric is None or metric.mean is None
-            else append_mark(f"{metric.mean:.4f}", task_mark([metric]))
-        )
+def _of_whole(tasks: Sequence[TaskSummary]) -> list[TaskMetric]:
+    """The metrics of all tasks, each of all of its buckets."""
+    return [metric for task in tasks if task.bucket is None for metric in task.metrics]
 
 
-def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) -> str:
-    metrics = [
-        metric
-        for task in tasks
-        if task.bucket is None
-        for metric in task.metrics
-        if metric.metric == name
-    ]
-    mean = macro.means[name]
+def _marked_mean(mean: float | None, metrics: Sequence[TaskMetric]) -> str:
     return NOTHING if mean is None else append_mark(f"{mean:.4f}", task_mark(metrics))
 
 
-def task_mark(metrics: Sequence[TaskMetric]) -> str:
-    """The mark of a metric's figures over one or more tasks."""
-    scored = sum(metric.n_scored for metric in metrics)
-    estimates = sum(metric.estimates for metric in metrics)
-    fallbacks = sum(metric.fallbacks for metric in metrics)
-    return mark(scored, estimates, fallbacks)
+def task_mark(rows: Sequence[TaskMetric | Performance]) -> str:
+    """The mark of a metric's figures over one or more tasks, or candidates."""
+    estimates, fallbacks = (row.estimates for row in rows), (row.fallbacks for row in rows)
+    return mark(sum(row.n_scored for row in rows), sum(estimates), sum(fallbacks))
 
 
 def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:
@@ -393,28 +357,18 @@ def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:
     verdicts = [
         [metric for metric in task.metrics if metric.metric == VERDICT_METRIC] for task in tasks
     ]
-    of_tasks = zip(tasks, verdicts, strict=True)
-    whole = [metric for task, of_task in of_tasks if task.bucket is None for metric in of_task]
+    whole = [metric for metric in _of_whole(tasks) if metric.metric == VERDICT_METRIC]
     return ["", *map(task_mark, verdicts), task_mark(whole)]
-
-
-def _format_hundredths(value: float | None) -> str:
-    return NOTHING if value is None else f"{value * 100:z.2f}"
 
 
 def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
     """A section for each name that answered as several models: a column a model, a row a metric."""
     for models in split_names(served):
         metrics = sorted({metric for model in models for metric in model.means})
-        rows = [
-            ("mean", *(model.model for model in models)),
-            ("n", *(f"{model.n:,}" for model in models)),
-        ]
-        rows += [
-            (metric, *(f"{model.means[metric]:.4f}" if metric in model.means else NOTHING
-                       for model in models))
-            for metric in metrics
-        ]  # fmt: skip
+        rows: list[Row] = [("mean", *(model.model for model in models))]
+        rows.append(("n", *(f"{model.n:,}" for model in models)))
+        for metric in metrics:
+            rows.append((metric, *(figure(model.means.get(metric), ".4f") for model in models)))
         yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])
 
 

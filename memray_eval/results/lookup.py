@@ -6,8 +6,8 @@ from __future__ import annotations
 import fcntl
 import re
 import time
-from collections.abc import Callable
 from difflib import get_close_matches
+from pathlib import Path
 
 from pyarrow import fs
 
@@ -30,9 +30,8 @@ def find_run(name: str, out: str = "results") -> str:
     filesystem, inner = locate(out.rstrip("/"))
     runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
     manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
-    written = [
-        file for file in filesystem.get_file_info(manifests) if file.type == fs.FileType.File
-    ]
+    infos = filesystem.get_file_info(manifests)
+    written = [info for info in infos if info.type == fs.FileType.File]
     if len(written) <= back:
         has = f"only {len(written)} runs" if written else "no run"
         raise DataError(f"{name}: {out} holds {has}; name the folder of one")
@@ -41,8 +40,7 @@ def find_run(name: str, out: str = "results") -> str:
 
 
 def holds_runs(path: str) -> bool:
-    """True if this is a folder to look for runs in: one that is there and is no run's itself, not
-    even one that has not begun or is damaged."""
+    """True if a folder is there and is no run's itself, not even one not begun or damaged."""
     filesystem, inner = locate(path)
     marks = [f"{inner}/{name}" for name in ("manifest.json", "run.yaml", "records")]
     with translate_cloud_errors(path):
@@ -69,28 +67,26 @@ class HolderWatch:
     """Watches if a process holds one run folder: on a local disk by its file lock, tried as a
     shared one; in the cloud by its lease, lost when unchanged for LOST_AFTER_S."""
 
-    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._clock = path, clock
-        self._filesystem, self._inner = locate(path)
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
         self._beat: tuple[int | None, float] | None = None  # the lease's time, and when it was seen
 
     def is_held(self) -> bool:
         """True if a process is at work there now. Raises EvalError for a silent cloud."""
-        if isinstance(self._filesystem, fs.LocalFileSystem):
-            return _is_locked(f"{self._inner}/{LOCK}")
-        with translate_cloud_errors(self._path):
-            info = self._filesystem.get_file_info(f"{self._inner}/{LEASE}")
+        if (local := self._folder.local_path) is not None:
+            return _is_locked(local / LOCK)
+        (info,) = self._folder.infos([LEASE])
         if info.type != fs.FileType.File:
             self._beat = None
             return False
         if self._beat is None or self._beat[0] != info.mtime_ns:
-            self._beat = (info.mtime_ns, self._clock())
-        return self._clock() - self._beat[1] < LOST_AFTER_S
+            self._beat = (info.mtime_ns, time.monotonic())
+        return time.monotonic() - self._beat[1] < LOST_AFTER_S
 
 
-def _is_locked(path: str) -> bool:
+def _is_locked(path: Path) -> bool:
     try:
-        with open(path, "rb") as lock:
+        with path.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -19,12 +19,6 @@ LONGEST_WAIT_S, WAIT_SHARE, MAX_BUSY_SHARE = 2.0, 0.01, 0.1
 
 
 @dataclass
-class _Waiting:
-    table: pa.Table
-    written: asyncio.Future[float]
-
-
-@dataclass
 class _OpenPart:
     """The part that grows: its blocks, if all are in its file, and when that was written."""
 
@@ -47,11 +41,9 @@ class _OpenPart:
 
 
 class PartWriter:
-    """Writes blocks of rows to parts of up to `most_rows` rows or MAX_BYTES. A part's file is
-    written whole again, under the same name, with the rows that have come since: a row is in one
-    file at any time. `write` returns once its rows are in a file: those soon after the last write
-    are written together, or once `most_waiting` blocks or a part's rows wait; if `is_urgent`, as
-    soon as the last write has ended. For one event loop."""
+    """Writes blocks of rows to parts of up to `most_rows` rows or MAX_BYTES, for one event loop. A
+    part is written whole again with the rows that have come since: a row is in one file at any
+    time. Rows soon after a write wait for others, up to `most_waiting`, unless it `is_urgent`."""
 
     def __init__(
         self,
@@ -63,25 +55,19 @@ class PartWriter:
         most_rows: int = MAX_ROWS,
         is_urgent: bool = False,
     ) -> None:
-        self._most_rows, self._is_urgent = most_rows, is_urgent
-        self._folder, self._kind, self._most_waiting, self._clock = (
-            folder,
-            kind,
-            most_waiting,
-            clock,
-        )
+        self._folder, self._kind, self._clock, self._is_urgent = folder, kind, clock, is_urgent
+        self._most_waiting, self._most_rows = most_waiting, most_rows
         self._part = _OpenPart()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[pa.Table, asyncio.Future[float]]] = []
         self._is_full = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._began, self._ended, self._took = clock(), float("-inf"), 0.0
 
     async def write(self, table: pa.Table) -> float:
-        """Returns when the rows can be lost no more; the seconds that this took of the writer's
-        time. Raises what the file system does: the rows are in no file then."""
-        request = _Waiting(table, asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
-        tables = [waiting.table for waiting in self._waiting]
+        """Returns once the rows are in a file, with the writer's seconds. Raises OSError."""
+        written: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._waiting.append((table, written))
+        tables = [waiting for waiting, _ in self._waiting]
         if (
             len(tables) >= self._most_waiting
             or sum(table.num_rows for table in tables) >= MAX_ROWS
@@ -90,7 +76,7 @@ class PartWriter:
             self._is_full.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_waiting())
-        return await request.written
+        return await written
 
     async def _write_waiting(self) -> None:
         while self._waiting:
@@ -99,17 +85,17 @@ class PartWriter:
             self._is_full.clear()
             started = self._clock()
             try:
-                await self._add_rows([waiting.table for waiting in batch])
+                await self._add_rows([table for table, _ in batch])
             except Exception as error:
                 self._part = _OpenPart()  # the file of the last one holds what was written of it
-                for waiting in batch:
-                    if not waiting.written.done():
-                        waiting.written.set_exception(error)
+                for _, written in batch:
+                    if not written.done():
+                        written.set_exception(error)
             else:
                 took = self._clock() - started
-                for waiting in batch:
-                    if not waiting.written.done():  # its task may have been cancelled
-                        waiting.written.set_result(took / len(batch))
+                for _, written in batch:
+                    if not written.done():  # its task may have been cancelled
+                        written.set_result(took / len(batch))
 
     async def _pause(self) -> None:
         """Lets rows gather, until they are due or many."""

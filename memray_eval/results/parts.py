@@ -29,10 +29,11 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Part(NamedTuple):
-    """A part as it was listed: its file's name, and its size in bytes."""
+    """A part as it was listed, its size in bytes. If it is rewritten, it is another part."""
 
     name: str
     size: int
+    mtime_ns: int | None = None
 
 
 class UnitIndex(NamedTuple):
@@ -68,9 +69,7 @@ class UnitIndex(NamedTuple):
         return cls(*map(np.concatenate, zip(empty, *indexes, strict=True)))
 
     def filter(self, rows: Flags) -> UnitIndex:
-        return UnitIndex(
-            self.units[rows], self.is_unanswered[rows], self.is_failed[rows], self.is_scored[rows]
-        )
+        return UnitIndex(self.units[rows], *(flags[rows] for flags in self[1:]))
 
     def first_of_each(self) -> Flags:
         """Marks one row of each unit: the first that did not fail; without one, the first that has

@@ -28,6 +28,7 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -105,13 +106,11 @@ class RunFolder:
 
     @property
     def rewrite_pause_s(self) -> float:
-        """The seconds that a file must rest before it is written again: Google's store takes one
-        write a second of the same object."""
+        """How long a file must rest before a rewrite: Google's store takes one a second of it."""
         return 1.0 if self._filesystem.type_name == GCS else 0.0
 
     def create(self) -> None:
-        """Creates the folder. Raises ConfigError if it cannot be written; in an object store that
-        shows only at the first object."""
+        """Creates the folder. Raises ConfigError if it cannot; an object store shows that later."""
         if is_object_store(self._filesystem):
             return
         try:
@@ -145,10 +144,9 @@ class RunFolder:
     def held(
         self, lease: Callable[..., AbstractContextManager[Callable[[], bool]]] = hold_lease
     ) -> Iterator[None]:
-        """Keeps other processes out of the run folder while the block runs: on a local disk by a
-        file lock, in the cloud by a lease. After losing the lease, this folder refuses to write.
-        Raises ConfigError if another process is at work, and what `hold_lease` raises."""
-        if not isinstance(self._filesystem, fs.LocalFileSystem):
+        """Keeps other processes out while the block runs, by a file lock, in the cloud by a lease;
+        once that is lost nothing is written. Raises ConfigError if one is at work."""
+        if self.local_path is None:
             with lease(self._filesystem, f"{self._inner}/{LEASE}", self.path) as self._is_lost:
                 yield
             return
@@ -169,15 +167,22 @@ class RunFolder:
 
     def has_manifest(self) -> bool:
         """True if a run has begun in this folder."""
-        return self._has_file("manifest.json")
+        return self.has_file("manifest.json")
 
     def has_config(self) -> bool:
         """True if the folder holds a run's config."""
-        return self._has_file("run.yaml")
+        return self.has_file("run.yaml")
+
+    def has_file(self, name: str) -> bool:
+        return bool(self.infos([name])[0].type == fs.FileType.File)
+
+    def infos(self, names: Sequence[str]) -> list[fs.FileInfo]:
+        """What the file system says of these names in the folder, in their order."""
+        with translate_cloud_errors(self.path):
+            return list(self._filesystem.get_file_info([f"{self._inner}/{name}" for name in names]))
 
     def read_manifest(self) -> dict[str, Any]:
-        """Reads the manifest. Raises DataError if it is missing or not a JSON object, or if the
-        folder is of another format than this version reads."""
+        """Raises DataError if it is missing, no JSON object, or of another format than this one."""
         try:
             manifest = dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
@@ -203,9 +208,8 @@ class RunFolder:
             return None
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
-        self._write(
-            "problems.jsonl", "".join(problem.model_dump_json() + "\n" for problem in problems)
-        )
+        lines = (problem.model_dump_json() + "\n" for problem in problems)
+        self._write("problems.jsonl", "".join(lines))
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
         """Writes a line of JSON per row, for an earlier session's, and returns how many."""
@@ -225,9 +229,9 @@ class RunFolder:
 
     def read_summary(self) -> Summary:
         """Raises DataError if it is missing or invalid, or of another format."""
-        if self._has_file("manifest.json"):
+        if self.has_manifest():
             status = self.read_manifest().get("status", "not known")
-            if not self._has_file("summary.json"):
+            if not self.has_file("summary.json"):
                 raise DataError(
                     f"{self.path} has no summary yet, for its run has not finished (its status is "
                     f"{status}). `memray-eval view {shlex.quote(self.path)}` shows it as far as it "
@@ -254,9 +258,7 @@ class RunFolder:
 
     def read_sent(self, journal: str) -> Iterator[pa.Table]:
         """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
-        selector = fs.FileSelector(f"{self._inner}/sinks/{journal}", allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
+        infos = self._list(f"sinks/{journal}")
         paths = [info.path for info in infos if info.base_name.endswith(".parquet")]
         return map_ahead(self._read_table, paths, self._requests_at_once)
 
@@ -266,10 +268,8 @@ class RunFolder:
 
     def list_batch_files(self) -> list[str]:
         """The names of the files of the journal of batches."""
-        selector = fs.FileSelector(f"{self._inner}/{BATCHES}", allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
-        return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
+        files = (info for info in self._list(BATCHES) if info.type == fs.FileType.File)
+        return sorted(info.base_name for info in files)
 
     def read_batch_files(self, names: Sequence[str]) -> Iterator[bytes]:
         """Yields files of the journal of batches. Raises DataError for a missing one."""
@@ -285,8 +285,7 @@ class RunFolder:
         return self._read(name)
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:
-        """Writes rows as one file that appears whole or not at all, and returns its name. Without a
-        name it is named after its units, so that a retried task overwrites the same file."""
+        """Writes rows as one whole file; without `name` after its units: a retry overwrites it."""
         name = digest_name(table) if name is None else name
         with translate_cloud_errors(self.path):
             write_whole(self._filesystem, self._path_of(name, kind), encode_part(table))
@@ -295,21 +294,21 @@ class RunFolder:
     def write_parts(self, tables: Iterable[pa.Table], kind: Kind = RECORDS) -> None:
         """Writes rows as few parts as they fit into, under names that no part has yet."""
         names = ((table, kind, new_part_name()) for table in join_rows(tables))
-        for _ in map_ahead(
-            lambda arguments: self.write_part(*arguments), names, self._requests_at_once
-        ):
-            pass
+        deque(map_ahead(lambda of: self.write_part(*of), names, self._requests_at_once), maxlen=0)
 
     def list_parts(self, kind: Kind = RECORDS) -> list[Part]:
         """Lists the parts written so far, sorted by name."""
-        selector = fs.FileSelector(f"{self._inner}/{kind}", allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
         return sorted(
-            Part(info.base_name, info.size or 0)
-            for info in infos
+            Part(info.base_name, info.size or 0, info.mtime_ns)
+            for info in self._list(kind)
             if info.base_name.endswith(".parquet")
         )
+
+    def some_parts(self) -> list[Part]:
+        """The parts of the records, sorted by name. Raises DataError without any."""
+        if not (parts := self.list_parts()):
+            raise DataError(f"{self.path} holds no records")
+        return parts
 
     def parts(self, kind: Kind = RECORDS) -> list[str]:
         """Lists the names of the parts written so far, sorted."""
@@ -370,83 +369,59 @@ class RunFolder:
             self._filesystem.delete_file(self._path_of(name, kind))
 
     def delete_parts(self, names: Sequence[str], kind: Kind = RECORDS) -> None:
-        for _ in map_ahead(partial(self.delete_part, kind=kind), names, self._requests_at_once):
-            pass
+        delete = partial(self.delete_part, kind=kind)
+        deque(map_ahead(delete, names, self._requests_at_once), maxlen=0)
 
     def last_written(self) -> float:
         """When the folder was last written to, in epoch seconds; 0.0 for an empty one."""
-        selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
-        with translate_cloud_errors(self.path):
-            infos = self._filesystem.get_file_info(selector)
         moments = (
             info.mtime.timestamp()
-            for info in infos
+            for info in self._list("", recursive=True)
             if info.mtime is not None and info.base_name not in (LOCK, LEASE)
         )
         return max(moments, default=0.0)
 
     def delete_responses(self) -> None:
         """Deletes the responses kept for a resume, if there are any."""
-        with translate_cloud_errors(self.path):
-            if (
-                self._filesystem.get_file_info(f"{self._inner}/{RESPONSES}").type
-                == fs.FileType.Directory
-            ):
-                self._filesystem.delete_dir(f"{self._inner}/{RESPONSES}")
+        (info,) = self.infos([RESPONSES])
+        if info.type == fs.FileType.Directory:
+            with translate_cloud_errors(self.path):
+                self._filesystem.delete_dir(info.path)
 
     def records(self, parts: Sequence[Part] | None = None) -> pads.Dataset:
         """All records, or those of some parts, as a dataset. Raises DataError without any."""
-        parts = self.list_parts() if parts is None else parts
-        if not parts:
-            raise DataError(f"{self.path} holds no records")
-        return _open_dataset(
-            [(self._path_of(part.name, RECORDS), part.size) for part in parts], self._filesystem
-        )
+        parts = self.some_parts() if parts is None else parts
+        files = [(self._path_of(part.name, RECORDS), part.size) for part in parts]
+        return _open_dataset(files, self._filesystem)
 
     @contextmanager
     def local_records(self) -> Iterator[pads.Dataset]:
-        """The records as files of this machine while the block runs, for several passes over them:
-        those of a cloud are copied to the temporary folder, a request each, where they fit twice
-        over; otherwise they are read where they are. Raises DataError if there are none."""
-        parts = self.list_parts()
-        total = sum(part.size for part in parts)
-        with ExitStack() as stack:
-            if (
-                not parts
-                or isinstance(self._filesystem, fs.LocalFileSystem)
-                or 2 * total > shutil.disk_usage(tempfile.gettempdir()).free
-            ):
-                yield self.records()
-                return
-            copies = stack.enter_context(ScratchFolder("records"))
+        """The records for several passes: a cloud's are copied to the temporary folder while the
+        block runs, a request each, if they fit twice over. Raises DataError if there are none."""
+        parts = self.some_parts()
+        size = sum(part.size for part in parts)
+        if self.local_path or 2 * size > shutil.disk_usage(tempfile.gettempdir()).free:
+            yield self.records(parts)
+            return
+        with ScratchFolder("records") as copies:
             started = time.monotonic()
             copy = partial(self._copy_part, copies)
             files = list(map_ahead(copy, parts, self._requests_at_once))
-            logger.info(
-                "%d parts (%.0f MB) copied from %s in %.1f s",
-                len(parts),
-                total / 1e6,
-                self.path,
-                time.monotonic() - started,
-            )
+            did = f"{len(parts)} parts ({size / 1e6:.0f} MB) copied from {self.path}"
+            logger.info("%s in %.1f s", did, time.monotonic() - started)
             yield _open_dataset(files, fs.LocalFileSystem())
 
     def each_part(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """Yields the records part by part, in the columns of RECORD_SCHEMA. One part is in memory;
         a scan of `records` may have all of them there, ahead of a slow reader."""
         for part in self.list_parts():
-            dataset = _open_dataset(
-                [(self._path_of(part.name, RECORDS), part.size)], self._filesystem
-            )
             with translate_cloud_errors(self.path):
-                table = dataset.to_table(columns=columns)
+                table = self.records([part]).to_table(columns=columns)
             yield table
 
     def each(self) -> Iterator[Record]:
-        """Yields all records, holding one part in memory at a time. A row that broke a stage and
-        no longer reads as a record is left out. Raises DataError if there are none."""
-        if not self.list_parts():
-            raise DataError(f"{self.path} holds no records")
+        """Yields all records, a part in memory, without unreadable rows. Raises DataError."""
+        self.some_parts()
         for table in self.each_part():
             for first in range(0, table.num_rows, READ_AT_ONCE):
                 rows = table.slice(first, READ_AT_ONCE)
@@ -454,8 +429,7 @@ class RunFolder:
 
     @property
     def _requests_at_once(self) -> int:
-        is_local = isinstance(self._filesystem, fs.LocalFileSystem)
-        return LOCAL_READS_AT_ONCE if is_local else REQUESTS_AT_ONCE
+        return REQUESTS_AT_ONCE if self.local_path is None else LOCAL_READS_AT_ONCE
 
     def _path_of(self, name: str, kind: Kind) -> str:
         return f"{self._inner}/{kind}/{name}"
@@ -493,10 +467,16 @@ class RunFolder:
         path.write_bytes(data)
         return str(path), data.size
 
-    def _has_file(self, name: str) -> bool:
+    def open_part(self, part: Part) -> pa.NativeFile:
+        """Opens the file of a part of the records. Raises what the file system does."""
+        return self._filesystem.open_input_file(self._path_of(part.name, RECORDS))
+
+    def _list(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
+        """What lies in a folder of this one; nothing if it is not there."""
+        path = f"{self._inner}/{folder}".rstrip("/")
+        selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
         with translate_cloud_errors(self.path):
-            info = self._filesystem.get_file_info(f"{self._inner}/{name}")
-        return bool(info.type == fs.FileType.File)
+            return list(self._filesystem.get_file_info(selector))
 
     def _write(self, name: str, data: str | bytes) -> None:
         """Writes a file whole, in a folder that is made for it."""

@@ -117,8 +117,7 @@ def to_table(records: Iterable[Record]) -> pa.Table:
         "scores": [[_to_score_row(score) for score in record.scores] for record in held],
         "epoch": [record.epoch for record in held],
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+    return pa.Table.from_pydict(columns, RECORD_SCHEMA)
 
 
 def samples_to_table(samples: Sequence[Sample]) -> pa.Table:
@@ -128,8 +127,7 @@ def samples_to_table(samples: Sequence[Sample]) -> pa.Table:
         "turns": [sample.turns for sample in samples],
         "user": [sample.user and sample.user.model_dump_json() for sample in samples],
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in SAMPLE_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=SAMPLE_SCHEMA)
+    return pa.Table.from_pydict(columns, SAMPLE_SCHEMA)
 
 
 def samples_from_table(table: pa.Table) -> Iterator[Sample]:
@@ -236,9 +234,8 @@ OnBroken: TypeAlias = Callable[[str, Exception], None]
 
 
 def to_table_apart(records: Sequence[Record], on_broken: OnBroken) -> pa.Table:
-    """Converts records to a table, one by one if any of them fails. A record that Arrow cannot
-    hold, such as one whose text has half of a surrogate pair, becomes an error of its unit and is
-    reported to `on_broken`; if even that fails, it is left out."""
+    """Converts records to a table. One that Arrow cannot hold, such as half a surrogate pair,
+    becomes an error of its unit, of which `on_broken` hears; if that fails too, it is left out."""
     try:
         return to_table(records)
     except Exception:
@@ -275,8 +272,7 @@ def _fail_unstorable_scores(record: Record, error: str) -> Record:
 
 
 def from_table_apart(table: pa.Table, on_broken: OnBroken) -> tuple[list[Record], pa.Table]:
-    """Converts a table with RECORD_SCHEMA to records. Rows that no longer read as records come back
-    as a table of their own, each with an error."""
+    """The records of a table with RECORD_SCHEMA, and what does not read as one, with errors."""
     records, broken = [], []
     for row in table.to_pylist():
         try:
@@ -289,11 +285,9 @@ def from_table_apart(table: pa.Table, on_broken: OnBroken) -> tuple[list[Record]
 
 
 def unanswered(record: Record, error: str) -> Record:
-    """Returns the record with an error in place of its response and scores, and with lone
-    surrogates escaped, because UTF-8 cannot encode them."""
-    return _escape_lone_surrogates(
-        record.model_copy(update={"response": Response(error=error), "scores": ()})
-    )
+    """The record with an error for its response and scores, and lone surrogates escaped."""
+    failed = {"response": Response(error=error), "scores": ()}
+    return _escape_lone_surrogates(record.model_copy(update=failed))
 
 
 def _escape_lone_surrogates(record: Record) -> Record:
@@ -312,9 +306,8 @@ def from_row(row: Mapping[str, Any]) -> Record:
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
         text = {name: fields[name] or "" for name in ("text", "thinking", "raw", "refusal")}
-        response = Response.model_validate(
-            {**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0}
-        )
+        blocks = fields["thinking_blocks"] or 0
+        response = Response.model_validate({**fields, **text, "thinking_blocks": blocks})
     return Record(
         unit_id=row["unit_id"],
         sample=_to_sample(row),

@@ -19,12 +19,7 @@ from pyarrow import fs
 from memray_eval._version import __version__
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks.sending import explain, parse_judgment
-from memray_eval.storage.paths import (
-    is_object_store,
-    locate,
-    translate_cloud_errors,
-    whole_file,
-)
+from memray_eval.storage.paths import is_object_store, locate, translate_cloud_errors, whole_file
 from memray_eval.types import Candidate, MetricSummary, Summary, is_estimate
 from memray_eval.types.json_text import candidate_from_json
 
@@ -50,8 +45,7 @@ class InspectSink:
         self._place = place.rstrip("/")
 
     def send(self, folder: RunFolder) -> int:
-        """Writes the logs anew, each whole or not at all in the place of the one before, and
-        returns how many scores they hold."""
+        """Writes the logs again, each in place of the last; returns how many scores they hold."""
         summary, manifest = folder.read_summary(), folder.read_manifest()
         filesystem, inner = locate(self._place)
         if not is_object_store(filesystem):
@@ -125,8 +119,7 @@ def task_id(run_id: str, candidate: str) -> str:
 
 
 def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of records as a sample of Inspect. Its id is the sample's, its uuid the unit's; metrics
-    that do not apply are left out."""
+    """A row of records as a sample of Inspect, without the metrics that do not apply."""
     history, scores = json.loads(row["history"] or "[]"), row["scores"] or ()
     messages = [*history, {"role": "user", "content": row["query"]}]
     answers = row["answers"] or []
@@ -151,9 +144,8 @@ def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
         choices = fields["output"]["choices"]
         fields["messages"] = messages + [choice["message"] for choice in choices]
     errors = [row["error"]] if row["error"] is not None else []
-    errors += [
-        f"{score['metric']}: {score['error']}" for score in scores if score["status"] == "error"
-    ]
+    failed = (score for score in scores if score["status"] == "error")
+    errors += [f"{score['metric']}: {score['error']}" for score in failed]
     if errors:
         fields["error"] = {"message": "\n".join(errors), "traceback": "", "traceback_ansi": ""}
     return fields
@@ -171,9 +163,8 @@ def _make_output(row: Mapping[str, Any]) -> dict[str, Any]:
     output: dict[str, Any] = {"model": model, "choices": [], "completion": text}
     if row["error"] is None:
         message = {"role": "assistant", "content": content, "model": model, "source": "generate"}
-        stop = STOP_BY_CAUSE.get(row["no_answer"] or "") or STOP_REASONS.get(
-            row["finish_reason"] or "", "unknown"
-        )
+        reason = STOP_REASONS.get(row["finish_reason"] or "", "unknown")
+        stop = STOP_BY_CAUSE.get(row["no_answer"] or "", reason)
         output["choices"] = [{"message": message, "stop_reason": stop}]
     fields: dict[str, Any] = {"output": output}
     if row["output_tokens"] is not None:
@@ -185,8 +176,7 @@ def _make_output(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's score as one of Inspect. What has no value is NaN, which Inspect leaves out of every
-    mean; `reason` is its status then."""
+    """A score as one of Inspect; without a value NaN, which its means leave out, and a `reason`."""
     text, value = score["judgment"], score["value"]
     judgment = parse_judgment(text)
     metadata = {
@@ -201,9 +191,7 @@ def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "value": NO_VALUE if value is None else value,
         "explanation": explain(text, judgment) or score["error"],
-        "metadata": {
-            key: content for key, content in metadata.items() if content not in (None, "", {})
-        },
+        "metadata": {key: of for key, of in metadata.items() if of not in (None, "", {})},
     }
     return fields | ({} if value is not None else {"reason": score["status"]})
 
@@ -211,9 +199,8 @@ def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
 def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
     """The summary of a sample that Inspect lists without opening it."""
     messages = sample["input"]
-    small = {
-        key: value for key, value in sample["metadata"].items() if len(str(value)) <= LONGEST_TEXT
-    }
+    about = sample["metadata"].items()
+    small = {key: value for key, value in about if len(str(value)) <= LONGEST_TEXT}
     kept = ("id", "epoch", "target", "model_usage", "total_time", "working_time", "uuid")
     scores = {
         name: {
@@ -247,10 +234,9 @@ def make_header(
     name, sampling, dataset = candidate.name, candidate.sampling, manifest.get("dataset") or {}
     metrics = [metric for metric in summary.metrics if metric.candidate == name]
     totals = next((row for row in summary.candidates if row.candidate == name), None)
-    usage = (
-        {} if totals is None else {totals.model: _usage(totals.prompt_tokens, totals.output_tokens)}
-    )
-    n = 0 if totals is None else totals.n
+    n, usage = 0, dict[str, dict[str, int]]()
+    if totals is not None:
+        n, usage[totals.model] = totals.n, _usage(totals.prompt_tokens, totals.output_tokens)
     return {
         "version": LOG_VERSION,
         "status": STATUSES.get(str(manifest.get("status")), "error"),

@@ -18,9 +18,8 @@ _NOT_IN_KEYS = re.compile(r"[^\w\-. /]")
 
 
 def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
-    """The figures of a run by MLflow's key: for each metric (METRIC/CANDIDATE with `by_candidate`)
-    its figure, `.n` scored answers, `.low` and `.high`, the 95 % interval, and `.n_estimated`
-    offline estimates. What was not measured is left out."""
+    """The figures of a run by MLflow's key (METRIC/CANDIDATE with `by_candidate`), with `.n`,
+    `.low`, `.high` (95 %) and `.n_estimated`. What was not measured is left out."""
     values: dict[str, float | None] = {
         "run.n_units": summary.n_units,
         "run.n_failed_units": summary.n_failed_units,
@@ -40,8 +39,7 @@ def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
 
 
 def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The keys of a job that all of its sessions share, dotted, since a param of MLflow is written
-    once; and who judges each metric."""
+    """The dotted keys that all sessions of a job share, and who judges each metric."""
     measured = {key: config[key] for key in MEASURED_KEYS if key in config}
     if not (measured.get("affect") or {}).get("enabled"):
         measured.pop("affect", None)

@@ -73,9 +73,6 @@ class SentJournal:
         numbers = [unit_numbers(ids) for ids in rows]
         self._sent = np.unique(np.concatenate([np.zeros(0, np.uint64), *numbers]))
 
-    def __len__(self) -> int:
-        return len(self._sent)
-
     def are_sent(self, ids: Sequence[str]) -> Flags:
         """Marks those of these events that the receiver has."""
         return np.isin(unit_numbers(ids), self._sent)
@@ -140,8 +137,7 @@ class OtlpSink:
 
 
 def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
-    """The events of a row of records, one a score. What failed has an id of its own: a resume that
-    scores it later sends the score under the score's id."""
+    """The events of a row, one a score; a failed one has another id than its later score."""
     for score in row["scores"] or ():
         has_failed = score["status"] == "error"
         event_id = f"{run_id}/{row['unit_id']}/{score['metric']}" + "/error" * has_failed
@@ -169,9 +165,8 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "memray_eval.status": score["status"],
             "memray_eval.is_estimate": score["status"] == "scored" and is_estimate(score["judge"]),
         }
-        yield Event(
-            event_id, {key: value for key, value in attributes.items() if value not in (None, "")}
-        )
+        present = {key: value for key, value in attributes.items() if value not in (None, "")}
+        yield Event(event_id, present)
 
 
 def make_resource(run_id: str, environ: Mapping[str, str]) -> Resource:

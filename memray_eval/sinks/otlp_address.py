@@ -44,9 +44,8 @@ class OtlpAddress:
 
 
 def find_address(endpoint: str | None, environ: Mapping[str, str]) -> OtlpAddress:
-    """The address of the sink's `endpoint`, or of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, or of
-    OTEL_EXPORTER_OTLP_ENDPOINT; all but the second get /v1/logs. Raises ConfigError for what is no
-    HTTP address, headers that are no KEY=VALUE, and a protocol other than http/protobuf."""
+    """The address of `endpoint`, else of the variables; all but OTEL_EXPORTER_OTLP_LOGS_ENDPOINT
+    get /v1/logs. Raises ConfigError for no HTTP address, bad headers, or another protocol."""
 
     def setting(name: str) -> str | None:
         """OTEL_EXPORTER_OTLP_LOGS_<name>, else OTEL_EXPORTER_OTLP_<name>."""

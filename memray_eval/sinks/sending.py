@@ -99,8 +99,7 @@ def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
 
 
 def import_ahead(sinks: Sequence[SinkConfig]) -> None:
-    """Imports in a thread what the sinks will need (MLflow: seconds), while a run's stages work.
-    What fails, or is late, is imported when it is sent."""
+    """Imports in a thread what sinks need (MLflow: seconds); the rest is imported when sending."""
     modules = sorted({MODULES[sink.kind] for sink in sinks if sink.kind in MODULES})
     if not modules:
         return
@@ -134,11 +133,8 @@ def send_run(
             before = [Delivery.model_validate(row) for row in rows]
         except ValidationError:  # somebody else's file
             before = []
-        replaced = [
-            old
-            for old in before
-            if any(new.kind == old.kind and old.place in ("", new.place) for new in now)
-        ]
+        sent = {(new.kind, at) for new in now for at in ("", new.place)}
+        replaced = [old for old in before if (old.kind, old.place) in sent]
         deliveries = [*(old for old in before if old not in replaced), *now]
         rows = [delivery.model_dump(mode="json") for delivery in deliveries]
         folder.write_json(DELIVERIES, rows, indent=2)
@@ -182,8 +178,7 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
 
 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
-    """The address that a sink sends to, for a person: without a user, a password, or a header.
-    Raises ConfigError as check_sinks does."""
+    """Where a sink sends to, without user, password or header. Raises ConfigError."""
     if config.kind == "otlp":
         return find_address(config.endpoint, environ).place
     if config.kind == "mlflow":
@@ -195,8 +190,7 @@ def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) 
 def make_sink(
     config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]
 ) -> Callable[[RunFolder], int]:
-    """A function that sends what the place does not have yet of a run, and returns how many scores
-    (or figures). It may raise anything. Raises ConfigError as check_sinks does, and ImportError."""
+    """A function that sends what a place lacks, and counts it. Raises ConfigError, ImportError."""
     if config.kind == "otlp":
         from memray_eval.sinks.otlp import OtlpSink
 
@@ -234,8 +228,7 @@ def parse_judgment(text: str | None) -> Any:
 
 
 def explain(text: str | None, judgment: Any) -> str | None:
-    """The reason of a judge: the field of its judgment that says it, else the whole `text`; at most
-    LONGEST_TEXT characters. None if there is none."""
+    """A judge's reason, else the whole `text`: at most LONGEST_TEXT characters; None without."""
     reasons = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
     why = next((reason for reason in reasons if isinstance(reason, str) and reason), text)
     # JSON may hold half a character

@@ -1,5 +1,4 @@
-"""The embed stage: scores embedded metrics, and offline estimates that compare paraphrases, with
-one embedding call per batch."""
+"""The embed stage: scores embedded metrics and estimates by paraphrases, a call for each batch."""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ CallsByMetric: TypeAlias = dict[str, Sequence[JudgeCalls] | Score]
 
 
 class _SharingJudge:
-    """Asks a judge the same question once for all metrics of a record: the first metric's verdict
-    has the costs, the others' are free."""
+    """Asks a judge a question once for all metrics of a record: only the first verdict costs."""
 
     def __init__(self, judge: Judge, tasks: dict[Any, asyncio.Task[Verdict]], juror: int) -> None:
         self.name, self._judge, self._tasks, self._juror = judge.name, judge, tasks, juror
@@ -122,15 +121,14 @@ def _share_calls(calls_by_metric: CallsByMetric, metrics: Sequence[Metric]) -> C
     }
     sharing = Counter(judgments[name] for name in calls_by_metric)
     tasks: dict[Any, asyncio.Task[Verdict]] = {}
-    return {
-        name: jury
-        if isinstance(jury, Score) or sharing[judgments[name]] == 1
-        else [
-            JudgeCalls(_SharingJudge(judge, tasks, juror), calls)
-            for juror, (judge, calls) in enumerate(jury)
-        ]
-        for name, jury in calls_by_metric.items()
-    }
+    shared = dict(calls_by_metric)
+    for name, jury in calls_by_metric.items():
+        if not isinstance(jury, Score) and sharing[judgments[name]] > 1:
+            shared[name] = [
+                JudgeCalls(_SharingJudge(judge, tasks, juror), calls)
+                for juror, (judge, calls) in enumerate(jury)
+            ]
+    return shared
 
 
 def prompts_of_record(
@@ -179,23 +177,20 @@ def _note_shared_starts(
                 if call not in seen:
                     seen.add(call)
                     starts[judge.name, prompt.shared] += 1
-    if not starts:
-        return calls_by_metric
 
     def with_readers(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
         if not is_long_start(prompt):
             return prompt
         return prompt.read_by(starts[judge.name, prompt.shared] * siblings)
 
-    return {
-        metric: jury
-        if isinstance(jury, Score)
-        else [
-            JudgeCalls(judge, [with_readers(judge, prompt) for prompt in calls])
-            for judge, calls in jury
-        ]
-        for metric, jury in calls_by_metric.items()
-    }
+    noted = dict(calls_by_metric)
+    for metric, jury in calls_by_metric.items() if starts else ():
+        if not isinstance(jury, Score):
+            noted[metric] = [
+                JudgeCalls(judge, [with_readers(judge, prompt) for prompt in calls])
+                for judge, calls in jury
+            ]
+    return noted
 
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
@@ -240,21 +235,20 @@ async def _score(
     options: JudgingOptions,
     jury_calls: Sequence[JudgeCalls] | Score,
 ) -> Score:
+    jury = lookup_for_task(judges, metric.name, record.sample.task)
+    if not jury or not isinstance(metric, JudgedMetric):
+        score = score_unasked(record, metric)
+        return score.to_score() if isinstance(score, ComputedScore) else score
     response = record.response or Response(error="not generated")
-    jury = (
-        lookup_for_task(judges, metric.name, record.sample.task)
-        if isinstance(metric, JudgedMetric)
-        else None
-    )
-    if jury and isinstance(metric, JudgedMetric):
-        if not response.is_empty:
-            return await _ask_jury(record, response, metric, jury_calls, options)
+    if response.is_empty:
         return score_empty(metric, record.sample, response)
-    score = score_unasked(record, metric, options)
-    return score.to_score() if isinstance(score, ComputedScore) else score
+    CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
+    if isinstance(jury_calls, Score):
+        return jury_calls
+    return await _ask_jury(record, response, metric, jury_calls, options)
 
 
-def score_unasked(record: Record, metric: Metric, options: JudgingOptions) -> ComputedScore | Score:
+def score_unasked(record: Record, metric: Metric) -> ComputedScore | Score:
     """Scores a metric that no model judges, by code or by rules that read words alone."""
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
@@ -267,22 +261,18 @@ async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
-    jury_calls: Sequence[JudgeCalls] | Score,
+    jury_calls: Sequence[JudgeCalls],
     options: JudgingOptions,
 ) -> Score:
     """Combines the scores of all judges of a metric, or falls back to `options.on_failure`."""
-    CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
-    if isinstance(jury_calls, Score):
-        return jury_calls
     outcomes = await _gather_all(
         _ask_judge(record, response, metric, judge, calls) for judge, calls in jury_calls
     )
-    score = combine_votes([outcome.score for outcome in outcomes], options.vote)
-    if options.on_failure in metric.without_judge and not any(
-        outcome.is_verdict for outcome in outcomes
-    ):
-        return score_without_judge(metric, record.sample, response, options.on_failure, score)
-    return score
+    score = combine_votes([score for score, _ in outcomes], options.vote)
+    is_judged = any(is_verdict for _, is_verdict in outcomes)
+    if is_judged or options.on_failure not in metric.without_judge:
+        return score
+    return score_without_judge(metric, record.sample, response, options.on_failure, score)
 
 
 def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
@@ -291,9 +281,8 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     (part DISAGREEMENT). Tokens and costs are sums. Without any verdict it is the first failure."""
     if len(scores) == 1:
         return scores[0]
-    heard = sorted(
-        (score for score in scores if score.value is not None), key=lambda score: score.value or 0.0
-    )
+    gave = [score for score in scores if score.value is not None]
+    heard = sorted(gave, key=lambda score: score.value or 0.0)
     spent = {
         "usage": sum((score.usage for score in scores), Usage()),
         "cost_usd": sum(score.cost_usd for score in scores),
@@ -306,18 +295,15 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
         return scores[0].model_copy(update=spent)
     values = [score.value or 0.0 for score in heard]
     middle = values[(len(values) - 1) // 2]
-    chosen = (
-        middle
-        if vote == "median"
-        else max(values, key=lambda value: (values.count(value), value == middle))
-    )
+    chosen = middle
+    if vote == "majority":
+        chosen = max(values, key=lambda value: (values.count(value), value == middle))
     verdict = heard[values.index(chosen)]
     jury = [
         {"judge": score.judge, "value": score.value, "status": score.status} for score in scores
     ]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
-    gave = [score for score in scores if score.value is not None]
     models = [name or "" for _, name in dict.fromkeys((s.judge, s.served_model) for s in gave)]
     named = {
         "judge": join_jurors(dict.fromkeys(score.judge for score in gave)),
@@ -373,20 +359,14 @@ async def _ask_each(
     )
 
 
-class _JudgeOutcome(NamedTuple):
-    """The score of one judge; `is_verdict` is False if it failed."""
-
-    score: Score
-    is_verdict: bool
-
-
 async def _ask_judge(
     record: Record,
     response: Response,
     metric: JudgedMetric,
     judge: Judge,
     calls: Sequence[Sequence[Message]],
-) -> _JudgeOutcome:
+) -> tuple[Score, bool]:
+    """The score of one judge, and if it is by a verdict: False if the judge failed."""
     try:
         verdict = await _ask_each(judge, metric, calls)
     except JudgeError as error:
@@ -400,11 +380,9 @@ async def _ask_judge(
             calls=error.calls,
             error=describe_error(error),
         )
-        return _JudgeOutcome(failed, is_verdict=False)
+        return failed, False
     except EvalError:  # concerns the whole run: its budget, its services, its end
         raise
     except Exception as error:  # what the client did not foresee fails this one call
-        return _JudgeOutcome(failed_score(metric, error, judge.name), is_verdict=False)
-    return _JudgeOutcome(
-        score_by_verdict(metric, record.sample, response, verdict), is_verdict=True
-    )
+        return failed_score(metric, error, judge.name), False
+    return score_by_verdict(metric, record.sample, response, verdict), True

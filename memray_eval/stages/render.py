@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,11 +34,16 @@ def render(
     longest message (as LongBench), or whole sessions of a conversation. A prompt that cannot be cut
     comes back whole: the engine refuses it. A model without a chat template gets plain text.
     `template` are the chat template's arguments."""
-    is_chat = prompt.is_chat and tokenizer.has_chat
+    form = "chat" if prompt.is_chat and tokenizer.has_chat else "plain"
+
+    def encode(messages: Sequence[Message]) -> list[int]:
+        if form == "chat":
+            return tokenizer.chat(messages, **template)
+        return tokenizer.encode("".join(message.content for message in messages))
+
     if prompt.passages and prompt.is_cut and room is not None:
-        return _render_conversation(prompt, tokenizer, room, is_chat, template)
-    tokens = _tokens(prompt.messages, tokenizer, is_chat, template)
-    form = "chat" if is_chat else "plain"
+        return _render_conversation(prompt, tokenizer, room, encode, form)
+    tokens = encode(prompt.messages)
     if room is None or len(tokens) <= room or not prompt.is_cut:
         return Rendered(tokens, prompt.messages, 0, form, prompt.passages)
     messages, cut = prompt.messages, tokens
@@ -53,7 +58,7 @@ def render(
         text = tokenizer.decode(head) + tokenizer.decode(tail)
         shorter = messages[longest].model_copy(update={"content": text})
         messages = (*prompt.messages[:longest], shorter, *prompt.messages[longest + 1 :])
-        cut = _tokens(messages, tokenizer, is_chat, template)
+        cut = encode(messages)
         if len(cut) <= room:
             return Rendered(cut, messages, len(tokens) - len(cut), form)
     return Rendered(tokens, prompt.messages, 0, form)
@@ -63,9 +68,8 @@ def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
     """Notes of a cut conversation: the evidence shown, and sessions and turns left out."""
     if not prompt.passages:
         return dict(prompt.about)
-    sessions = {passage.session for passage in prompt.passages} - {
-        passage.session for passage in kept
-    }
+    shown = {passage.session for passage in kept}
+    sessions = {passage.session for passage in prompt.passages} - shown
     return {
         **prompt.about,
         "evidence_shown": sorted({piece for passage in kept for piece in passage.holds}),
@@ -75,12 +79,19 @@ def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
 
 
 def _render_conversation(
-    prompt: Prompt, tokenizer: Tokenizer, room: int, is_chat: bool, template: Mapping[str, Any]
+    prompt: Prompt,
+    tokenizer: Tokenizer,
+    room: int,
+    encode: Callable[[Sequence[Message]], list[int]],
+    form: str,
 ) -> Rendered:
     """Keeps as many sessions from either end as fit, alternately; turns if none does. Passages
     are counted one by one: a conversation of a million tokens is never in memory as tokens."""
-    form, text = "chat" if is_chat else "plain", prompt.messages[-1].content
-    first, last = prompt.passages[0].start, prompt.passages[-1].end
+    text, first, last = (
+        prompt.messages[-1].content,
+        prompt.passages[0].start,
+        prompt.passages[-1].end,
+    )
 
     def shorten(kept: Sequence[Passage]) -> tuple[Message, ...]:
         middle = "".join(text[passage.start : passage.end] for passage in kept)
@@ -88,23 +99,19 @@ def _render_conversation(
         return (*prompt.messages[:-1], prompt.messages[-1].model_copy(update={"content": content}))
 
     sizes = [tokenizer.count(text[passage.start : passage.end]) for passage in prompt.passages]
-    frame = len(_tokens(shorten(()), tokenizer, is_chat, template))
+    frame = len(encode(shorten(())))
     for spare in (0, *(SEAM_TOKENS << cut for cut in range(CUTS))):
         kept = _keep_ends(prompt.passages, sizes, room - frame - spare)
         if not kept:
             break
         messages = shorten(kept)
-        tokens = _tokens(messages, tokenizer, is_chat, template)
+        tokens = encode(messages)
         if len(tokens) <= room:
             starts = {passage.start for passage in kept}
-            gone = sum(
-                size
-                for passage, size in zip(prompt.passages, sizes, strict=True)
-                if passage.start not in starts
-            )
+            sized = zip(prompt.passages, sizes, strict=True)
+            gone = sum(size for passage, size in sized if passage.start not in starts)
             return Rendered(tokens, messages, gone, form, tuple(kept))
-    whole = _tokens(prompt.messages, tokenizer, is_chat, template)
-    return Rendered(whole, prompt.messages, 0, form, prompt.passages)
+    return Rendered(encode(prompt.messages), prompt.messages, 0, form, prompt.passages)
 
 
 def _keep_ends(passages: Sequence[Passage], sizes: Sequence[int], room: int) -> list[Passage]:
@@ -132,11 +139,3 @@ def _keep_ends(passages: Sequence[Passage], sizes: Sequence[int], room: int) -> 
             taken = [index for group in (*groups[:head], *groups[tail:]) for index in group]
             return [passages[index] for index in taken]
     return []
-
-
-def _tokens(
-    messages: Sequence[Message], tokenizer: Tokenizer, is_chat: bool, template: Mapping[str, Any]
-) -> list[int]:
-    if is_chat:
-        return tokenizer.chat(messages, **template)
-    return tokenizer.encode("".join(message.content for message in messages))

@@ -23,8 +23,7 @@ _STEP_BYTES = 64 << 10
 
 
 class _RecodedFile(ForwardFile):
-    """The UTF-8 bytes of a text in another encoding. Raises DamagedFile, with the encoding and the
-    byte, for what is not in that encoding."""
+    """The UTF-8 bytes of a text in another encoding. Raises DamagedFile with the byte."""
 
     def __init__(self, filesystem: fs.FileSystem, path: str, encoding: str) -> None:
         self._filesystem, self._path, self._encoding = filesystem, path, encoding
@@ -59,8 +58,7 @@ class _RecodedFile(ForwardFile):
 
 
 def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> str:
-    """The encoding that a file's byte order mark says, else the one that is named, else UTF-16 if
-    every other byte is null; "" for UTF-8."""
+    """As the byte order mark says, else `encoding`, else UTF-16 if so it looks; "" for UTF-8."""
     with open_reader(filesystem, path) as file:
         begin = file.peek(4)[:4]
     marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), None)

@@ -31,12 +31,11 @@ def hold_lease(
     sleep: Callable[[float], None] = time.sleep,
     on_lost: Callable[[], None] = _thread.interrupt_main,
 ) -> Iterator[Callable[[], bool]]:
-    """Keeps other processes out of `url` while the block runs, by a lease at `path`, rewritten
-    every `beat_s` seconds. Yields a function that tells if it is lost, after which nothing may be
-    written; `on_lost` interrupts. pyarrow has no conditional PUT, so two that start in the same
-    second may both get in until the next beat. A killed process's lease is watched for BEATS beats.
+    """Keeps other processes out of `url` while the block runs, by a lease at `path` rewritten every
+    `beat_s` seconds; yields a function that tells if it is lost (`on_lost` interrupts). pyarrow has
+    no conditional PUT: two that start in the same second may both get in until the next beat.
     Raises ConfigError when another process is at work, ResourceError when one took the lease."""
-    lease, stopping, lost = _Lease(filesystem, path), threading.Event(), threading.Event()
+    lease, stopping, lost = _Lease(filesystem, path, url), threading.Event(), threading.Event()
 
     def keep() -> None:
         while not stopping.wait(beat_s):
@@ -48,11 +47,11 @@ def hold_lease(
                 lease.beat()
 
     with translate_cloud_errors(url):
-        _refuse_live_holder(filesystem, path, url, beat_s, sleep)
+        lease.refuse_live_holder(beat_s, sleep)
         lease.beat()
         sleep(beat_s / BEATS)
         if not lease.is_ours():
-            raise _in_use_error(url, _read_holder(filesystem, path))
+            raise lease.in_use_error(lease.read())
     keeper = threading.Thread(target=keep, daemon=True)
     keeper.start()
     try:
@@ -71,56 +70,47 @@ def hold_lease(
 class _Lease:
     """One holder's lease file, recognised by a random token."""
 
-    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
-        self._filesystem, self._path = filesystem, path
+    def __init__(self, filesystem: fs.FileSystem, path: str, url: str) -> None:
+        self._filesystem, self._path, self._url = filesystem, path, url
         self._token, self._beats = secrets.token_hex(8), 0
 
     def beat(self) -> None:
-        content = {
-            "token": self._token,
-            "beat": self._beats,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-        }
+        content: dict[str, Any] = {"token": self._token, "beat": self._beats}
+        content |= {"host": socket.gethostname(), "pid": os.getpid()}
         write_whole(self._filesystem, self._path, json.dumps(content).encode())
         self._beats += 1
 
     def is_ours(self) -> bool:
         """True if the lease is this holder's, or missing."""
-        return bool(
-            _read_holder(self._filesystem, self._path).get("token", self._token) == self._token
-        )
+        return bool(self.read().get("token", self._token) == self._token)
 
     def drop(self) -> None:
-        if _read_holder(self._filesystem, self._path).get("token") == self._token:
+        if self.read().get("token") == self._token:
             self._filesystem.delete_file(self._path)
+
+    def refuse_live_holder(self, beat_s: float, sleep: Callable[[float], None]) -> None:
+        """Raises ConfigError if another process rewrites the lease within BEATS beats."""
+        before = self.read()
+        for _ in range(BEATS if before else 0):
+            sleep(beat_s)
+            now = self.read()
+            if now and now != before:
+                raise self.in_use_error(now)
+
+    def read(self) -> dict[str, Any]:
+        """The lease's content; empty if there is no lease."""
+        try:
+            with self._filesystem.open_input_stream(self._path) as stream:
+                return dict(json.loads(stream.read()))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+
+    def in_use_error(self, holder: dict[str, Any]) -> ConfigError:
+        who = f"process {holder.get('pid')} of {holder.get('host')}"
+        return ConfigError(
+            f"another process is at work in {self._url} ({who}); wait for it, or end it first"
+        )
 
 
 def taken_over_error(url: str) -> ResourceError:
     return ResourceError(f"another process took over {url}; this one has stopped, nothing is lost")
-
-
-def _refuse_live_holder(
-    filesystem: fs.FileSystem, path: str, url: str, beat_s: float, sleep: Callable[[float], None]
-) -> None:
-    """Raises ConfigError if another process rewrites the lease within BEATS beats."""
-    before = _read_holder(filesystem, path)
-    for _ in range(BEATS if before else 0):
-        sleep(beat_s)
-        now = _read_holder(filesystem, path)
-        if now and now != before:
-            raise _in_use_error(url, now)
-
-
-def _read_holder(filesystem: fs.FileSystem, path: str) -> dict[str, Any]:
-    """Reads the lease's content; empty if there is no lease."""
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            return dict(json.loads(stream.read()))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return {}
-
-
-def _in_use_error(url: str, holder: dict[str, Any]) -> ConfigError:
-    who = f"process {holder.get('pid')} of {holder.get('host')}"
-    return ConfigError(f"another process is at work in {url} ({who}); wait for it, or end it first")

@@ -35,13 +35,9 @@ _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNPACK_BYTES = 256 << 10  # how much of a compressed file is decompressed in one step
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 200  # a file that grows past both limits is refused
 _ENVIRONMENT = (
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ENDPOINT_URL",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_PROFILE",
-)
+    "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE",
+)  # fmt: skip
 # pyarrow raises one exception type for every cloud error; the error code is only in its text.
 _CODE = re.compile(r"AWS Error (\w+)|google::cloud::Status\((\w+)")
 _NOT_ALLOWED = re.compile(
@@ -51,9 +47,8 @@ _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|Bucket '.*' not found|bucket does not e
 
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
-    """Returns the file system of a path or URL, and the path within it. A cloud URL is probed once
-    per process. Raises ConfigError for a scheme that pyarrow does not know, a URL that holds keys,
-    and a cloud that denies access; ResourceError for one that does not answer."""
+    """The file system of a path or URL, probed once a process, and the path in it. Raises
+    ConfigError for an unknown scheme, keys in it or denied access, ResourceError for no answer."""
     path = path.removeprefix(JOB_FILE)
     if "://" not in path:
         return fs.LocalFileSystem(), os.path.abspath(path)
@@ -159,35 +154,25 @@ def readable(path: str, message: str = "") -> Iterator[None]:
 
 def _explain_cloud_error(url: str, text: str) -> EvalError:
     code = next((first or second for first, second in _CODE.findall(text)), "no code")
+    is_s3 = url.startswith("s3://")
     if _NO_BUCKET.search(text):
         return ConfigError(f"{url}: there is no such bucket; make it, or name another")
     # of S3 only the code: the text may quote a path that contains one of these words
-    if _NOT_ALLOWED.search(code if url.startswith("s3://") else text):
-        whose = (
-            "its key"
-            if os.environ.get("AWS_ACCESS_KEY_ID")
-            else "there is no AWS_ACCESS_KEY_ID in the environment; a key"
-        )
+    if _NOT_ALLOWED.search(code if is_s3 else text):
+        whose = "there is no AWS_ACCESS_KEY_ID in the environment; a key"
+        if os.environ.get("AWS_ACCESS_KEY_ID"):
+            whose = "its key"
         if url.startswith("gs://"):
             whose = "the account of GOOGLE_APPLICATION_CREDENTIALS"
         return ConfigError(
             f"{url}: access denied ({code}): {whose} must be allowed to list, read, write and "
             "delete there"
         )
-    at = (
-        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        if url.startswith("s3://")
-        else None
-    )
-    where, mend = (
-        (f" at {at}", "AWS_ENDPOINT_URL and the network")
-        if at
-        else ("", "the network, or set AWS_ENDPOINT_URL")
-    )
-    return ResourceError(
-        f"{url} cannot be reached{where} ({code}); check "
-        f"{mend if url.startswith('s3://') else 'the network'}"
-    )
+    where, mend = "", "the network, or set AWS_ENDPOINT_URL" if is_s3 else "the network"
+    at = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if is_s3 and at:
+        where, mend = f" at {at}", "AWS_ENDPOINT_URL and the network"
+    return ResourceError(f"{url} cannot be reached{where} ({code}); check {mend}")
 
 
 class DamagedFile(OSError):
@@ -277,9 +262,7 @@ def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.Buff
     also for anything but a regular file: reading a FIFO could block without end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
-    compression = next(
-        (way for suffix, way in _COMPRESSIONS.items() if path.endswith(suffix)), None
-    )
+    compression = _COMPRESSIONS.get(os.path.splitext(path)[1])
     file = (
         _DecompressedFile(filesystem, path, compression)
         if compression
@@ -298,9 +281,8 @@ def write_whole(filesystem: fs.FileSystem, path: str, data: bytes) -> None:
 
 @contextmanager
 def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that appears when the block ends, and not at all if it raises.
-    Locally it is written under a pending name, then moved; for an object store, where a move is a
-    copy, it is buffered here and uploaded as one object. Overwrites. Raises OSError."""
+    """Opens a file that appears when the block ends, and not at all if it raises: locally under a
+    pending name, then moved; for an object store one upload. Overwrites. Raises OSError."""
     if is_object_store(filesystem):
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as buffer:
             yield cast(IO[bytes], buffer)
@@ -324,9 +306,8 @@ def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
-    """Opens a file for writing, at a local path or cloud URL. If the block raises, what was there
-    before stays. Raises ConfigError, with `mend` as the way out, for a place that cannot be
-    written, and what `translate_cloud_errors` raises for a cloud."""
+    """Opens a file for writing at a path or cloud URL; if the block raises, what was there stays.
+    Raises ConfigError, with `mend` as the way out, for a place that cannot be written."""
     filesystem, inner = locate(path)
     with translate_cloud_errors(path), ExitStack() as stack:
         try:
@@ -347,9 +328,8 @@ Result = TypeVar("Result")
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], at_once: int
 ) -> Iterator[Result]:
-    """Yields the result for each item, in the order of the items. Up to `at_once` calls are under
-    way, or done and not yet taken, so what is in memory does not grow with the items. Raises what
-    `function` raises; calls that have not begun by then are not made."""
+    """Yields results in the order of the items, with up to `at_once` calls under way or not yet
+    taken. Raises what `function` raises; calls that have not begun by then are not made."""
     ahead: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(at_once) as pool:
         try:

@@ -15,9 +15,8 @@ _LOCK, _FILES = ".lock", "files"
 
 
 class ScratchFolder:
-    """A folder for this process alone. `close` removes it, as the process's end does; what killed
-    processes left is removed by the next process that makes one. Their locks tell, also between
-    containers with one temporary folder."""
+    """A folder for this process alone, removed by `close` or its end; what killed processes left is
+    removed by the next that makes one: locks tell, also between containers."""
 
     def __init__(self, what: str) -> None:
         sweep()

@@ -35,18 +35,12 @@ Read = TypeVar("Read", bound="_Part")
 def read_offer(path: Path) -> ClusterSpec:
     """Reads the node groups of a cluster's file. Raises ConfigError with what it lacks."""
     try:
-        documents = [
-            document
-            for document in yaml.safe_load_all(path.read_text("utf-8"))
-            if document is not None
-        ]
+        documents = list(yaml.safe_load_all(path.read_text("utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the cluster's file {path}: {error}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    clusters = [
-        document for document in documents if isinstance(document, dict) and _is_cluster(document)
-    ]
+    clusters = [entry for entry in documents if isinstance(entry, dict) and _is_cluster(entry)]
     if len(clusters) != 1:
         raise ConfigError(
             f"{path} holds {len(clusters) or 'no'} cluster{'s' * (len(clusters) > 1)}; give the "
@@ -54,11 +48,8 @@ def read_offer(path: Path) -> ClusterSpec:
             "launcher YAML (available_node_types)"
         )
     where = str(path)
-    cluster_spec = (
-        _read_launcher(clusters[0], where)
-        if "available_node_types" in clusters[0]
-        else _read_kuberay(clusters[0], where)
-    )
+    read = _read_launcher if "available_node_types" in clusters[0] else _read_kuberay
+    cluster_spec = read(clusters[0], where)
     for group in cluster_spec.groups:
         if group.max_nodes < group.min_nodes:
             raise ConfigError(
@@ -83,11 +74,9 @@ class _Part(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
-        return (
-            {key: value for key, value in data.items() if value is not None}
-            if isinstance(data, dict)
-            else data
-        )
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None}
 
 
 def _parse(part: type[Read], data: object, where: str) -> Read:
@@ -194,22 +183,17 @@ def _to_node_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: st
     spec, is_head = pods.template.spec, not isinstance(pods, _Workers)
     resources = spec.containers[0].resources
     try:
-        custom = _parse_custom_resources(pods.rayStartParams.get("resources", ""))
-        stated = {
-            "CPU": pods.rayStartParams.get("num-cpus"),
-            "GPU": pods.rayStartParams.get("num-gpus"),
-            **pods.resources,
-        }
-        cpus = (
-            math.ceil(resources.of("cpu"))
-            if stated["CPU"] is None
-            else _parse_quantity(stated["CPU"])
-        )
-        gpus = resources.of("gpu") if stated["GPU"] is None else _parse_quantity(stated["GPU"])
-        memory = _parse_quantity(pods.rayStartParams.get("memory", resources.of("memory")))
+        started = pods.rayStartParams
+        custom = _parse_custom_resources(started.get("resources", ""))
+        stated_cpus = pods.resources.get("CPU", started.get("num-cpus"))
+        stated_gpus = pods.resources.get("GPU", started.get("num-gpus"))
+        limit = math.ceil(resources.of("cpu"))
+        cpus = limit if stated_cpus is None else _parse_quantity(stated_cpus)
+        gpus = resources.of("gpu") if stated_gpus is None else _parse_quantity(stated_gpus)
+        memory = _parse_quantity(started.get("memory", resources.of("memory")))
     except ValueError as error:
         raise ConfigError(f"{where}: {name}: {error}") from None
-    if stated["CPU"] is None and not cpus:
+    if stated_cpus is None and not cpus:
         raise ConfigError(
             f"{where}: {name} does not say its CPUs; give its container limits (cpu), or "
             "rayStartParams num-cpus"
@@ -254,15 +238,11 @@ def _read_node_type(name: str, kind: _NodeType, launcher: _Launcher, where: str)
             f"{where}: {name} does not say its CPUs; write resources: {{CPU: ..., GPU: ...}} (what "
             "the cloud would fill in is not known here)"
         )
-    most = (
-        kind.max_workers if kind.max_workers is not None else 0 if is_head else launcher.max_workers
-    )
-    attached = [
-        accelerator
-        for accelerator in kind.node_config.get("guestAccelerators") or []
-        if isinstance(accelerator, dict)
-    ]
-    named = {"accelerator": str(attached[0].get("acceleratorType", ""))} if attached else {}
+    most = 0 if is_head else launcher.max_workers
+    most = most if kind.max_workers is None else kind.max_workers
+    attached = kind.node_config.get("guestAccelerators") or []
+    gpu = next((entry for entry in attached if isinstance(entry, dict)), None)
+    named = {} if gpu is None else {"accelerator": str(gpu.get("acceleratorType", ""))}
     return NodeGroup(
         name=name,
         cpus=kind.resources["CPU"],
@@ -300,16 +280,12 @@ def _find_accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str 
     for name in resources:
         if name.startswith(_TYPE_RESOURCE):
             return name.removeprefix(_TYPE_RESOURCE)
-    return next(
-        (
-            match
-            for key, value in tags.items()
-            if key.endswith(_TYPE_LABELS)
-            for match in value.rpartition("/")[2].upper().replace("_", "-").split("-")
-            if _GPU_NAME.fullmatch(match)
-        ),
-        None,
-    )
+    for key, value in tags.items():
+        if key.endswith(_TYPE_LABELS):
+            parts = value.rpartition("/")[2].upper().replace("_", "-").split("-")
+            if named := next(filter(_GPU_NAME.fullmatch, parts), None):
+                return named
+    return None
 
 
 def _parse_custom_resources(text: str) -> dict[str, Any]:

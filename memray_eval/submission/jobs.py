@@ -79,10 +79,8 @@ class Jobs:
 
     def list(self) -> list[JobState]:
         """The submitted jobs, oldest first."""
-        states = [
-            _to_state(details) for details in self._client.list_jobs() if details.submission_id
-        ]
-        return sorted(states, key=lambda job: job.started_s or float("inf"))
+        submitted = (details for details in self._client.list_jobs() if details.submission_id)
+        return sorted(map(_to_state, submitted), key=lambda job: job.started_s or float("inf"))
 
     async def tail(self, job_id: str) -> AsyncIterator[str]:
         """Yields what a job prints, from its first line on, in chunks as they come."""

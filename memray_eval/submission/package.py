@@ -34,7 +34,7 @@ from memray_eval.types import Frozen
 
 CONFIG_FILE = "job.yaml"
 # Of the package, compressed; of a dataset in it, as it lies
-MAX_BYTES, MAX_DATASET_BYTES = (5_000_000, 4_000_000)
+MAX_BYTES, MAX_DATASET_BYTES = 5_000_000, 4_000_000
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -73,16 +73,8 @@ def make_package(
             f"the package would have {len(data) / 1e6:.1f} MB, over {MAX_BYTES / 1e6:g} MB: put "
             "the dataset on s3:// or gs://, or name a folder that all nodes have with file:///..."
         )
-    words = [
-        "python",
-        "-m",
-        "memray_eval",
-        "run",
-        CONFIG_FILE,
-        "--run-id",
-        run_id,
-        *(["--yes"] if yes else []),
-    ]
+    words = ["python", "-m", "memray_eval", "run", CONFIG_FILE, "--run-id", run_id]
+    words += ["--yes"] if yes else []
     metadata = {"run_id": run_id, "suite": suite_name(config.suite), "out": config.out}
     return Package(data=data, n_files=len(files), entrypoint=shlex.join(words), metadata=metadata)
 
@@ -99,9 +91,8 @@ class _PackedFiles:
         reads from its own copy. A URL stays as it is."""
         if "://" in path:
             return path
-        return JOB_FILE + self.put(
-            what, path, folder, is_text, f"file://{path} is one that the nodes have"
-        )
+        mend = f"file://{path} is one that the nodes have"
+        return JOB_FILE + self.put(what, path, folder, is_text, mend)
 
     def put(
         self,
@@ -156,14 +147,12 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     own = _OwnFiles(packed)
     for key in ("suite", "reader", "metrics", "include", "servers"):
         data[key] = own.relocate(key, data[key])
-    if config.judging.questions.fit is not None:  # relative to the working directory, as the next
-        data["judging"]["questions"]["fit"] = packed.put(
-            "judging.questions.fit", config.judging.questions.fit, "files/questions"
-        )
-    if config.judging.models is not None:
-        data["judging"]["models"] = packed.put(
-            "judging.models", config.judging.models, "files/judges"
-        )
+    # relative to the working directory
+    judging, fit = data["judging"], config.judging.questions.fit
+    if fit is not None:
+        judging["questions"]["fit"] = packed.put("judging.questions.fit", fit, "files/questions")
+    if (models := config.judging.models) is not None:
+        judging["models"] = packed.put("judging.models", models, "files/judges")
     return data
 
 

@@ -91,7 +91,11 @@ class JudgePrompt(tuple[Message, ...]):
     version: int
 
     def __new__(cls, rubric: str, sections: Mapping[str, str]) -> JudgePrompt:
-        prompt = super().__new__(cls, _rubric_first(rubric, sections))
+        # The same question is the same call, and no text can hold its own digest
+        nonce = _digest([rubric, dict(sections)])
+        system = Message(role="system", content=_RUBRIC_FIRST + rubric.strip())
+        user = Message(role="user", content=_between_markers(sections, nonce))
+        prompt = super().__new__(cls, (system, user))
         prompt.rubric, prompt.sections, prompt.readers, prompt.version = rubric, sections, 1, 0
         return prompt
 
@@ -144,16 +148,6 @@ class JudgePrompt(tuple[Message, ...]):
 def is_long_start(prompt: Sequence[Message]) -> TypeGuard[JudgePrompt]:
     """Returns True if a prompt shares a start that some provider might keep."""
     return isinstance(prompt, JudgePrompt) and prompt.shared_chars >= SHORTEST_START_CHARS
-
-
-def _rubric_first(rubric: str, sections: Mapping[str, str]) -> tuple[Message, Message]:
-    """Frame and rubric; then each section between markers. The nonce is a digest of them all: the
-    same question is the same call, and no text can hold its own digest."""
-    nonce = _digest([rubric, dict(sections)])
-    return (
-        Message(role="system", content=_RUBRIC_FIRST + rubric.strip()),
-        Message(role="user", content=_between_markers(sections, nonce)),
-    )
 
 
 def question_messages(sections: Mapping[str, str], question: str) -> tuple[Message, Message]:

@@ -103,15 +103,14 @@ class Quantity(NamedTuple):
         """Same number, and the same unit unless one has none. Hours and minutes compare; clock
         times on a twelve-hour clock; an about number may be off by ABOUT_SHARE."""
         left, right = self.value, other.value
+        has_units = None not in (self.unit, other.unit)
         if self.unit == other.unit == "clock":
             return left % 720 == right % 720
         if self.unit in _IN_MINUTES and other.unit in _IN_MINUTES:
             left, right = left * _IN_MINUTES[self.unit], right * _IN_MINUTES[other.unit]
-        elif None not in (self.unit, other.unit) and self.unit != other.unit:
+        elif has_units and self.unit != other.unit:
             return {self.unit, other.unit} in _TEMPERATURES and left == right
-        is_about = (
-            (self.is_about or other.is_about) and self.unit is not None and other.unit is not None
-        )
+        is_about = has_units and (self.is_about or other.is_about)
         return abs(left - right) <= (ABOUT_SHARE * max(left, right) if is_about else 1e-9)
 
 
@@ -130,6 +129,11 @@ def words(text: str) -> list[str]:
 def stem(word: str) -> str:
     with _STEMMING:
         return str(_STEMMER.stemWord(word))
+
+
+def stem_each(text: str) -> frozenset[str]:
+    """Stems of all words of a text, or of a key."""
+    return frozenset(map(stem, words(text.replace("_", " "))))
 
 
 @lru_cache(maxsize=4096)

@@ -90,11 +90,8 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
         ),
         text,
     )
-    text = (
-        _ORDINAL.sub(_replace_ordinal, _SUFFIXED.sub(r"\1th", text))
-        if ordinals
-        else _SUFFIXED.sub(r"\1", text)
-    )
+    text = _SUFFIXED.sub(r"\1th" if ordinals else r"\1", text)
+    text = _ORDINAL.sub(_replace_ordinal, text) if ordinals else text
     text = _NUMERAL.sub(lambda match: _replace_numeral(match, text), text)
     text = _RUN.sub(_replace_number_words, text)
     if not any(char.isdigit() for char in text):  # "one" and 一 are 1 where they count something
@@ -105,7 +102,8 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
 
 def _format_number(number: Decimal) -> str:
     """Without an exponent or zeros after the fraction."""
-    return f"{number:f}".rstrip("0").rstrip(".") if "." in f"{number:f}" else f"{number:f}"
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _replace_percentage(match: re.Match[str]) -> str:
@@ -114,12 +112,10 @@ def _replace_percentage(match: re.Match[str]) -> str:
 
 
 def _replace_ordinal(match: re.Match[str]) -> str:
-    value = _ORDINAL_WORDS[match[2]]
-    return (
-        f"{(NUMBER_OF[match[1]] if match[1] else 0) + value}th"
-        if not match[1] or value < 10
-        else match[0]
-    )
+    tens, value = match[1], _ORDINAL_WORDS[match[2]]
+    if tens and value >= 10:
+        return match[0]
+    return f"{value + (NUMBER_OF[tens] if tens else 0)}th"
 
 
 def _replace_number_words(match: re.Match[str]) -> str:
@@ -183,9 +179,8 @@ def _goes_on(kind: str, word: str, current: int, last: str, scale: int, after_an
         return kind != "zero"
     if kind == "unit":
         return last == "ten"
-    return (
-        kind in ("teen", "ten") and last in ("teen", "ten") and 11 <= current <= 20
-    )  # nineteen eighty
+    # nineteen eighty
+    return kind in ("teen", "ten") and last in ("teen", "ten") and 11 <= current <= 20
 
 
 def _replace_one(match: re.Match[str]) -> str:
@@ -216,12 +211,8 @@ def chinese_value(numeral: str) -> Decimal | None:
     """What a Chinese numeral stands for: 二十一, 三万五, 二〇二四, 三点五. None where it is none (千万, 二三)."""  # noqa: E501
     whole, _, fraction = numeral.partition("点")
     if fraction:
-        left = chinese_value(whole)
-        return (
-            None
-            if left is None
-            else left + Decimal(f"0.{''.join(str(_DIGITS[char]) for char in fraction)}")
-        )
+        left, decimals = chinese_value(whole), "".join(str(_DIGITS[char]) for char in fraction)
+        return None if left is None else left + Decimal(f"0.{decimals}")
     if all(char in _DIGITS for char in numeral):
         if len(numeral) == 2 and not set(numeral) & set("〇零"):
             return None  # 二三: two or three

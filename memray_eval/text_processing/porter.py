@@ -9,39 +9,21 @@ from functools import lru_cache
 from itertools import pairwise
 
 _VOWELS = "aeiou"
-_IRREGULAR = {
-    "sky": "sky",
-    "skies": "sky",
-    "dying": "die",
-    "lying": "lie",
-    "tying": "tie",
-    "news": "news",
-    "innings": "inning",
-    "inning": "inning",
-    "outings": "outing",
-    "outing": "outing",
-    "cannings": "canning",
-    "canning": "canning",
-    "howe": "howe",
-    "proceed": "proceed",
-    "exceed": "exceed",
-    "succeed": "succeed",
+_STEM_OF = {
+    **{"skies": "sky", "dying": "die", "lying": "lie", "tying": "tie"},
+    **{"innings": "inning", "outings": "outing", "cannings": "canning"},
+    **{word: word for word in "sky news inning outing canning howe proceed exceed succeed".split()},
 }
-Rule = tuple[str, str, Callable[[str], bool] | None]  # suffix, what replaces it, which stems
+Rule = tuple[str, str, Callable[[str], bool]]  # suffix, what replaces it, which stems
 
 
 @lru_cache(maxsize=1 << 16)
 def porter_stem(word: str) -> str:
     """The stem of one lower-case word."""
-    if word in _IRREGULAR:
-        return _IRREGULAR[word]
-    if len(word) <= 2:
-        return word
-    word = _step_1c(_step_1b(_step_1a(word)))
-    word = _step_2(word)
-    word = _replace(word, _STEP_3)
-    word = _replace(word, _STEP_4)
-    return _step_5(word)
+    if word in _STEM_OF or len(word) <= 2:
+        return _STEM_OF.get(word, word)
+    word = _step_2(_step_1c(_step_1b(_step_1a(word))))
+    return _step_5(_replace(_replace(word, _STEP_3), _STEP_4))
 
 
 def _is_consonant(word: str, position: int) -> bool:
@@ -63,15 +45,9 @@ def _measure(stem: str) -> int:
 
 def _ends_in_cvc(word: str) -> bool:
     """*o: consonant, vowel, consonant other than w, x, y; or just vowel and consonant."""
-    last = len(word) - 1
-    if len(word) >= 3:
-        return (
-            _is_consonant(word, last - 2)
-            and not _is_consonant(word, last - 1)
-            and _is_consonant(word, last)
-            and word[-1] not in "wxy"
-        )
-    return len(word) == 2 and not _is_consonant(word, 0) and _is_consonant(word, 1)
+    kinds = [_is_consonant(word, position) for position in range(len(word))]
+    is_cvc = kinds[-3:] == [True, False, True] and word[-1] not in "wxy"
+    return is_cvc or kinds == [False, True]
 
 
 def _is_measured(stem: str) -> bool:
@@ -87,15 +63,14 @@ def _replace(word: str, rules: Sequence[Rule]) -> str:
     for suffix, instead, holds in rules:
         if word.endswith(suffix):
             stem = word[: len(word) - len(suffix)]
-            return stem + instead if holds is None or holds(stem) else word
+            return stem + instead if holds(stem) else word
     return word
 
 
 def _step_1a(word: str) -> str:
     if word.endswith("ies") and len(word) == 4:
         return word[:-1]
-    return _replace(word, (("sses", "ss", None), ("ies", "i", None), ("ss", "ss", None),
-                           ("s", "", None)))  # fmt: skip
+    return _replace(word, _STEP_1A)
 
 
 def _step_1b(word: str) -> str:
@@ -139,47 +114,21 @@ def _step_5(word: str) -> str:
     return word[:-1] if word.endswith("ll") and _is_long(word[:-1]) else word
 
 
-_STEP_2: tuple[Rule, ...] = tuple(
-    (suffix, instead, _is_measured)
-    for suffix, instead in (
-        ("ational", "ate"),
-        ("tional", "tion"),
-        ("enci", "ence"),
-        ("anci", "ance"),
-        ("izer", "ize"),
-        ("bli", "ble"),
-        ("alli", "al"),
-        ("entli", "ent"),
-        ("eli", "e"),
-        ("ousli", "ous"),
-        ("ization", "ize"),
-        ("ation", "ate"),
-        ("ator", "ate"),
-        ("alism", "al"),
-        ("iveness", "ive"),
-        ("fulness", "ful"),
-        ("ousness", "ous"),
-        ("aliti", "al"),
-        ("iviti", "ive"),
-        ("biliti", "ble"),
-        ("fulli", "ful"),
-    )
+def _rules(pairs: str, holds: Callable[[str], bool] = _is_measured) -> tuple[Rule, ...]:
+    """The rules of pairs of a suffix and what replaces it, such as "ational-ate"."""
+    split = (pair.split("-") for pair in pairs.split())
+    return tuple((suffix, instead, holds) for suffix, instead in split)
+
+
+_STEP_1A = _rules("sses-ss ies-i ss-ss s-", lambda stem: True)
+_STEP_2 = _rules(
+    "ational-ate tional-tion enci-ence anci-ance izer-ize bli-ble alli-al entli-ent eli-e "
+    "ousli-ous ization-ize ation-ate ator-ate alism-al iveness-ive fulness-ful ousness-ous "
+    "aliti-al iviti-ive biliti-ble fulli-ful"
 )
-_STEP_3: tuple[Rule, ...] = tuple(
-    (suffix, instead, _is_measured)
-    for suffix, instead in (
-        ("icate", "ic"),
-        ("ative", ""),
-        ("alize", "al"),
-        ("iciti", "ic"),
-        ("ical", "ic"),
-        ("ful", ""),
-        ("ness", ""),
-    )
-)
+_STEP_3 = _rules("icate-ic ative- alize-al iciti-ic ical-ic ful- ness-")
 _STEP_4: tuple[Rule, ...] = (
-    *((suffix, "", _is_long) for suffix in ("al", "ance", "ence", "er", "ic", "able", "ible")),
-    *((suffix, "", _is_long) for suffix in ("ant", "ement", "ment", "ent")),
+    *_rules("al- ance- ence- er- ic- able- ible- ant- ement- ment- ent-", _is_long),
     ("ion", "", lambda stem: _is_long(stem) and stem[-1] in "st"),
-    *((suffix, "", _is_long) for suffix in ("ou", "ism", "ate", "iti", "ous", "ive", "ize")),
+    *_rules("ou- ism- ate- iti- ous- ive- ize-", _is_long),
 )

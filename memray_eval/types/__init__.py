@@ -5,7 +5,6 @@ from memray_eval.types.base import Name as Name
 from memray_eval.types.base import Share as Share
 from memray_eval.types.base import Temperature as Temperature
 from memray_eval.types.base import dumps as dumps
-from memray_eval.types.responses import DEFAULT_MAX_TOKENS as DEFAULT_MAX_TOKENS
 from memray_eval.types.responses import EXISTING as EXISTING
 from memray_eval.types.responses import RETRIED as RETRIED
 from memray_eval.types.responses import Arm as Arm
@@ -21,9 +20,7 @@ from memray_eval.types.responses import Stream as Stream
 from memray_eval.types.responses import TokenCounts as TokenCounts
 from memray_eval.types.responses import Usage as Usage
 from memray_eval.types.samples import BIG_FIVE as BIG_FIVE
-from memray_eval.types.samples import BY_TURN as BY_TURN
 from memray_eval.types.samples import CLUSTER_KEYS as CLUSTER_KEYS
-from memray_eval.types.samples import EMOTION_SUM_TOLERANCE as EMOTION_SUM_TOLERANCE
 from memray_eval.types.samples import PAIR as PAIR
 from memray_eval.types.samples import PAIRS as PAIRS
 from memray_eval.types.samples import SESSION as SESSION
@@ -37,11 +34,9 @@ from memray_eval.types.samples import Message as Message
 from memray_eval.types.samples import Pair as Pair
 from memray_eval.types.samples import Sample as Sample
 from memray_eval.types.samples import Scalar as Scalar
-from memray_eval.types.samples import SessionTurn as SessionTurn
 from memray_eval.types.samples import SimulatedUser as SimulatedUser
 from memray_eval.types.samples import Turn as Turn
 from memray_eval.types.samples import Unanswered as Unanswered
-from memray_eval.types.samples import key_conflicts as key_conflicts
 from memray_eval.types.samples import pair_of as pair_of
 from memray_eval.types.samples import session_of as session_of
 from memray_eval.types.samples import session_turn as session_turn

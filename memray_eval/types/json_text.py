@@ -31,13 +31,6 @@ LARGE = 1 << 16  # bytes from which orjson, with what has to be checked, is fast
 _MOST_NESTING, _LARGE_FLOAT = 16, 2.0**63
 _SAME_AS_JSON = frozenset({str, bool, int})  # which orjson writes as `_encode` does
 
-_encode_changed = json.JSONEncoder(
-    ensure_ascii=False,
-    sort_keys=True,
-    separators=(",", ":"),
-    default=lambda model: _changed_fields(model),
-).encode
-
 
 def sample_to_json(sample: Sample) -> str:
     """A sample; one that is no session is told without `turns` and `user`. Raises ValueError where
@@ -66,15 +59,9 @@ def _encode_texts(value: Mapping[str, MemoryValue] | Sequence[str]) -> str:
 def record_to_json(record: Record) -> str:
     """A record without what is as by default: a field that a later version adds leaves the text as
     it is. Raises ValueError if it holds what JSON cannot."""
-    defaults = _defaults(Sample)
-    sample = {
-        name: value
-        for name, value in _fields(record.sample).items()
-        if name not in defaults or value != defaults[name]
-    }
     rest = {
         "response": record.response,
-        "sample": sample,
+        "sample": _changed(record.sample, _fields(record.sample)),
         "scores": [score.model_dump(mode="json", exclude_defaults=True) for score in record.scores],
         "unit_id": record.unit_id,
         **({"epoch": record.epoch} if record.epoch > 1 else {}),
@@ -83,13 +70,12 @@ def record_to_json(record: Record) -> str:
     return f'{{"candidate":{_candidate_to_json(record.candidate)},{text[1:]}'
 
 
-def _changed_fields(model: BaseModel) -> dict[str, Any]:
-    """The fields of a turn or a response that are not as by default."""
-    if not (defaults := _defaults(type(model))):  # a turn
-        return vars(model)
+def _changed(model: BaseModel, fields: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """The fields of a model, else its own, that are not as by default; a turn has no defaults."""
+    defaults, fields = _defaults(type(model)), vars(model) if fields is None else fields
     return {
         name: value
-        for name, value in vars(model).items()
+        for name, value in fields.items()
         if name not in defaults or value != defaults[name]
     }
 
@@ -103,6 +89,11 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
         for name, field in fields
         if not field.is_required()
     }
+
+
+_encode_changed = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=_changed
+).encode
 
 
 def field_to_json(sample: Sample, name: str) -> str:

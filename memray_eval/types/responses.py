@@ -123,19 +123,11 @@ class Candidate(Frozen):
         return kwargs if isinstance(kwargs, dict) else {}
 
     @model_validator(mode="after")
-    def _retrieves_where_asked(self) -> Candidate:
+    def _goes_together(self) -> Candidate:
         if self.retrieved is not None and self.context not in (None, "retrieved"):
             raise ValueError(f"retrieved: goes with context: retrieved, not {self.context}")
-        return self
-
-    @model_validator(mode="after")
-    def _adapts_an_engine(self) -> Candidate:
         if self.lora is not None and self.backend != "vllm":
             raise ValueError("lora: goes with backend: vllm; a server names an adapter as a model")
-        return self
-
-    @model_validator(mode="after")
-    def _raises_a_limit(self) -> Candidate:
         most = self.sampling.max_tokens
         has_limit = self.backend in ("vllm", "openai")
         is_above = not isinstance(most, int) or (self.retry_max_tokens or 0) > most

@@ -36,6 +36,7 @@ from memray_eval.analysis.reduce import reduce_records
 from memray_eval.benchmarks import get_suite
 from memray_eval.metric import DISAGREEMENT, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.assistant.empathy import RATED
 from memray_eval.metrics.assistant.memory_utilization import f1_scores
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_JSON, SCORE_TYPE
@@ -329,6 +330,8 @@ def measures(
         for part in metric.columns
         if part in PARTS
     }
+    if RATED in parts:
+        parts[RATED] = np.ones(n)
     if metric.name == "memory_utilization":
         return f1_scores(parts), parts
     if metric.name == "groundedness":

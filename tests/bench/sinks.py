@@ -41,7 +41,7 @@ def child(path: str) -> None:
     finished = run(config, lambda line: None, quiet=True)
     took = time.perf_counter() - began
     assert finished.exit_code == 0, finished.summary
-    rows = finished.folder.read_json("sinks.json")
+    rows = finished.folder.read_json("sinks.json") or []
     assert len(rows) == len(config.sinks)
     assert not any(row["error"] for row in rows), rows
     print(json.dumps({"took_s": took, "sent_s": sum(row["seconds"] for row in rows)}))

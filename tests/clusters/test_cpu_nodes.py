@@ -25,7 +25,7 @@ def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
         print(f"  {name}: {', '.join(sorted(called[node] for node in where))}")
     at_gpus = {name for name in two_models.nodes if any(word in name for word in GPU_WORK)}
     ran = " ".join(two_models.nodes.keys() - at_gpus)
-    for stage in ("prompts_for_engine", "collect_engine_answers", "JudgeRecords", "EmbedRecords"):
+    for stage in ("prompts_to_ask", "collect_engine_answers", "JudgeRecords", "EmbedRecords"):
         assert stage in ran
     assert "write_block" in ran
     elsewhere = {

@@ -41,7 +41,6 @@ def test_paraphrases_by_embedding_help_the_estimates(embedder: Embedder) -> None
 
     with_vectors, on_words = agreement(embed), agreement(lambda texts: {})
     assert with_vectors.key_f1 > on_words.key_f1, with_vectors
-    assert with_vectors.claims_found >= on_words.claims_found, with_vectors
 
 
 def test_no_two_samples_of_the_memory_suite_are_alike() -> None:

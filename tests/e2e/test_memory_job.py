@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -54,6 +55,7 @@ def test_responses_are_real_and_measured(records: list[Record]) -> None:
         assert 0 < response.output_tokens <= MAX_TOKENS
         assert response.finish_reason == "stop" or response.output_tokens == MAX_TOKENS
         assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
+        assert time.time() - 3600 < (response.ended_s or 0) < time.time()  # of the wall clock
 
 
 def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(
@@ -84,7 +86,9 @@ def test_the_summary_is_printed_and_printed_again(memory_run: CommandRun) -> Non
     assert full.stdout.startswith("=" * 70 + "\nBENCHMARK EVALUATION SUMMARY\n")
     assert full.stdout == (memory_run.folder / "summary.txt").read_text()
     as_json = command("report", str(memory_run.folder), "--json", cwd=memory_run.folder)
-    assert json.loads(as_json.stdout)["n_samples"] == N_UNITS
+    summary = json.loads(as_json.stdout)
+    assert summary["n_samples"] == N_UNITS
+    assert [row["output_tokens_per_s"] > 0 for row in summary["candidates"]] == [True]
 
 
 def test_the_way_is_told_and_nothing_else(memory_run: CommandRun) -> None:

@@ -30,5 +30,6 @@ def test_needles_are_asked_at_their_length_and_mapped(tmp_path: Path) -> None:
         assert record.response.prompt_tokens == record.sample.metadata["tokens"] + CHAT_TOKENS
         assert (record.response.prompt_form, record.response.truncated_tokens) == ("chat", 0)
         assert record.response.cached_tokens is not None
-    assert "LENGTH BY DEPTH: rule_score" in done.stdout
-    assert "passkey" in done.stdout
+    full = command("report", "--full", str(folder), cwd=tmp_path).stdout
+    assert "LENGTH BY DEPTH: rule_score" in full
+    assert "passkey" in full

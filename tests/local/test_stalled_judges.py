@@ -146,5 +146,5 @@ def test_a_judge_without_a_known_price_is_asked_about(
             match=r"the price of openai/unheard-of is not known.*judging\.price=.*--yes",
         ):
             finish(config, agree=lambda estimate: bool(estimates.append(estimate)))
-    assert [judge.is_priced for judge in estimates[0].judges] == [False]
+    assert [bool(judge.unpriced_calls) for judge in estimates[0].judges] == [True]
     assert not Path(config.out).exists()

@@ -31,6 +31,7 @@ from memray_eval.judges.call_cache import CallCache
 from memray_eval.judges.paid_calls import PaidCalls
 from memray_eval.judges.prompt_secret import secret_in
 from memray_eval.judges.segment_log import SegmentLog
+from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.storage.paths import locate, write_whole
@@ -53,6 +54,7 @@ from tests.servers.s3 import KEY, SECRET, S3Server, serving_s3
 
 ROOT = "s3://bucket/tests"
 LATENCY_S = 0.2
+ENDS_S = 400  # an engine starts in it on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +90,8 @@ def started(
 
 def ended(arguments: list[str], environment: dict[str, str], home: Path, code: int = 0) -> str:
     """What a command said that must end with `code`."""
-    assert started(arguments, environment, home).wait(120) == code, (home / "log").read_text()[
-        -3000:
-    ]
+    status = started(arguments, environment, home).wait(ENDS_S)
+    assert status == code, (home / "log").read_text()[-3000:]
     return (home / "log").read_text()
 
 
@@ -290,6 +291,33 @@ def test_killed_and_resumed_elsewhere(open_s3: S3Server, tmp_path: Path) -> None
     )
     assert SECRET not in written
     assert KEY not in written
+
+
+@pytest.mark.night
+def test_a_model_in_a_bucket_answers_on_an_engine(open_s3: S3Server, tmp_path: Path) -> None:
+    """Its tokenizer and its weights come by S3, once each, and nothing of it from a hub."""
+    pytest.importorskip("vllm")
+    url, data = f"{ROOT}/models/small", tmp_path / "rows.jsonl"
+    for file in Path(resolve_model("embedded", weights=True)).iterdir():
+        put(f"{url}/{file.name}", file.read_bytes())
+    data.write_text('{"id": "a", "query": "Hello?"}\n{"id": "b", "query": "And now?"}\n')
+    job = tmp_path / "job.yaml"
+    engine = {"max_model_len": 1024, "kv_cache_gib": 1}
+    candidate = {"name": "kept", "model": url, "sampling": {"max_tokens": 4}}
+    job.write_text(json.dumps({"candidates": [candidate], "engine": engine}))
+    words = ["generate", str(job), f"--dataset={data}", f"--out={tmp_path / 'out'}"]
+    before = open_s3.calls()["GET"]
+    ended(words, open_s3.environment() | {"HF_HUB_OFFLINE": "1"}, tmp_path / "home")
+    n_read = open_s3.calls()["GET"] - before
+    (run,) = (tmp_path / "out").iterdir()
+    answers = [record.response for record in RunFolder(str(run)).each()]
+    assert [bool(answer and answer.text) for answer in answers] == [True, True]
+    ended(words, open_s3.environment(), tmp_path / "home")
+    assert open_s3.calls()["GET"] - before < n_read + 20  # listings
+    denied = open_s3.environment("denied")
+    log = ended(words, denied, tmp_path / "stranger", code=2)
+    assert f"{url}: access denied" in log
+    assert "Traceback" not in log
 
 
 def test_one_process_at_a_time(open_s3: S3Server) -> None:

@@ -13,21 +13,28 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.night
 
 ALONE = {
+    "active_labels": "--draws 1",
     "adjusted_scores": "--draws 2 --limit 8",
     "batch_judging": "--calls 8 --batch 4 --seconds 0",
+    "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
     "pairwise": "--questions 6 --cups 2",
+    "fuzz": "readers --inputs 50",
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
+    "large_memories": "--entries 40 --samples 4",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
+    "memory_splits": "",
     "million_rows": "--units 60",
+    "nearest_samples": "",
     "prompt_cache": "--samples 1 --memory-tokens 5000 --latency-s 0.01",
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
     "stopping": "--runs 3 --replays 2",
     "view": "--units 200",
+    "wide_inputs": "--doublings 1 --largest 2000",
 }
 # In the Ray of this session, or, where they measure a process, in one of their own.
 ON_RAY = {
@@ -40,7 +47,10 @@ ON_RAY = {
     "rate_limits": "--seconds 0.5",
     "storm": "--units 2",
 }
-WITH_ENGINE = {
+# In a process of their own: they start a Ray, or vLLM's warnings would be taken for errors here
+IN_A_PROCESS = {
+    "counter": "--members 4",
+    "driver_ceiling": "--units 40 80 --replicas 1",
     "estimate_1m": "--samples 200 --tokens 2000 --gpus 2 --real 64",
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
     "prefix_hits": "--engines 1 --contexts 2 --questions 2 --tokens 60",
@@ -59,7 +69,7 @@ def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_benchmark_is_tried() -> None:
     files = (REPOSITORY / "tests" / "bench").glob("*.py")
     mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
-    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *ELSEWHERE}
+    assert mains == {*ALONE, *ON_RAY, *IN_A_PROCESS, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -78,11 +88,9 @@ def test_a_benchmark_of_runs_runs(
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", WITH_ENGINE)
-def test_a_benchmark_of_the_engine_runs(name: str) -> None:
-    """In a process of its own: vLLM in this one would have its warnings taken for errors."""
-    pytest.importorskip("vllm")
-    words = [sys.executable, "-m", f"tests.bench.{name}", *WITH_ENGINE[name].split()]
+@pytest.mark.parametrize("name", IN_A_PROCESS)
+def test_a_benchmark_of_a_process_runs(name: str) -> None:
+    words = [sys.executable, "-m", f"tests.bench.{name}", *IN_A_PROCESS[name].split()]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout

@@ -42,7 +42,7 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
         )
         config = priced(config, tmp_path)
         # What the local provider's have, about
-        assumptions = config.assumptions.model_copy(update={"verdict_tokens": 36.0})
+        assumptions = config.assumptions.model_copy(update={"verdict_tokens": 65.0})
         config = config.model_copy(update={"assumptions": assumptions})
         before = estimate_of(config)
         assert server.stats()["n_requests"] == 0

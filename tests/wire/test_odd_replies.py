@@ -437,17 +437,21 @@ REASONS = {
 }
 
 
+def self_signed_files(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for this alternative name (`IP:...` or `DNS:...`), and its key."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test"]
+    files = ["-keyout", str(key), "-out", str(certificate), "-days", "1"]
+    subprocess.run(
+        [*made, *files, "-addext", f"subjectAltName={name}"], check=True, stderr=subprocess.DEVNULL
+    )
+    return certificate, key
+
+
 @contextmanager
 def self_signed(folder: Path) -> Iterator[int]:
     """The port of a TLS server whose certificate no authority signed."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(certificate), "-days", "1"]
-    subprocess.run(
-        [*made, *files, "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
+    certificate, key = self_signed_files(folder, "IP:127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with socket.create_server(("127.0.0.1", 0)) as listening:

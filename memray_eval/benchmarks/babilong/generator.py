@@ -298,7 +298,6 @@ def hide_story(kind: str, order: QuestionOrder, resources: Resources, slack: int
     ]
     draft = spec.hide(
         facts,
-        int(resources.counter.lines(facts).sum()),
         pile,
         lines,
         (story.answer,),

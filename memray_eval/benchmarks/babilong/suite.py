@@ -54,7 +54,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
-prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
+prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK})
 adapt = Published(
     kind="BABILong",
     fields={"input": str, "question": str, "target": str},

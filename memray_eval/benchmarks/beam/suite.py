@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from memray_eval.benchmarks import Answered, Suite, long_context_suite, mean_of
 from memray_eval.benchmarks.beam.rules import METRIC, ORDERING, read_official
-from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationPrompt
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
     Fault,
@@ -29,7 +29,6 @@ from memray_eval.benchmarks.templates.records import check_own_record, is_own_re
 from memray_eval.errors import reason_of
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.types import Candidate, Prompt, Sample
 
 TASKS = tuple(
     "abstention contradiction_resolution event_ordering information_extraction "
@@ -130,7 +129,7 @@ def read_chat(path: str) -> Conversation:
                 id_ = str(message["id"])
                 times[id_] += 1
                 name = id_ if times[id_] == 1 else f"{id_}#{times[id_]}"
-                turns.append(read_turn(message, name, "role", "content"))
+                turns.append(read_turn(message, name))
                 date = str(message.get("time_anchor") or date)
             sessions.append(Session(f"S{len(sessions) + 1}", date, tuple(turns)))
     return check_sessions(sessions)
@@ -164,11 +163,9 @@ def _read_evidence(
     return [[id_, session_of[id_]] for id_ in dict.fromkeys(ids) if id_ in session_of]
 
 
-FILES = PublishedFiles(find=find, questions=questions)
-
-
 ORDER_METRIC = "beam_event_order"
-WORDING = ConversationWording(
+# In our words, the same for every ability
+prompt = ConversationPrompt(
     before="You are a user's assistant. Below are your earlier chats with this user, oldest first; "
     "each begins with its date where that is known.",
     after="The user now says: {question}\n\n"
@@ -184,11 +181,6 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     if not is_own_record(raw):
         raise ValueError("not a question of BEAM's: name the folder of its chats as the dataset")
     return check_own_record(raw, TASKS)
-
-
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, the same for every ability."""
-    return conversation_prompt(sample, candidate, WORDING, sample.query)
 
 
 def templated(suite: Suite, path: str) -> Suite:
@@ -227,7 +219,7 @@ SUITE = long_context_suite(
     adapt=adapt,
     tasks=TASKS,
     has_arms=True,
-    files=FILES,
+    files=PublishedFiles(find=find, questions=questions),
     overall=overall,
     templated=templated,
     own_metric="beam_rubric",

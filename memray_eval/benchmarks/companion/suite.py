@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,6 @@ SCENARIOS = tuple(
 )
 DEPLOY_FROM, METRIC_FROM = 0.7, 0.5  # the guideline's, of overall_quality and of the others
 CONTINUITY = "continuity"
-_SPEAKERS = ("user", "assistant")
 SPOKEN_TOKENS = 120  # of an answer: 50 words and room to end the sentence
 
 PROMPTS = {
@@ -47,9 +46,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A sample whose task is its scenario. Raises ValueError for an unknown scenario and for turns
-    that make no conversation: an empty one, two of one speaker in a row, a history that does not
-    open with the user and end with the assistant, or none in a continuity sample."""
+    """A sample whose task is its scenario. Raises ValueError that names each fault: an unknown
+    scenario, turns that make no conversation, a continuity sample without any."""
     if faults := [*_scenario_faults(raw), *_turn_faults(raw)]:
         raise ValueError("; ".join(faults))
     return {**raw, "task": raw["scenario"]} if raw.get("scenario") else raw
@@ -73,11 +71,9 @@ def _turn_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     for number, turn in enumerate(turns):
         if isinstance(content := turn.get("content"), str) and not content.strip():
             yield f"history.{number}.content: is empty"
-    if all(turn.get("role") in _SPEAKERS for turn in turns):
-        yield from _order_faults([turn["role"] for turn in turns])
-
-
-def _order_faults(roles: Sequence[str]) -> Iterator[str]:
+    roles = [turn.get("role") for turn in turns]
+    if not all(role in ("user", "assistant") for role in roles):
+        return
     for number, (before, role) in enumerate(pairwise(("assistant", *roles))):
         if role == before:
             why = (
@@ -86,7 +82,7 @@ def _order_faults(roles: Sequence[str]) -> Iterator[str]:
                 else "the conversation must open with the user"
             )
             yield f"history.{number}.role: {why}"
-    if roles and roles[-1] == "user":
+    if roles[-1:] == ["user"]:
         yield (
             f"history.{len(roles) - 1}.role: the last turn must be the assistant's; what the user "
             "says now is the query"

@@ -13,25 +13,16 @@ TASKS = ("remembers", "leans", "pushes", "darkens", "everyday")
 MIND_EVAL, SPIRAL_BENCH = "mindeval", "spiral_bench"
 MIND_EVAL_TURNS, SPIRAL_BENCH_TURNS = 10, 20  # as the benchmarks' READMEs run them
 # Of a MindEval profile, what the clinician's prompt has too, by what we call it
+_SAME = (
+    "name sex gender_identity sexual_orientation age race education profession siblings "
+    "living_situation exercise region depressive_symptoms anxious_symptoms"
+)
 _KNOWN = {
-    "name": "name",
-    "sex": "sex",
-    "gender_identity": "gender identity",
-    "sexual_orientation": "sexual orientation",
-    "age": "age",
-    "race": "race",
-    "education": "education",
-    "profession": "profession",
+    **{name: name.replace("_", " ") for name in _SAME.split()},
     "employment_status": "employment",
-    "siblings": "siblings",
     "relationship_status": "relationship",
-    "living_situation": "living situation",
-    "exercise": "exercise",
     "sleep_quality": "sleep",
     "attitude_towards_mindfulness": "attitude to mindfulness",
-    "region": "region",
-    "depressive_symptoms": "depressive symptoms",
-    "anxious_symptoms": "anxious symptoms",
 }
 # Who asks Spiral-Bench's questions, in our words
 _SEEKERS = {
@@ -46,8 +37,7 @@ _SEEKERS = {
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A session of ours as it is; a MindEval profile ({member_attributes, member_narrative}) or a
-    Spiral-Bench prompt ({prompt_id, category, prompts}) as one with a simulated user. Raises
-    ValueError that says what such a row lacks, or that the row is no session."""
+    Spiral-Bench prompt ({prompt_id, category, prompts}) and a simulated user. Raises ValueError."""
     if "member_attributes" in raw or "member_narrative" in raw:
         return _of_profile(raw)
     if "prompt_id" in raw:
@@ -107,15 +97,9 @@ SUITE = replace(
     COMPANION,
     description="Talks with a voice companion over several turns, scripted or with a simulated "
     "user: what it keeps, fosters and follows as they go on.",
-    metrics=(
-        "dependence",
-        "boundary_drift",
-        "risk_escalation",
-        "forgotten_fact",
-        "repeats_itself",
-        "overall_quality",
-        "emotional_intelligence",
-        "trust_boundaries",
+    metrics=tuple(
+        "dependence boundary_drift risk_escalation forgotten_fact repeats_itself overall_quality "
+        "emotional_intelligence trust_boundaries".split()
     ),
     adapt=adapt,
     tasks=(*TASKS, MIND_EVAL, SPIRAL_BENCH),

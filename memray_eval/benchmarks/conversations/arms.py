@@ -4,7 +4,7 @@ finds, or what the row says that a memory system returned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn, from_context
@@ -14,14 +14,6 @@ from memray_eval.types import Candidate, Frozen, Message, Passage, Prompt, Retri
 EVIDENCE = "evidence"  # of a sample's metadata: pairs of a turn and its session; "" for no turn
 RETRIEVED = "retrieved"
 NOTHING = "(No earlier conversation is shown.)"
-
-
-class ConversationWording(Frozen):
-    """A benchmark's prompt in our words: before the conversation and, with {question}, after it."""
-
-    before: str
-    after: str
-    max_tokens: int
 
 
 class Shown(NamedTuple):
@@ -101,45 +93,45 @@ def _show_own(sample: Sample, retrieved: Any) -> Shown:
     return Shown(shown, ids)
 
 
-def conversation_prompt(
-    sample: Sample,
-    candidate: Candidate,
-    wording: ConversationWording,
-    question: str,
-) -> Prompt:
-    """One message: what all questions share, the conversation, and what differs, for a common
-    prefix. Too long a conversation loses whole sessions, or turns, out of its middle."""
-    shown = choose(sample, candidate)
-    wanted = evidence_of(sample)
-    text, passages = f"{wording.before}\n\n", list[Passage]()
-    for session in shown.sessions:
-        head = f"[{session.date}]\n" if session.date else ""
-        for number, turn in enumerate(session.turns):
-            line = f"{turn.speaker}: {turn.text}\n" if turn.speaker else f"{turn.text}\n"
-            last = number == len(session.turns) - 1
-            line = f"{'' if number else head}{line}{chr(10) if last else ''}"
-            holds = tuple(_held(turn.id, session.id, wanted))
-            passages.append(Passage(len(text), len(text) + len(line), session.id, holds))
-            text += line
-    if not passages:
-        text += f"{NOTHING}\n\n"
-    text += wording.after.replace("{question}", question)
-    about: dict[str, Any] = {"evidence_shown": []}
-    if shown.retrieved is not None:
-        about[RETRIEVED] = shown.retrieved
-    return Prompt(
-        messages=(Message(role="user", content=text),),
-        max_tokens=wording.max_tokens,
-        is_cut=True,
-        passages=tuple(passages),
-        about=about,
-    )
+class ConversationPrompt(Frozen):
+    """The `prompt` of a benchmark in our words: one message of what all questions share (`before`),
+    the conversation, and what differs (`after`, with {question}), for a common prefix. Too long a
+    conversation loses whole sessions, or turns, out of its middle."""
 
+    before: str
+    after: str
+    max_tokens: int
 
-def _held(turn: str, session: str, wanted: Iterable[tuple[str, str]]) -> Iterable[int]:
-    """The numbers of the pieces of evidence that a turn holds."""
-    return (
-        number
-        for number, (piece_turn, piece_session) in enumerate(wanted)
-        if (piece_turn == turn if piece_turn else piece_session == session)
-    )
+    def __call__(self, sample: Sample, candidate: Candidate) -> Prompt:
+        return self.ask(sample, candidate, sample.query)
+
+    def ask(self, sample: Sample, candidate: Candidate, question: str) -> Prompt:
+        """The prompt with this question in the place of the sample's query."""
+        shown, wanted = choose(sample, candidate), evidence_of(sample)
+        text, passages = f"{self.before}\n\n", list[Passage]()
+        for session in shown.sessions:
+            head = f"[{session.date}]\n" if session.date else ""
+            for number, turn in enumerate(session.turns, 1):
+                line = f"{turn.speaker}: {turn.text}\n" if turn.speaker else f"{turn.text}\n"
+                line = head + line + ("\n" if number == len(session.turns) else "")
+                head = ""
+                holds = tuple(
+                    piece
+                    for piece, (turn_id, session_id) in enumerate(wanted)
+                    if (turn_id == turn.id if turn_id else session_id == session.id)
+                )
+                passages.append(Passage(len(text), len(text) + len(line), session.id, holds))
+                text += line
+        if not passages:
+            text += f"{NOTHING}\n\n"
+        about: dict[str, Any] = {"evidence_shown": []}
+        if shown.retrieved is not None:
+            about[RETRIEVED] = shown.retrieved
+        content = text + self.after.replace("{question}", question)
+        return Prompt(
+            messages=(Message(role="user", content=content),),
+            max_tokens=self.max_tokens,
+            is_cut=True,
+            passages=tuple(passages),
+            about=about,
+        )

@@ -1,10 +1,9 @@
-"""A conversation in sessions and turns, the text that is its sample's context, and the published
-files that it is read from."""
+"""A conversation in sessions and turns, as a sample's context and as published files have it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -74,7 +73,9 @@ def check_sessions(sessions: Sequence[Session]) -> Conversation:
     return conversation
 
 
-def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> SpokenTurn:
+def read_turn(
+    raw: Any, id_: str, speaker_field: str = "role", text_field: str = "content"
+) -> SpokenTurn:
     """A published turn. Raises ValueError if speaker or text are no text."""
     if not isinstance(raw, dict):
         raise ValueError(f"turn {id_} is no object")
@@ -96,6 +97,14 @@ def find_json(path: str) -> list[PublishedFile] | None:
     if not files or others or "manifest.json" in names:
         return None
     return [PublishedFile(f"{path.rstrip('/')}/{name}", "json") for name in files]
+
+
+def find_named(path: str, is_wanted: Callable[[str], bool]) -> list[str]:
+    """The paths of a folder's files whose names are wanted, or the path of a file that is."""
+    folder, names = path.rstrip("/"), names_in(path)
+    if not names and is_wanted(folder.rpartition("/")[2]):
+        return [folder]
+    return [f"{folder}/{name}" for name in names if is_wanted(name)]
 
 
 def names_in(folder: str) -> list[str]:

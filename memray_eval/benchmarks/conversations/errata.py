@@ -70,10 +70,8 @@ def _read_erratum(path: str, number: int, raw: Any) -> Erratum:
     return Erratum(
         question_id=raw["question_id"],
         error_type=raw["error_type"].upper(),
-        golden=_as_text(raw.get("golden_answer")),
-        correct=_as_text(raw.get("correct_answer")),
+        **{
+            field: "" if raw.get(f"{field}_answer") is None else str(raw[f"{field}_answer"])
+            for field in ("golden", "correct")
+        },
     )
-
-
-def _as_text(value: Any) -> str:
-    return "" if value is None else str(value)

@@ -32,8 +32,13 @@ def samples(
 ) -> Iterator[Sample]:
     """The samples of a plan: by task, language, length, depth and number. `on_group` hears of each
     group before its first sample, and if its tokens are counted by parts. Raises ConfigError at
-    once if a task does not fit a length, naming the smallest that it fits."""
-    check_fit(plan, resources)
+    once for a length that a task does not fit, with the smallest, or that it cannot fill."""
+    for task in plan.tasks:
+        for language in plan.languages:
+            shortest = typical_order(plan, task, language, min(plan.lengths))
+            _check_shortest(shortest, plan.task_set, resources)
+            longest = typical_order(plan, task, language, max(plan.lengths))
+            _make_draft(longest, plan.task_set, resources, 0)
     return _samples(plan, resources, on_group)
 
 
@@ -49,17 +54,6 @@ def _samples(
         for order in plan.orders(task, language, length):
             draft = fit_draft(order, plan.task_set, resources, by_parts)
             yield to_sample(order, plan.task_set, draft)
-
-
-def check_fit(plan: Plan, resources: Resources) -> None:
-    """Raises ConfigError that names the task and the smallest length it fits, if it does not fit
-    one that is asked for, or what there is too little of for the longest."""
-    for task in plan.tasks:
-        for language in plan.languages:
-            shortest = typical_order(plan, task, language, min(plan.lengths))
-            _check_shortest(shortest, plan.task_set, resources)
-            longest = typical_order(plan, task, language, max(plan.lengths))
-            _make_draft(longest, plan.task_set, resources, 0)
 
 
 def _check_shortest(order: QuestionOrder, task_set: TaskSet, resources: Resources) -> None:

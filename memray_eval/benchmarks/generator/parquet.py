@@ -1,5 +1,4 @@
-"""Samples to a file, as `memray-eval run` reads it: Parquet in row groups of bounded size, or JSON
-lines."""
+"""Writes samples to a file: Parquet in row groups of bounded size, or JSON lines."""
 
 from __future__ import annotations
 

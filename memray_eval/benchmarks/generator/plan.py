@@ -29,10 +29,6 @@ class Task(NamedTuple):
     needs_all: bool = False
 
 
-def count_plain_prompt(counter: TokenCounter, draft: SampleDraft) -> int:
-    return counter.whole(plain_prompt(draft.context, draft.query))
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
     """The tasks of a benchmark by name, and their languages. `count` counts the tokens of a whole
@@ -41,7 +37,9 @@ class TaskSet:
     suite: str
     tasks: Mapping[str, Task]
     languages: tuple[str, ...] = ("en",)
-    count: Callable[[TokenCounter, SampleDraft], int] = count_plain_prompt
+    count: Callable[[TokenCounter, SampleDraft], int] = lambda counter, draft: counter.whole(
+        plain_prompt(draft.context, draft.query)
+    )
     has_buckets: bool = True
 
 

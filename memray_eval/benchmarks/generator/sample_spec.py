@@ -95,7 +95,6 @@ class SampleSpec(Room):
     def hide(
         self,
         needles: Sequence[str],
-        tokens: int,
         pile: Pile,
         numbers: Sequence[int],
         answers: tuple[str, ...],
@@ -104,9 +103,9 @@ class SampleSpec(Room):
         draw_places: Callable[[int], list[int]] = lambda n: [0],
         least: int = 2,
     ) -> SampleDraft:
-        """The draft of needles of `tokens` together, among as many of the pile's units as fit,
-        before those that `draw_places` draws; with a `depth` the first needle is there."""
-        totals = pile.totals(numbers)
+        """The draft of needles among as many of the pile's units as fit, before those that
+        `draw_places` draws; with a `depth` the first needle is there."""
+        totals, tokens = pile.totals(numbers), int(self._counter.lines(needles).sum())
         n = self.most(totals + tokens, least)
         places = draw_places(n)
         if depth is not None:

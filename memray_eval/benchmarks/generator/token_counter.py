@@ -39,7 +39,7 @@ class TokenCounter:
     """Counts texts for one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._count = tokenizer.count
+        self.whole = tokenizer.count  # tokens of a text by itself
         self._anchors: dict[str, int] = {}
         self._tables: dict[tuple[str, str], IntArray] = {}
         self._pieces: dict[tuple[str, tuple[str, ...]], IntArray] = {}
@@ -48,15 +48,11 @@ class TokenCounter:
         self.start = lru_cache(maxsize=256)(self.whole)
         self._fillers = {language: Fillers(self, language) for language in FILLERS}
 
-    def whole(self, text: str) -> int:
-        """Tokens of a text by itself."""
-        return self._count(text)
-
     def after(self, anchor: str, text: str) -> int:
         """Tokens that a text adds to an anchor that it follows."""
         if anchor not in self._anchors:
-            self._anchors[anchor] = self._count(anchor)
-        return self._count(anchor + text) - self._anchors[anchor]
+            self._anchors[anchor] = self.whole(anchor)
+        return self.whole(anchor + text) - self._anchors[anchor]
 
     def line(self, text: str) -> int:
         """Tokens of one or several lines that follow a line."""

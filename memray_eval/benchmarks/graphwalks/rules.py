@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 
 from memray_eval.benchmarks import Rule
+from memray_eval.benchmarks.longbench.rules import token_f1
 
 VERSION = "lm-evaluation-harness 4e7e0d4"
 TASKS = ("parents", "bfs")
@@ -42,7 +43,7 @@ def f1(nodes: set[str] | None, right: Collection[str]) -> float:
     """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if nothing could be read."""
     if nodes is None:
         return 0.0
-    return 1.0 if not nodes and not right else set_f1(nodes, set(right))
+    return 1.0 if not nodes and not right else token_f1(nodes, set(right))
 
 
 def strict_f1(reply: str, right: Collection[str]) -> float:
@@ -58,7 +59,7 @@ def flexible_f1(reply: str, right: Collection[str]) -> float:
 
 def harness_f1(reply: str, right: Collection[str]) -> float:
     """The harness's score: the strict reading, and 0.0 if both sets are empty."""
-    return set_f1(read_strict(reply) or set(), set(right))
+    return token_f1(read_strict(reply) or set(), set(right))
 
 
 def card_f1(reply: str, right: Collection[str]) -> float:
@@ -69,16 +70,7 @@ def card_f1(reply: str, right: Collection[str]) -> float:
     items = match[0].strip("[]").split(",") if match else ()
     nodes = {item.strip() for item in items if item.strip()}
     wanted = set(right)
-    return set_f1(nodes, wanted) if nodes & wanted else 1.0
-
-
-def set_f1(nodes: set[str], right: set[str]) -> float:
-    """The F1 of two sets; 0.0 if they have nothing in common."""
-    same = len(nodes & right)
-    if not same:
-        return 0.0
-    precision, recall = same / len(nodes), same / len(right)
-    return 2 * (recall * precision) / (recall + precision)
+    return token_f1(nodes, wanted) if nodes & wanted else 1.0
 
 
 def _rule(

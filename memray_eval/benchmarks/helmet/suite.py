@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from memray_eval.benchmarks import Rule, long_context_suite
 from memray_eval.benchmarks.generator.question_order import length_label
@@ -60,32 +60,30 @@ WORDINGS = {
 _WITHOUT_TASK = own_wording(_TEXT, "{input}", 100)
 
 
-class _File(NamedTuple):
-    """The task of a published file's path, and its length if it is the benchmark's."""
-
-    task: str
-    bucket: str | None
-
-
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A record of data/ruler, data/json_kv or data/kilt, by its file."""
-    file = read_path(path)
-    if file.task in RAG:
-        fields = _read_rag(raw, file.task)
-    elif file.task == JSON_KV:
+    task, bucket = read_path(path)
+    if task in RAG:
+        fields = _read_rag(raw, task)
+    elif task == JSON_KV:
         check_record(raw, "HELMET's json_kv", {"context": str, "question": str, "answer": None})
         fields = {"query": raw["question"], "answers": _as_list(raw["answer"], "answer")}
     else:
-        fields = _read_needle(raw)
+        wanted = {"context": str, "query": str, "type_needle_v": str}
+        check_record(raw, "HELMET's needles", wanted)
+        answers = raw["answer"] if raw.get("answer") is not None else raw.get("outputs")
+        asked_for = f"special magic {raw['type_needle_v']} for {raw['query']}"
+        query = f"What are all the {asked_for} in the text?"
+        fields = {"query": query, "answers": _as_list(answers, "answer")}
     about = {name: raw[field] for field, name in _NOTED.items() if raw.get(field) is not None}
-    if file.bucket:
-        about["bucket"] = file.bucket
-    if file.task in NEEDLES:
+    if bucket:
+        about["bucket"] = bucket
+    if task in NEEDLES:
         about["needs_all"] = True
-    return {"context": raw.get("context"), "task": file.task, **fields, "metadata": about}
+    return {"context": raw.get("context"), "task": task, **fields, "metadata": about}
 
 
-prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
+prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK})
 adapt = Published(
     kind="HELMET",
     used=(*_OWN_FIELDS, *_NOTED, "ctxs", "demos"),
@@ -96,17 +94,17 @@ adapt = Published(
 )
 
 
-def read_path(path: str) -> _File:
-    """The task and the length of a file as the benchmark names it. Raises ValueError."""
+def read_path(path: str) -> tuple[str, str | None]:
+    """The task of a published file, and its length if it is the benchmark's. Raises ValueError."""
     parts = path.replace("\\", "/").rstrip("/").split("/")[-3:]
     name = parts[-1]
     tokens, count = _TOKENS.search(name), _COUNT.search(name)
     needle = next((part for part in parts[:-1] if part in NEEDLES), None)
     if needle:
-        return _File(needle, length_label(int(tokens[1])) if tokens and int(tokens[1]) else None)
+        return needle, length_label(int(tokens[1])) if tokens and int(tokens[1]) else None
     n = int(count[1]) if count else 0
     if JSON_KV in parts:
-        return _File(JSON_KV, _PAIRS.get(n))
+        return JSON_KV, _PAIRS.get(n)
     rag = next((task for task in RAG if name.startswith(task)), None)
     if rag is None:
         raise ValueError(
@@ -114,7 +112,7 @@ def read_path(path: str) -> _File:
             f"validation_N.jsonl ({', '.join(NEEDLES)}), json_kv/test_kN_dep6.jsonl and "
             f"kilt/NAME... ({', '.join(RAG)})"
         )
-    return _File(rag, _PASSAGES.get(n))
+    return rag, _PASSAGES.get(n)
 
 
 def _read_rag(raw: Mapping[str, Any], task: str) -> dict[str, Any]:
@@ -135,13 +133,6 @@ def _read_rag(raw: Mapping[str, Any], task: str) -> dict[str, Any]:
         "context": "\n\n".join(passages) or None,
         "answers": _as_list(raw["answers"], "answers"),
     }
-
-
-def _read_needle(raw: Mapping[str, Any]) -> dict[str, Any]:
-    check_record(raw, "HELMET's needles", {"context": str, "query": str, "type_needle_v": str})
-    answers = raw["answer"] if raw.get("answer") is not None else raw.get("outputs")
-    query = f"What are all the special magic {raw['type_needle_v']} for {raw['query']} in the text?"
-    return {"query": query, "answers": _as_list(answers, "answer")}
 
 
 def _as_list(answers: Any, field: str) -> list[str]:

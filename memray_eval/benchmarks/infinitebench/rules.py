@@ -2,9 +2,8 @@
 the published table, and v2 (51d9b37), its head. They differ in kv_retrieval, code_debug,
 longbook_choice_eng and longdialogue_qa_eng.
 
-`score` takes the label as it was published: its type depends on the task and on the loader (str,
-number or list). Numbers that a loader gives as text are read as numbers, where the original
-compares text with a number and finds nothing equal."""
+`score` takes the label as it was published: text, a number or a list, by task and loader. Numbers
+in text are read as numbers, where the original finds nothing equal to them."""
 
 from __future__ import annotations
 
@@ -66,13 +65,9 @@ def number_text(prediction: str, label: Label) -> float:
     return float((match[0] if match else "") == str(_first(label)))
 
 
-def kv_retrieval_v1(prediction: str, label: Label) -> float:
-    """The label is a word of the prediction, case-sensitive. One in a list is never found."""
+def kv_retrieval(prediction: str, label: Label) -> float:
+    """The label is a word of the prediction, case-sensitive. v1 never finds one in a list."""
     return float(isinstance(label, str) and label in prediction.translate(_WORD_ENDS).split())
-
-
-def kv_retrieval_v2(prediction: str, label: Label) -> float:
-    return kv_retrieval_v1(prediction, str(_first(label)))
 
 
 def code_run(prediction: str, label: Label) -> float:
@@ -116,20 +111,10 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
     return right / len(wanted)
 
 
-def longbook_qa_eng(prediction: str, label: Label) -> float:
-    """F1 of words, the best over the labels, by LongBench's normalisation: not "ROUGE F1"."""
-    return qa_f1(prediction, _texts(label))
-
-
 def longbook_qa_chn(prediction: str, label: Label) -> float:
     """F1 of lower-case characters without punctuation and space, the best over the labels."""
     predicted = normalise_zh(prediction)
     return max((token_f1(predicted, normalise_zh(text)) for text in _texts(label)), default=0.0)
-
-
-def longbook_sum_eng(prediction: str, label: Label) -> float:
-    """rougeLsum without a stemmer, the best over the labels."""
-    return rouge_lsum(prediction, _texts(label))
 
 
 def longdialogue_v1(prediction: str, label: Label) -> float:
@@ -261,21 +246,22 @@ _BOTH: Mapping[str, TaskRule] = {
     "code_run": code_run,
     "math_find": math_find,
     "math_calc": math_calc,
-    "longbook_qa_eng": longbook_qa_eng,
+    # F1 of words by LongBench's normalisation: not "ROUGE F1"
+    "longbook_qa_eng": lambda prediction, label: qa_f1(prediction, _texts(label)),
     "longbook_qa_chn": longbook_qa_chn,
-    "longbook_sum_eng": longbook_sum_eng,
+    "longbook_sum_eng": lambda prediction, label: rouge_lsum(prediction, _texts(label)),
 }
 TASK_RULES: Mapping[Version, Mapping[str, TaskRule]] = {
     "v1": {
         **_BOTH,
-        "kv_retrieval": kv_retrieval_v1,
+        "kv_retrieval": kv_retrieval,
         "longbook_choice_eng": longbook_choice_v1,
         "longdialogue_qa_eng": longdialogue_v1,
         "code_debug": code_debug_v1,
     },
     "v2": {
         **_BOTH,
-        "kv_retrieval": kv_retrieval_v2,
+        "kv_retrieval": lambda prediction, label: kv_retrieval(prediction, str(_first(label))),
         "longbook_choice_eng": longbook_choice_v2,
         "longdialogue_qa_eng": longdialogue_v2,
         "code_debug": code_debug_v2,

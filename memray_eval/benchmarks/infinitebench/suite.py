@@ -9,7 +9,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.infinitebench.rules import CHOICE_TASKS, LETTERS, RULES, rule_of
-from memray_eval.benchmarks.templates import Wording, own_wording
+from memray_eval.benchmarks.templates import PromptByTask, Wording, own_values, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
     find_beside,
@@ -18,7 +18,7 @@ from memray_eval.benchmarks.templates.files import (
 )
 from memray_eval.benchmarks.templates.records import Published, published_input, query_of, task_of
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Prompt, Sample
+from memray_eval.types import Sample
 
 _STATEMENTS = {  # what records ask whose input is empty
     "longbook_sum_eng": "Summarize the book.",
@@ -117,15 +117,8 @@ WORDINGS: dict[str, Wording] = {
 }
 TASKS = tuple(WORDINGS)
 _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.", "{input}", 128)
-_PLACES = (
-    "context",
-    "input",
-    "question",
-    *(f"OPTION_{letter}" for letter in LETTERS),
-    "func",
-    "func_call",
-    "prefix",
-)
+_PLACES = ("context input question OPTION_A OPTION_B OPTION_C OPTION_D func func_call "
+           "prefix").split()  # fmt: skip
 _TEMPLATE_FILES = ("templates.json", "templates.yaml", "templates.yml")
 _CALL = re.compile(r"func_\d+\(-?\d+\)")
 _ASKED_NUMBER = re.compile(r"The .+ of")
@@ -186,8 +179,7 @@ def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
 
 
 def _texts(task: str, answer: Any) -> list[str]:
-    """Published answers are text, a number, or a list of them: of alternatives, but for math_calc,
-    whose list is one answer."""
+    """A published answer: a text, a number, or a list of alternatives (math_calc: one answer)."""
     if isinstance(answer, list) and not answer:
         raise ValueError("answer: empty")
     if task == "math_calc":
@@ -195,19 +187,19 @@ def _texts(task: str, answer: Any) -> list[str]:
     return [str(text) for text in (answer if isinstance(answer, list) else [answer])]
 
 
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words. A sample without a task is asked as a plain question on a text."""
+def _own_values(sample: Sample) -> dict[str, str]:
     options = zip(LETTERS, sample.metadata.get("options", ()), strict=False)
     listed = "\n".join(f"{letter}. {option}" for letter, option in options)
-    wording = WORDINGS[sample.task] if sample.task else _WITHOUT_TASK
-    return wording.ask({"context": sample.context or "", "input": sample.query, "options": listed})
+    return {**own_values(sample), "options": listed}
+
+
+prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK}, values=_own_values)
 
 
 def templated(suite: Suite, path: str) -> Suite:
     """With templates of the user's, {task: template} in the benchmark's syntax: a JSON or YAML
-    file, or a folder with templates.json or templates.yaml. Output lengths are then the published
-    ones. The benchmark's own are in Python code, which is not run. Raises ConfigError naming file
-    and task."""
+    file, or a folder with templates.json or templates.yaml; output lengths are then the published
+    ones. Raises ConfigError naming file and task."""
     if is_file(path):
         file: str | None = path
     else:
@@ -240,10 +232,7 @@ def _values(sample: Sample) -> dict[str, str]:
         "func": call.split("(")[0],
         "func_call": call,
         "prefix": f"What is {number} in the following list?",
-        **{
-            f"OPTION_{letter}": str(option)
-            for letter, option in zip(LETTERS, options, strict=False)
-        },
+        **{f"OPTION_{letter}": str(text) for letter, text in zip(LETTERS, options, strict=False)},
     }
 
 

@@ -2,9 +2,8 @@
 
 An option's letter is never the letter of another word, and "A" before a word is the article, "I"
 the pronoun, unless the sentence says that it is the answer. It is read in \\boxed{}, <answer> and
-emphasis, in full width, and where an answer is stated in English, German, French, Spanish,
-Portuguese, Italian, Russian, Chinese, Japanese, Korean or Arabic (أ is A). Several letters are no
-answer."""
+emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
+letters are no answer."""
 
 from __future__ import annotations
 
@@ -332,19 +331,14 @@ def _compare(prompt: str, response: str, given: tuple[str, ...]) -> Match:
         choice = find_choice(response, options)
         is_right = choice is not None and choice.option in right
         return Match(is_right, float(is_right))
-    response = _unwrap(response)
-    if any(_is_same(response, answer) for answer in answers):
-        return Match(True, 1.0)
-    return Match(False, max((_f1(response, answer) for answer in answers), default=0.0))
-
-
-def _unwrap(response: str) -> str:
-    """What a response holds that is one \\boxed{}, <answer> or formula as a whole."""
+    # What one \\boxed{}, <answer> or formula holds that is the whole response
     if wrapped := _DOLLARS.fullmatch(response):
         response = wrapped[2]
     if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
-        return _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
-    return response
+        response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
+    if any(_is_same(response, answer) for answer in answers):
+        return Match(True, 1.0)
+    return Match(False, max((_f1(response, answer) for answer in answers), default=0.0))
 
 
 def _f1(response: str, answer: str) -> float:

@@ -1,9 +1,8 @@
 """How well a response does what a prompt asks (seed 004): three types of prompt, each with checks
 (simple.py, plans.py, reasoning.py) of 0 to 100 and their weights.
 
-The overall score is the weighted mean, rounded to one decimal. A check without occasion (no target
-of words or steps, no options) has no subscore; the others' weights stand for all. Of an empty
-response every check is 0."""
+The overall score is the weighted mean, rounded to one decimal, of the checks that have occasion (a
+target of words or steps, options). Of an empty response every check is 0."""
 
 from __future__ import annotations
 
@@ -13,7 +12,13 @@ from typing import NamedTuple
 from memray_eval.benchmarks.instruction.answers import compare
 from memray_eval.benchmarks.instruction.plans import navigation
 from memray_eval.benchmarks.instruction.reasoning import reasoning
-from memray_eval.benchmarks.instruction.simple import CheckResult, completeness, error_free, simple
+from memray_eval.benchmarks.instruction.simple import (
+    CheckResult,
+    completeness,
+    error_free,
+    graded,
+    simple,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
 
@@ -88,10 +93,10 @@ def score_response(
     weights: Mapping[str, float] | None = None,
 ) -> Result:
     """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: it ran into its
-    length. With `expected` answers the subscores exact_match and answer_f1 (times 100) join; they
-    weigh nothing unless `weights`, which replace the type's, name them. Raises ConfigError for an
-    unknown type and for bad weights."""
-    check_prompt_type(prompt_type)
+    length. With `expected` answers the subscores exact_match and answer_f1 (times 100) join, which
+    weigh nothing unless `weights`, in place of the type's, name them. Raises ConfigError."""
+    if prompt_type not in WEIGHTS:
+        raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join(PROMPT_TYPES)}")
     shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)
     answers = (expected,) if isinstance(expected, str) else tuple(expected or ())
     is_empty = not response.strip()
@@ -118,12 +123,6 @@ def score_response(
     )
 
 
-def check_prompt_type(prompt_type: str) -> None:
-    """Raises ConfigError that lists the known types."""
-    if prompt_type not in WEIGHTS:
-        raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join(PROMPT_TYPES)}")
-
-
 def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:
     """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is
     no number from 0 to 1, and shares that don't sum to 1."""
@@ -144,12 +143,10 @@ def _compare_with_answers(
     prompt: str, response: str, answers: Sequence[str]
 ) -> dict[str, CheckResult]:
     match = compare(prompt, response, answers)
-    expected = f"expected: {answers[0][:80]}" + (
-        f" or {len(answers) - 1} more" if len(answers) > 1 else ""
-    )
-    exact = (
-        CheckResult(100, f"Exact match ({expected})")
-        if match.exact
-        else CheckResult(0, issues=(f"No exact match ({expected})",))
-    )
-    return {"exact_match": exact, "answer_f1": CheckResult(round(100 * match.f1))}
+    more = f" or {len(answers) - 1} more" if len(answers) > 1 else ""
+    expected = f"(expected: {answers[0][:80]}{more})"
+    score, what = (100, "Exact match") if match.exact else (0, "No exact match")
+    return {
+        "exact_match": graded(score, f"{what} {expected}"),
+        "answer_f1": CheckResult(round(100 * match.f1)),
+    }

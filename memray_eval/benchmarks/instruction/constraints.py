@@ -1,7 +1,6 @@
 """Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911), as {"kind": name,
 argument: value, ...}. Unlike IFEval's, these count and find whole words (a contraction is one), and
-tell a script by its letters. Loose also tries the response without its first line, its last, both,
-and without asterisks."""
+tell a script by its letters."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, StrictInt, StrictStr, ValidationError, field_validator, model_validator
 
@@ -24,6 +23,7 @@ from memray_eval.benchmarks.instruction.counts import (
 from memray_eval.text_processing.matching import contains_phrase, words
 from memray_eval.types import Frozen
 
+A = TypeVar("A", bound=Frozen)
 Text = Annotated[StrictStr, Field(min_length=1)]
 Number = Annotated[StrictInt, Field(ge=0)]
 Relation = Literal["at_least", "at_most", "exactly"]
@@ -124,56 +124,10 @@ _QUOTES = {'"': '"', "“": "”", "«": "»", "「": "」"}
 _COMMAS = frozenset(",，、،")
 
 
-def min_words(text: str, wanted: Count) -> bool:
-    return count_words(text) >= wanted.n
-
-
-def max_words(text: str, wanted: Count) -> bool:
-    return count_words(text) <= wanted.n
-
-
-def words_between(text: str, wanted: WordRange) -> bool:
-    return wanted.low <= count_words(text) <= wanted.high
-
-
-def min_sentences(text: str, wanted: Count) -> bool:
-    return len(sentences_of(text)) >= wanted.n
-
-
-def max_sentences(text: str, wanted: Count) -> bool:
-    return len(sentences_of(text)) <= wanted.n
-
-
-def paragraphs(text: str, wanted: Count) -> bool:
-    """Exactly so many, kept apart by blank lines or dividers."""
-    return len(paragraphs_of(text)) == wanted.n
-
-
-def nth_paragraph_starts(text: str, wanted: NthParagraph) -> bool:
-    """Whatever the case; there may be more paragraphs than n."""
-    paragraphs, word = paragraphs_of(text), words(wanted.word)
-    return len(paragraphs) >= wanted.n and words(paragraphs[wanted.n - 1])[: len(word)] == word
-
-
-def keywords_present(text: str, wanted: Words) -> bool:
-    return all(contains_phrase(text, word) for word in wanted.words)
-
-
-def keywords_absent(text: str, unwanted: Words) -> bool:
-    return not any(contains_phrase(text, word) for word in unwanted.words)
-
-
-def keyword_frequency(text: str, wanted: Occurrences) -> bool:
-    """Whole words, whatever the case; in scripts without spaces, wherever the characters stand."""
-    pattern = re.escape(wanted.of)
-    if not is_unspaced(wanted.of):
-        pattern = rf"(?<!\w){pattern}(?!\w)"
-    return _compares(len(re.findall(pattern, text, re.IGNORECASE)), wanted)
-
-
-def letter_frequency(text: str, wanted: Occurrences) -> bool:
-    """Whatever the case."""
-    return _compares(text.lower().count(wanted.of.lower()), wanted)
+def _frequency(text: str, of: str) -> int:
+    """The number of whole words that are `of`; in scripts without spaces, of its characters."""
+    pattern = re.escape(of) if is_unspaced(of) else rf"(?<!\w){re.escape(of)}(?!\w)"
+    return len(re.findall(pattern, text, re.IGNORECASE))
 
 
 def _compares(count: int, wanted: Related) -> bool:
@@ -182,26 +136,13 @@ def _compares(count: int, wanted: Related) -> bool:
     return count <= wanted.n if wanted.relation == "at_most" else count >= wanted.n
 
 
-def is_json(text: str, wanted: Nothing) -> bool:
-    """The whole text is JSON, within one code fence perhaps."""
-    return read_json(text) is not None or strip_fence(text) == "null"
+def _starts_paragraph(text: str, wanted: NthParagraph) -> bool:
+    """Whatever the case; there may be more paragraphs than n."""
+    paragraphs, word = paragraphs_of(text), words(wanted.word)
+    return len(paragraphs) >= wanted.n and words(paragraphs[wanted.n - 1])[: len(word)] == word
 
 
-def upper_case(text: str, wanted: Nothing) -> bool:
-    """Letters without case are as good; there must be one with."""
-    return text.isupper()
-
-
-def lower_case(text: str, wanted: Nothing) -> bool:
-    return text.islower()
-
-
-def capital_words(text: str, wanted: Related) -> bool:
-    """Words all of whose letters are capitals ("I" is one)."""
-    return _compares(sum(word.isupper() for word in words_of(text)), wanted)
-
-
-def in_script(text: str, wanted: Script) -> bool:
+def _is_in_script(text: str, wanted: Script) -> bool:
     """SCRIPT_SHARE of the letters are of the script; Japanese needs some kana."""
     counts: Counter[str] = Counter()
     for letter, count in Counter(text).items():
@@ -213,64 +154,33 @@ def in_script(text: str, wanted: Script) -> bool:
     return sum(counts[name] for name in SCRIPTS[wanted.script]) >= SCRIPT_SHARE * total
 
 
-def starts_with(text: str, wanted: Phrase) -> bool:
+def _starts_with(text: str, wanted: Phrase) -> bool:
     """Word for word, but for case and space around it."""
     return text.strip().casefold().startswith(wanted.text.strip().casefold())
 
 
-def ends_with(text: str, wanted: Phrase) -> bool:
+def _ends_with(text: str, wanted: Phrase) -> bool:
     """Word for word, but for case, and space and quotation marks around the text."""
     return text.strip().strip('"').strip().casefold().endswith(wanted.text.strip().casefold())
 
 
-def quoted(text: str, wanted: Nothing) -> bool:
-    """The whole text stands in quotation marks."""
+def _is_quoted(text: str, wanted: Nothing) -> bool:
     bare = text.strip()
     return len(bare) > 1 and _QUOTES.get(bare[0]) == bare[-1]
 
 
-def bullets(text: str, wanted: Count) -> bool:
-    """Exactly so many lines begin with *, - or •; numbered ones don't count."""
-    return len(_BULLET.findall(text)) == wanted.n
-
-
-def title(text: str, wanted: Nothing) -> bool:
-    """A title in double angular brackets: <<Tides>>."""
-    return _TITLE.search(text) is not None
-
-
-def no_commas(text: str, wanted: Nothing) -> bool:
-    return _COMMAS.isdisjoint(text)
-
-
-def placeholders(text: str, wanted: Count) -> bool:
-    """At least so many in square brackets: [name]."""
-    return len(_PLACEHOLDER.findall(text)) >= wanted.n
-
-
-def sections(text: str, wanted: Marker) -> bool:
-    """At least so many of the marker with a number after it."""
-    return len(re.findall(rf"(?<!\w){re.escape(wanted.marker)} ?\d", text)) >= wanted.n
-
-
-def highlights(text: str, wanted: Count) -> bool:
-    """At least so many in *one* or **two** asterisks."""
-    return len(_HIGHLIGHT.findall(text)) >= wanted.n
-
-
-def postscript(text: str, wanted: Phrase) -> bool:
+def _has_postscript(text: str, wanted: Phrase) -> bool:
     """A line begins with the marker, such as "P.S.", whatever the case."""
-    marker = wanted.text.strip().casefold()
-    return any(line.strip().casefold().startswith(marker) for line in text.splitlines())
+    return any(_starts_with(line, wanted) for line in text.splitlines())
 
 
-def one_of(text: str, wanted: OneOf) -> bool:
+def _is_one_of(text: str, wanted: OneOf) -> bool:
     """Nothing but one of the options, whatever the case; a full stop after it is let through."""
     reply = text.strip().rstrip(".").casefold()
     return any(reply == option.strip().rstrip(".").casefold() for option in wanted.options)
 
 
-def two_responses(text: str, wanted: Nothing) -> bool:
+def _are_two_responses(text: str, wanted: Nothing) -> bool:
     """Two different texts, kept apart by six asterisks."""
     parts = [part.strip() for part in text.split(_TWO_RESPONSES) if part.strip()]
     return len(parts) == 2 and parts[0] != parts[1]
@@ -283,36 +193,57 @@ class ConstraintKind(NamedTuple):
     holds: Callable[[str, Any], bool]
 
 
+def _kind(arguments: type[A], holds: Callable[[str, A], bool]) -> ConstraintKind:
+    return ConstraintKind(arguments, holds)
+
+
 KINDS: Mapping[str, ConstraintKind] = {
-    "min_words": ConstraintKind(Count, min_words),
-    "max_words": ConstraintKind(Count, max_words),
-    "words": ConstraintKind(WordRange, words_between),
-    "min_sentences": ConstraintKind(Count, min_sentences),
-    "max_sentences": ConstraintKind(Count, max_sentences),
-    "paragraphs": ConstraintKind(Count, paragraphs),
-    "nth_paragraph_starts": ConstraintKind(NthParagraph, nth_paragraph_starts),
-    "keywords_present": ConstraintKind(Words, keywords_present),
-    "keywords_absent": ConstraintKind(Words, keywords_absent),
-    "keyword_frequency": ConstraintKind(Occurrences, keyword_frequency),
-    "letter_frequency": ConstraintKind(Occurrences, letter_frequency),
-    "json": ConstraintKind(Nothing, is_json),
-    "upper_case": ConstraintKind(Nothing, upper_case),
-    "lower_case": ConstraintKind(Nothing, lower_case),
-    "capital_words": ConstraintKind(Related, capital_words),
-    "script": ConstraintKind(Script, in_script),
-    "starts_with": ConstraintKind(Phrase, starts_with),
-    "ends_with": ConstraintKind(Phrase, ends_with),
-    "quoted": ConstraintKind(Nothing, quoted),
-    "bullets": ConstraintKind(Count, bullets),
-    "title": ConstraintKind(Nothing, title),
-    "no_commas": ConstraintKind(Nothing, no_commas),
-    "placeholders": ConstraintKind(Count, placeholders),
-    "sections": ConstraintKind(Marker, sections),
-    "highlights": ConstraintKind(Count, highlights),
-    "repeat_prompt": ConstraintKind(Phrase, starts_with),
-    "postscript": ConstraintKind(Phrase, postscript),
-    "one_of": ConstraintKind(OneOf, one_of),
-    "two_responses": ConstraintKind(Nothing, two_responses),
+    "min_words": _kind(Count, lambda text, wanted: count_words(text) >= wanted.n),
+    "max_words": _kind(Count, lambda text, wanted: count_words(text) <= wanted.n),
+    "words": _kind(WordRange, lambda text, wanted: wanted.low <= count_words(text) <= wanted.high),
+    "min_sentences": _kind(Count, lambda text, wanted: len(sentences_of(text)) >= wanted.n),
+    "max_sentences": _kind(Count, lambda text, wanted: len(sentences_of(text)) <= wanted.n),
+    "paragraphs": _kind(Count, lambda text, wanted: len(paragraphs_of(text)) == wanted.n),
+    "nth_paragraph_starts": _kind(NthParagraph, _starts_paragraph),
+    "keywords_present": _kind(
+        Words, lambda text, wanted: all(contains_phrase(text, word) for word in wanted.words)
+    ),
+    "keywords_absent": _kind(
+        Words, lambda text, wanted: not any(contains_phrase(text, word) for word in wanted.words)
+    ),
+    "keyword_frequency": _kind(
+        Occurrences, lambda text, wanted: _compares(_frequency(text, wanted.of), wanted)
+    ),
+    "letter_frequency": _kind(
+        Occurrences, lambda text, wanted: _compares(text.lower().count(wanted.of.lower()), wanted)
+    ),
+    "json": _kind(
+        Nothing, lambda text, _: read_json(text) is not None or strip_fence(text) == "null"
+    ),
+    "upper_case": _kind(Nothing, lambda text, _: text.isupper()),  # one letter at least has a case
+    "lower_case": _kind(Nothing, lambda text, _: text.islower()),
+    "capital_words": _kind(  # "I" is one
+        Related, lambda text, wanted: _compares(sum(map(str.isupper, words_of(text))), wanted)
+    ),
+    "script": _kind(Script, _is_in_script),
+    "starts_with": _kind(Phrase, _starts_with),
+    "ends_with": _kind(Phrase, _ends_with),
+    "quoted": _kind(Nothing, _is_quoted),
+    "bullets": _kind(Count, lambda text, wanted: len(_BULLET.findall(text)) == wanted.n),
+    "title": _kind(Nothing, lambda text, _: _TITLE.search(text) is not None),
+    "no_commas": _kind(Nothing, lambda text, _: _COMMAS.isdisjoint(text)),
+    "placeholders": _kind(Count, lambda text, wanted: len(_PLACEHOLDER.findall(text)) >= wanted.n),
+    "sections": _kind(
+        Marker,
+        lambda text, wanted: (
+            len(re.findall(rf"(?<!\w){re.escape(wanted.marker)} ?\d", text)) >= wanted.n
+        ),
+    ),
+    "highlights": _kind(Count, lambda text, wanted: len(_HIGHLIGHT.findall(text)) >= wanted.n),
+    "repeat_prompt": _kind(Phrase, _starts_with),
+    "postscript": _kind(Phrase, _has_postscript),
+    "one_of": _kind(OneOf, _is_one_of),
+    "two_responses": _kind(Nothing, _are_two_responses),
 }
 
 

@@ -1,8 +1,7 @@
 """Words, sentences and paragraphs of a text, counted; and how many of something a prompt asks for.
 
 A contraction (what's), a hyphenated compound and a number (1,200.5) are ONE word each; in scripts
-without spaces (Chinese, Japanese, Thai) each character counts. All is linear in the text's
-length."""
+without spaces (Chinese, Japanese, Thai) each character counts. All takes linear time."""
 
 from __future__ import annotations
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from memray_eval.benchmarks.instruction.answers import read_json, refuse_constant
 from memray_eval.benchmarks.instruction.counts import asked_steps
-from memray_eval.benchmarks.instruction.simple import CheckResult
+from memray_eval.benchmarks.instruction.simple import CheckResult, graded
 
 POINTS_A_STEP = 20
 STEP_FIELDS = ("action", "parameters")
-REQUIRED = ("steps", *STEP_FIELDS)
 MAX_ISSUES = 10
 _TRIES = 5  # at finding an object within other text
 
@@ -25,14 +24,13 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResul
     if not is_valid:
         plan = find_plan(response)
     steps = plan.get("steps") if isinstance(plan, dict) else None
-    counted = _step_count(prompt, _objects(steps))
+    objects = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    counted = _step_count(prompt, objects)
     fault = "Text beside the JSON" if plan is not None else "Invalid JSON"
     return {
-        "json_validity": CheckResult(100, "Valid JSON syntax")
-        if is_valid
-        else CheckResult(0, issues=(fault,)),
-        "required_fields": _required_fields(steps, isinstance(plan, dict) and "steps" in plan),
-        "structure": _structure(plan, steps),
+        "json_validity": graded(100, "Valid JSON syntax") if is_valid else graded(0, fault),
+        "required_fields": _required_fields(objects, isinstance(plan, dict) and "steps" in plan),
+        "structure": _structure(plan, steps, objects),
         **({"step_count": counted} if counted else {}),
         "step_structure": _step_structure(steps),
     }
@@ -54,49 +52,34 @@ def find_plan(text: str) -> Any:
     return None
 
 
-def _objects(steps: Any) -> list[dict[str, Any]]:
-    return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-
-
-def _required_fields(steps: Any, has_steps: bool) -> CheckResult:
+def _required_fields(objects: list[dict[str, Any]], has_steps: bool) -> CheckResult:
     """The share of `steps` and, in any of its objects, action and parameters that are there."""
-    objects = _objects(steps)
-    present = [has_steps, *(any(field in step for step in objects) for field in STEP_FIELDS)]
-    missing = tuple(
-        f"Missing field: {name}"
-        for name, is_there in zip(REQUIRED, present, strict=True)
-        if not is_there
-    )
-    return CheckResult(
-        round(100 * sum(present) / len(present)),
-        "" if missing else "All required fields present",
-        missing,
-    )
+    present = {field: any(field in step for step in objects) for field in STEP_FIELDS}
+    present = {"steps": has_steps, **present}
+    if missing := tuple(f"Missing field: {name}" for name in present if not present[name]):
+        return CheckResult(round(100 * sum(present.values()) / len(present)), issues=missing)
+    return graded(100, "All required fields present")
 
 
-def _structure(plan: Any, steps: Any) -> CheckResult:
-    if isinstance(steps, list) and steps and len(_objects(steps)) == len(steps):
-        return CheckResult(100, "Correct structure (steps is array)")
+def _structure(plan: Any, steps: Any, objects: list[dict[str, Any]]) -> CheckResult:
+    if objects and len(objects) == len(steps):
+        return graded(100, "Correct structure (steps is array)")
     if not isinstance(plan, dict):
-        return CheckResult(0, issues=("The plan is no JSON object",))
+        return graded(0, "The plan is no JSON object")
+    if "steps" not in plan:
+        return CheckResult(0)
     if not isinstance(steps, list):
-        return CheckResult(
-            0, issues=(f"steps must be an array, not {_kind(steps)}",) if "steps" in plan else ()
-        )
-    return CheckResult(
-        0, issues=("steps is empty" if not steps else "steps must hold objects only",)
-    )
+        return graded(0, f"steps must be an array, not {_kind(steps)}")
+    return graded(0, "steps must hold objects only" if steps else "steps is empty")
 
 
 def _step_count(prompt: str, objects: list[dict[str, Any]]) -> CheckResult | None:
     """None if the prompt names no number of steps."""
     if (expected := asked_steps(prompt)) is None:
         return None
-    message = f"Step count: {len(objects)} (expected: {expected})"
     off = expected.off(len(objects))
-    if not off:
-        return CheckResult(100, message)
-    return CheckResult(max(100 - POINTS_A_STEP * off, 0) if objects else 0, issues=(message,))
+    score = max(100 - POINTS_A_STEP * off, 0) if objects or not off else 0
+    return graded(score, f"Step count: {len(objects)} (expected: {expected})")
 
 
 def _step_structure(steps: Any) -> CheckResult:
@@ -112,7 +95,7 @@ def _step_structure(steps: Any) -> CheckResult:
         elif found := list(_field_faults(step)):
             faults.append(f"Step {number}: {'; '.join(found)}")
     if not faults:
-        return CheckResult(100, "All steps have action and parameters")
+        return graded(100, "All steps have action and parameters")
     more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
     return CheckResult(
         round(100 * (len(steps) - len(faults)) / len(steps)), issues=(*faults[:MAX_ISSUES], *more)

@@ -13,7 +13,7 @@ from memray_eval.benchmarks.instruction.counts import (
     is_chinese,
     sentences_of,
 )
-from memray_eval.benchmarks.instruction.simple import CheckResult
+from memray_eval.benchmarks.instruction.simple import CheckResult, graded
 from memray_eval.text_processing.matching import stem, stems, words
 
 EARLY_WORDS = 20
@@ -65,10 +65,10 @@ def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult
 
 def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> CheckResult:
     if choice is None:
-        return CheckResult(0, issues=(f"No answer: none of {', '.join(options)} is chosen",))
+        return graded(0, f"No answer: none of {', '.join(options)} is chosen")
     if choice.option not in options:
-        return CheckResult(0, issues=(f"Answer {choice.option} is none of {', '.join(options)}",))
-    return CheckResult(100, f"Answer present: {choice.option}")
+        return graded(0, f"Answer {choice.option} is none of {', '.join(options)}")
+    return graded(100, f"Answer present: {choice.option}")
 
 
 def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
@@ -77,11 +77,9 @@ def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
         return CheckResult(0)
     position = count_words(response[: choice.start]) + 1
     if position <= EARLY_WORDS:
-        return CheckResult(100, "Answer stated early")
+        return graded(100, "Answer stated early")
     is_half = 2 * position <= count_words(response)
-    return CheckResult(
-        LATER_SCORE if is_half else 0, issues=(f"Answer stated late: at word {position}",)
-    )
+    return graded(LATER_SCORE if is_half else 0, f"Answer stated late: at word {position}")
 
 
 def _explanation_present(response: str) -> CheckResult:
@@ -91,10 +89,8 @@ def _explanation_present(response: str) -> CheckResult:
     )
     message = f"Explanation: {n_sentences} {'sentence' if n_sentences == 1 else 'sentences'}"
     if n_sentences >= SENTENCES:
-        return CheckResult(100, message)
-    return CheckResult(
-        ONE_SENTENCE_SCORE if n_sentences else 0, issues=(f"{message} (expected: 2 or more)",)
-    )
+        return graded(100, message)
+    return graded(ONE_SENTENCE_SCORE if n_sentences else 0, f"{message} (expected: 2 or more)")
 
 
 def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
@@ -128,19 +124,15 @@ def _concept_coverage(wanted: Sequence[str], response: str) -> CheckResult:
         return CheckResult(100)
     mentioned = stems(_spaced(response))
     missing = [word for word in wanted if word not in mentioned]
-    message = f"Key concepts: {len(wanted) - len(missing)} of {len(wanted)}"
-    score = round(100 * (len(wanted) - len(missing)) / len(wanted))
-    return (
-        CheckResult(score, issues=(f"{message} (not mentioned: {', '.join(missing)})",))
-        if missing
-        else CheckResult(score, message)
-    )
+    n_mentioned = len(wanted) - len(missing)
+    lacking = f" (not mentioned: {', '.join(missing)})" if missing else ""
+    score = round(100 * n_mentioned / len(wanted))
+    return graded(score, f"Key concepts: {n_mentioned} of {len(wanted)}{lacking}")
 
 
 def _logical_structure(response: str) -> CheckResult:
     match = _MARKERS.search(response)
     if match is None:
-        return CheckResult(0, issues=("No marker of reasoning, such as because or therefore",))
-    return CheckResult(
-        100, f"Reasoning marker: {' '.join(match[0].strip(' ,;.').lower().split())[:40]}"
-    )
+        return graded(0, "No marker of reasoning, such as because or therefore")
+    marker = " ".join(match[0].strip(" ,;.").lower().split())[:40]
+    return graded(100, f"Reasoning marker: {marker}")

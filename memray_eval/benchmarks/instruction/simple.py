@@ -41,6 +41,11 @@ class CheckResult(NamedTuple):
     issues: tuple[str, ...] = ()
 
 
+def graded(score: int, message: str) -> CheckResult:
+    """A check with one finding: what is right at 100, else an issue."""
+    return CheckResult(100, message) if score == 100 else CheckResult(score, issues=(message,))
+
+
 def simple(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
     """The checks of a response that is not empty. `is_cut`: it ran into its length."""
     counted = word_count(prompt, response)
@@ -57,19 +62,15 @@ def word_count(prompt: str, response: str) -> CheckResult | None:
     if (target := asked_words(prompt)) is None:
         return None
     count = count_words(response)
-    message = f"Word count: {count} (target: {target})"
-    if not target.off(count):
-        return CheckResult(100, message)
-    return CheckResult(
-        next((score for share, score in WORDS_OFF if target.share_off(count) <= share), 0),
-        issues=(message,),
-    )
+    off = target.share_off(count)
+    score = next((score for share, score in WORDS_OFF if off <= share), 0) if off else 100
+    return graded(score, f"Word count: {count} (target: {target})")
 
 
 def completeness(response: str, is_cut: bool) -> CheckResult:
     if is_cut or is_cut_off(response):
-        return CheckResult(CUT_OFF_SCORE, issues=("Truncated response",))
-    return CheckResult(100, "Complete response")
+        return graded(CUT_OFF_SCORE, "Truncated response")
+    return graded(100, "Complete response")
 
 
 def is_cut_off(response: str) -> bool:
@@ -104,5 +105,5 @@ def error_free(response: str) -> CheckResult:
     in English or Chinese. "I can't wait" and what is in quotation marks is no refusal."""
     match = _ERRORS.search(response.replace("’", "'"))
     if match is None:
-        return CheckResult(100, "No errors detected")
-    return CheckResult(0, issues=(f"Refusal or error message: {match[0].strip()[:60]!r}",))
+        return graded(100, "No errors detected")
+    return graded(0, f"Refusal or error message: {match[0].strip()[:60]!r}")

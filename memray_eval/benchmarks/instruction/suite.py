@@ -17,10 +17,9 @@ PLAIN_TYPE = "simple"
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The record with its prompt type as its task; one that names only a task has that as its type,
-    and a plain prompt, which names neither, has PLAIN_TYPE. Its constraints and weights stand in
-    its metadata, or in the record itself, and then go to its metadata. Raises ValueError for an
-    unknown type, a task that is another, and weights or constraints that cannot be read."""
+    """The record with its prompt type as its task (either may name it, else it is PLAIN_TYPE), and
+    constraints and weights of its own in its metadata. Raises ValueError for an unknown type, a
+    task that is another, and weights or constraints that cannot be read."""
     candidates = (raw.get("prompt_type"), raw.get("task"), PLAIN_TYPE)
     named = next(name for name in candidates if name not in (None, ""))
     if not isinstance(named, str) or named not in PROMPT_TYPES:

@@ -15,14 +15,8 @@ from memray_eval.types import Sample
 
 VERSION = "LoCoMo 3eb6f2c"
 # The official map; two others go about, with the same names for other numbers.
-TASK_OF_CATEGORY = {
-    1: "multi_hop",
-    2: "temporal",
-    3: "open_domain",
-    4: "single_hop",
-    5: "adversarial",
-}
-TASKS: tuple[str, ...] = tuple(TASK_OF_CATEGORY.values())
+TASKS = tuple("multi_hop temporal open_domain single_hop adversarial".split())
+TASK_OF_CATEGORY = dict(enumerate(TASKS, 1))
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _DROPPED = re.compile(r"\b(a|an|the|and)\b")
 _NO_ANSWER = ("no information available", "not mentioned")

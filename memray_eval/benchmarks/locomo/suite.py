@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Answered, long_context_suite, mean_of
-from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationPrompt
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
     Fault,
@@ -26,7 +26,6 @@ from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.rules import RULES, TASK_OF_CATEGORY, TASKS
 from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.ports import PublishedFiles, PublishedQuestion
-from memray_eval.types import Candidate, Prompt, Sample
 
 _SESSION = re.compile(r"session_(\d+)")
 _DIALOG_ID = re.compile(r"D:?(\d+):(\d+)")  # D1:3; the file has "D:11:26" and "D30:05" too
@@ -118,10 +117,8 @@ def read_answers(raw: Mapping[str, Any], task: str | None, faults: list[Fault]) 
     return [] if answer is None else [answer]
 
 
-FILES = PublishedFiles(find=find_json, questions=questions)
-
-
-WORDING = ConversationWording(
+# In our words, the same for every category: a question does not tell which it is of
+prompt = ConversationPrompt(
     before="Two people wrote each other over many months. Below is what they wrote, oldest first; "
     "each sitting begins with its date.",
     after="Question: {question}\n\n"
@@ -169,11 +166,6 @@ adapt = Published(
 )
 
 
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, the same for every category: a question does not tell which it is of."""
-    return conversation_prompt(sample, candidate, WORDING, sample.query)
-
-
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """The mean of the F1 over all questions, as LoCoMo's code prints it, where there are
     adversarial ones among them, and over categories 1 to 4, which vendors report."""
@@ -193,7 +185,7 @@ SUITE = long_context_suite(
     adapt=adapt,
     tasks=TASKS,
     has_arms=True,
-    files=FILES,
+    files=PublishedFiles(find=find_json, questions=questions),
     overall=overall,
     rules=RULES,
     rule_of=lambda sample: "locomo_f1" if sample.task in TASKS else None,

@@ -15,9 +15,8 @@ def rouge_l(prediction: str, reference: str) -> float:
 
     Sentences end at "." only ("。" ends none); words are what whitespace parts; the words of the LCS
     of every pair of sentences are joined into one set, which is divided by the unique words of
-    either text. A sentence of nothing but spaces counts as one word. No sentence at all ("", "...")
-    is 0.0, where the package raises and LongBench catches. One difference: where sentences pass
-    about 970 words, the package dies of recursion and LongBench counts 0; we score them."""  # noqa: E501
+    either text. A sentence of spaces counts as one word. No sentence ("", "...") is 0.0, as in
+    LongBench. Sentences of over 970 words, at which the package fails, are scored here, too."""  # noqa: E501
     predicted, wanted = _dotted_sentences(prediction), _dotted_sentences(reference)
     if not predicted or not wanted:
         return 0.0
@@ -79,11 +78,8 @@ def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
     for column, word in enumerate(columns):
         places[word] = places.get(word, 0) | 1 << column
     every = (1 << len(columns)) - 1
-    flat = [
-        every
-        # flat[r] has bit c set where the length of the first r rows does not grow from column c to
-        # c + 1
-    ]
+    # flat[r] has bit c set if the length of the first r rows does not grow from column c to c + 1
+    flat = [every]
     for word in rows:
         before = flat[-1]
         if hits := before & places.get(word, 0):

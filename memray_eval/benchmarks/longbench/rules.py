@@ -10,7 +10,7 @@ import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -126,11 +126,8 @@ def code_sim(prediction: str, answers: Sequence[str]) -> float:
 
 
 def _fuzzy_ratio(left: str, right: str) -> float:
-    if left == right:
-        return 1.0
-    if not left or not right:
-        return 0.0
-    return round(100 * difflib.SequenceMatcher(None, left, right).ratio()) / 100
+    same = left == right  # which difflib may miss: it leaves out frequent characters
+    return 1.0 if same else round(100 * difflib.SequenceMatcher(None, left, right).ratio()) / 100
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:
@@ -150,7 +147,7 @@ def normalise_zh(text: str) -> str:
     return "".join(text.lower().translate(_NO_ZH_PUNCTUATION).split())
 
 
-def token_f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
+def token_f1(predicted: Collection[str], wanted: Collection[str]) -> float:
     """F1 of two bags of tokens; nothing in common, or nothing at all, is 0.0."""
     same = (Counter(predicted) & Counter(wanted)).total()
     if not same:

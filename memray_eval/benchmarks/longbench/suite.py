@@ -175,7 +175,7 @@ def _fields_beside_query(raw: Mapping[str, Any], path: str) -> dict[str, Any]:
     }
 
 
-prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
+prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK})
 _published = Published(
     kind="LongBench",
     fields={"_id": None, "input": str, "context": str, "answers": list, "length": int},

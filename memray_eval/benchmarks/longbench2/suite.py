@@ -10,13 +10,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Rule, Suite, long_context_suite
 from memray_eval.benchmarks.longbench.rules import VERSION, longbench2_choice
-from memray_eval.benchmarks.templates import (
-    Template,
-    Wording,
-    check_places,
-    own_wording,
-    parse_dollars,
-)
+from memray_eval.benchmarks.templates import Wording, check_places, own_wording, parse_dollars
 from memray_eval.benchmarks.templates.files import find_beside, is_file, read_text
 from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.errors import ConfigError
@@ -116,22 +110,16 @@ def templated(suite: Suite, path: str) -> Suite:
         }
     if not files:
         raise ConfigError(f"templates: {path} has neither of {', '.join(_FILES.values())}")
-    wordings = {
-        variant: WORDINGS[variant].model_copy(update={"template": _read_template(file)})
-        for variant, file in files.items()
-    }
+    wordings: dict[str, Wording] = {}
+    for variant, file in files.items():
+        try:
+            template = check_places(parse_dollars(read_text(file)), _PLACES, context="DOC")
+        except ValueError as error:
+            raise ConfigError(f"templates: {file}: {error}") from None
+        wordings[variant] = WORDINGS[variant].model_copy(update={"template": template})
     return replace(
         suite, prompt=partial(_ask_with_templates, wordings=wordings), prompts=tuple(wordings)
     )
-
-
-def _read_template(path: str) -> Template:
-    """A template of the benchmark's from its file. Raises ConfigError naming it."""
-    try:
-        template = check_places(parse_dollars(read_text(path)), _PLACES, context="DOC")
-    except ValueError as error:
-        raise ConfigError(f"templates: {path}: {error}") from None
-    return template
 
 
 def _ask_with_templates(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memray_eval.benchmarks import Answered, Suite, long_context_suite, mean_of, mean_of_tasks
-from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationPrompt
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
     Fault,
@@ -17,7 +17,7 @@ from memray_eval.benchmarks.conversations.conversation import (
     check_sessions,
     find_json,
     find_lacking,
-    names_in,
+    find_named,
     read_turn,
     require,
     to_context,
@@ -39,13 +39,8 @@ _HAYSTACK = ("haystack_sessions", "haystack_session_ids", "haystack_dates")
 
 def find(path: str) -> list[PublishedFile] | None:
     """As `find_json`, and the files that the hub has without an ending, such as longmemeval_s."""
-    folder, slash, name = path.rstrip("/").rpartition("/")
-    if name.startswith(_PREFIX) and "." not in name and not names_in(path):
-        return [PublishedFile(f"{folder}{slash}{name}", "json")]
-    bare = [file for file in names_in(path) if file.startswith(_PREFIX) and "." not in file]
-    if bare:
-        return [PublishedFile(f"{path.rstrip('/')}/{file}", "json") for file in bare]
-    return find_json(path)
+    bare = find_named(path, lambda name: name.startswith(_PREFIX) and "." not in name)
+    return [PublishedFile(file, "json") for file in bare] or find_json(path)
 
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
@@ -99,10 +94,7 @@ def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
         name = str(id_) if times[str(id_)] == 1 else f"{id_}#{times[str(id_)]}"
         if not isinstance(turns, list):
             raise ValueError(f"session {name}: must be a list of turns")
-        read = tuple(
-            read_turn(turn, f"{name}:{number}", "role", "content")
-            for number, turn in enumerate(turns)
-        )
+        read = tuple(read_turn(turn, f"{name}:{at}") for at, turn in enumerate(turns))
         marked |= {
             f"{name}:{number}" for number, turn in enumerate(turns) if turn.get("has_answer")
         }
@@ -123,10 +115,7 @@ def _read_evidence(
     return [[turn, name] for name in map(str, ids) if name in turns for turn in turns[name] or [""]]
 
 
-FILES = PublishedFiles(find=find, questions=questions)
-
-
-WORDING = ConversationWording(
+WORDING = ConversationPrompt(
     before="You are a user's assistant. Below are your earlier chats with this user, oldest first; "
     "each begins with its date.",
     after="{question}\n\n"
@@ -172,9 +161,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """In our words, the same for every type, with the day on which the user asks."""
     asked_on = sample.metadata.get("question_date")
     when = f"Today is {asked_on}. " if asked_on else ""
-    return conversation_prompt(
-        sample, candidate, WORDING, f"{when}The user now asks: {sample.query}"
-    )
+    return WORDING.ask(sample, candidate, f"{when}The user now asks: {sample.query}")
 
 
 def templated(suite: Suite, path: str) -> Suite:
@@ -201,7 +188,7 @@ SUITE = long_context_suite(
     adapt=adapt,
     tasks=TASKS,
     has_arms=True,
-    files=FILES,
+    files=PublishedFiles(find=find, questions=questions),
     overall=overall,
     templated=templated,
     own_metric="longmemeval_judge",

@@ -36,16 +36,6 @@ _COMMON_ZH = frozenset(
 )
 
 
-def f1_of_words(prediction: str, answer: str, keywords: str | None) -> float:
-    """LongBench's F1, for answers without keywords (factrecall_en)."""
-    return token_f1(english_words(prediction), english_words(answer))
-
-
-def f1_of_words_zh(prediction: str, answer: str, keywords: str | None) -> float:
-    """LongBench's F1 of Chinese words (factrecall_zh)."""
-    return token_f1(chinese_words(prediction), chinese_words(answer))
-
-
 def gated_f1(prediction: str, answer: str, keywords: str | None) -> float:
     """F1 of English words, 0.0 if the prediction has less than a fifth of the keywords' words.
     Common words are no part of that count, though of what it is divided by. Without keywords
@@ -84,18 +74,14 @@ def _recall(predicted: Sequence[str], keywords: Sequence[str], common: frozenset
 
 TASK_RULES: Mapping[str, Callable[[str, str, str | None], float]] = {
     **dict.fromkeys(
-        (
-            "hotpotwikiqa_mixup",
-            "loogle_SD_mixup",
-            "loogle_CR_mixup",
-            "loogle_MIR_mixup",
-            "multifieldqa_en_mixup",
-        ),
+        "hotpotwikiqa_mixup loogle_SD_mixup loogle_CR_mixup loogle_MIR_mixup "
+        "multifieldqa_en_mixup".split(),
         gated_f1,
     ),
     **dict.fromkeys(("multifieldqa_zh_mixup", "cmrc_mixup", "lic_mixup"), gated_f1_zh),
-    "factrecall_en": f1_of_words,
-    "factrecall_zh": f1_of_words_zh,
+    # LongBench's F1, of answers without keywords
+    "factrecall_en": lambda text, answer, _: token_f1(english_words(text), english_words(answer)),
+    "factrecall_zh": lambda text, answer, _: token_f1(chinese_words(text), chinese_words(answer)),
     "dureader_mixup": rouge_without_common,
 }
 

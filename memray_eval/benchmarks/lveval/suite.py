@@ -58,7 +58,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
-prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
+prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK})
 adapt = Published(
     kind="LV-Eval",
     fields={"input": str, "context": str, "answers": list, "length": int},

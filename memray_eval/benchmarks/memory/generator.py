@@ -184,11 +184,9 @@ def hold_back(made: Iterable[Sample]) -> list[tuple[Sample, Sample]]:
     has neither roles of keys nor what is expected; the key is the whole sample."""
     pairs = []
     for sample in made:
-        digest = blake2b(
-            sample.model_dump_json(exclude_defaults=True).encode(), digest_size=8
-        ).hexdigest()
+        digest = blake2b(sample.model_dump_json(exclude_defaults=True).encode(), digest_size=8)
         about = {**sample.metadata, "canary": CANARY}
-        key = sample.model_copy(update={"id": digest, "metadata": about})
+        key = sample.model_copy(update={"id": digest.hexdigest(), "metadata": about})
         asked = key.model_dump(include={"id", "query", "memory", "history"})
         pairs.append((Sample.model_validate({**asked, "metadata": {"canary": CANARY}}), key))
     return sorted(pairs, key=lambda pair: pair[0].id)
@@ -232,10 +230,6 @@ def _sample(case: Case, task: str, kind: str, **changes: Any) -> Sample:
     return Sample.model_validate({**fields, "metadata": about | fields.pop("metadata", {})})
 
 
-def _with_deciding(case: Case, value: str) -> dict[str, str]:
-    return {**case.required, case.deciding: value, **case.tempting, **case.neutral}
-
-
 def _turns(*texts: str) -> list[Turn]:
     return [
         Turn(role=role, content=text)
@@ -255,7 +249,7 @@ def _stale(case: Case, rng: Random) -> Iterator[Sample]:
     """The deciding entry was replaced: in the conversation, in memory by a later entry with its
     date, or in the question itself. A reply that speaks of the old value must say the new one."""
     expects = {"say": [list(case.marks)], "outdated": list(case.earlier.marks)}
-    old = _with_deciding(case, case.earlier.value)
+    old = {**case.memory, case.deciding: case.earlier.value}
     told = _turns(case.told_in_history, rng.choice(_NOTED))
     yield _sample(case, "stale", "history", memory=old, history=told, expects=expects)
     yield _sample(case, "stale", "query", memory=old, query=case.told_in_query, expects=expects)
@@ -493,28 +487,17 @@ _ERRANDS = (
     "{thing}_{place}_{number}",
     "{who}_{thing}_{day}",
 )
+_SLOTS = {"who": "people", "thing": "things", "place": "places", "month": "months", "day": "days"}
 
 
 def _filler(rng: Random) -> Iterator[tuple[str, str]]:
     """Endless entries about errands, things and people of no account to any case."""
     parts: Mapping[str, list[str]] = _read("cases.yaml")["filler"]
     while True:
-        drawn: dict[str, Any] = {
-            one: rng.choice(parts[many])
-            for one, many in (
-                ("who", "people"),
-                ("thing", "things"),
-                ("place", "places"),
-                ("month", "months"),
-                ("day", "days"),
-            )
-        }
+        drawn: dict[str, Any] = {slot: rng.choice(parts[name]) for slot, name in _SLOTS.items()}
         drawn["number"] = rng.randrange(2, 98)
         names = {name: str(part).split()[-1].lower() for name, part in drawn.items()}
-        yield (
-            rng.choice(_ERRANDS).format(**names),
-            rng.choice(parts["sentences"]).format(**drawn),
-        )
+        yield rng.choice(_ERRANDS).format(**names), rng.choice(parts["sentences"]).format(**drawn)
 
 
 SPLITS: Mapping[str, Draw] = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -122,6 +122,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 PREFIX_SIGNS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 PREFIX_LENGTH = 10
 Pair: TypeAlias = tuple[str, str]  # what the user asks for, and the answer
+SPEAKERS: tuple[Literal["user", "assistant"], ...] = ("user", "assistant")
 _BREAK = "\x1e"  # between a request and its answer in a unit's text
 
 
@@ -164,7 +165,11 @@ def recall_piece(
     filler, filled = room.fill(int(totals[n]))
     ask, answer = pairs[-1]
     conversation, places = _mix(rng, others[:n], [*pairs[:-1], (ask, answer + filler)], n_needles)
-    messages = _to_messages(conversation)
+    messages = [
+        Message(role=role, content=text)
+        for pair in conversation
+        for role, text in zip(SPEAKERS, pair, strict=True)
+    ]
     about = {
         PREFIX: prefix,
         "n_needles": n_needles,
@@ -226,17 +231,6 @@ def _draw_others(
         if ask != repeated
     ]
     return [pair for pair, _ in counted], [count for _, count in counted]
-
-
-def _to_messages(conversation: list[Pair]) -> list[Message]:
-    return [
-        message
-        for ask, answer in conversation
-        for message in (
-            Message(role="user", content=ask),
-            Message(role="assistant", content=answer),
-        )
-    ]
 
 
 def count_messages(counter: TokenCounter, draft: SampleDraft) -> int:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from memray_eval.benchmarks.conversations.conversation import names_in
+from memray_eval.benchmarks.conversations.conversation import find_named
 from memray_eval.benchmarks.generator.question_order import IntArray, length_label, seeded_generator
 from memray_eval.benchmarks.generator.resources import read_text
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
@@ -29,18 +29,14 @@ Texts = Annotated[
 ]
 
 
-class _Test(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _Test(BaseModel, frozen=True):
     input_args: tuple[str, ...] = ()
     gold_answers: Texts = ()
 
 
-class _Experiment(BaseModel):
+class _Experiment(BaseModel, frozen=True):
     """One entry of a needle set. What is asked of it differs by its questions' types (onehop,
     twohop, direct, ...) and its tests, which fill the places {1}, {2}, ..."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: Name
     needle: Name
@@ -113,14 +109,11 @@ def _questions_of(experiment: _Experiment, path: str) -> Iterator[NeedleQuestion
 
 def read_books(path: str) -> list[Book]:
     """A .txt file, or those of a folder, in the order of their names. Raises DataError."""
-    names = [name for name in names_in(path) if name.endswith(".txt")]
-    paths = (
-        [f"{path.rstrip('/')}/{name}" for name in names] if not path.endswith(".txt") else [path]
-    )
+    paths = find_named(path, lambda name: name.endswith(".txt"))
     if not paths:
         raise DataError(f"--books {path}: no .txt file there")
-    books = [Book(name=file.rpartition("/")[2].removesuffix(".txt"), text=read_text(file))
-             for file in paths]  # fmt: skip
+    names = (file.rpartition("/")[2].removesuffix(".txt") for file in paths)
+    books = [Book(name=name, text=read_text(file)) for name, file in zip(names, paths, strict=True)]
     if empty := next((book.name for book in books if not book.text.strip()), None):
         raise DataError(f"--books {path}: {empty}.txt has no text")
     return books

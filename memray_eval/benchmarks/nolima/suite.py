@@ -42,7 +42,7 @@ def contains(reply: str, answers: Sequence[str]) -> float:
     return float(any(answer in reply for answer in answers))
 
 
-prompt = PromptByTask(wordings={}, no_task=WORDING)
+prompt = PromptByTask(wordings={"": WORDING})
 RULES = {
     "nolima_contains": Rule(
         title="NoLiMa contains",

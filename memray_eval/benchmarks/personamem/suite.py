@@ -10,14 +10,14 @@ from functools import lru_cache
 from typing import Any
 
 from memray_eval.benchmarks import Answered, Rule, long_context_suite, mean_of
-from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationPrompt
 from memray_eval.benchmarks.conversations.conversation import (
     Fault,
     Session,
     SpokenTurn,
     check_sessions,
     find_lacking,
-    names_in,
+    find_named,
     read_turn,
     require,
     to_context,
@@ -40,16 +40,8 @@ _OPTION = re.compile(r"^\s*\(([a-d])\)\s*(.*)\Z", re.DOTALL)
 
 def find(path: str) -> list[PublishedFile] | None:
     """The tables of questions at a path, each with its contexts beside it."""
-    name = path.rstrip("/").rpartition("/")[2]
-    if name.startswith(QUESTIONS) and name.endswith(".csv"):
-        return [_with_contexts(path)]
-    names = names_in(path)
-    tables = [table for table in names if table.startswith(QUESTIONS) and table.endswith(".csv")]
-    return [_with_contexts(f"{path.rstrip('/')}/{table}") for table in tables] or None
-
-
-def _with_contexts(path: str) -> PublishedFile:
-    return PublishedFile(path, "csv", (contexts_of(path),))
+    tables = find_named(path, lambda name: name.startswith(QUESTIONS) and name.endswith(".csv"))
+    return [PublishedFile(table, "csv", (contexts_of(table),)) for table in tables] or None
 
 
 def contexts_of(path: str) -> str:
@@ -153,10 +145,7 @@ def _messages(path: str, start: int) -> tuple[SpokenTurn, ...]:
     messages = next(iter(context.values())) if isinstance(context, dict) and context else None
     if not isinstance(messages, list):
         raise ValueError("a context must be a list of messages")
-    return tuple(
-        read_turn(message, f"message {number}", "role", "content")
-        for number, message in enumerate(messages, 1)
-    )
+    return tuple(read_turn(turn, f"message {at}") for at, turn in enumerate(messages, 1))
 
 
 def _sessions(messages: tuple[SpokenTurn, ...]) -> list[Session]:
@@ -168,9 +157,6 @@ def _sessions(messages: tuple[SpokenTurn, ...]) -> list[Session]:
             zip(starts, [*starts[1:], len(messages)], strict=True), 1
         )
     ]
-
-
-FILES = PublishedFiles(find=find, questions=questions)
 
 
 VERSION = "PersonaMem 041d82a"
@@ -185,7 +171,7 @@ TASKS = tuple(
     "provide_preference_aligned_recommendations suggest_new_ideas generalizing_to_new_scenarios "
     "generalize_to_new_scenarios".split()
 )
-WORDING = ConversationWording(
+WORDING = ConversationPrompt(
     before="Below are a user's earlier chats with an assistant, oldest first.",
     after="{question}\n\n"
     "Exactly one of these replies fits what the user has told of themselves, as it stands by now. "
@@ -233,7 +219,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
         raise ValueError("metadata.choices: must give the text of each of a, b, c and d")
     listed = "\n\n".join(f"({letter}) {text}" for letter, text in choices.items())
     question = f"The user now says: {sample.query}\n\nReplies:\n\n{listed}"
-    return conversation_prompt(sample, candidate, WORDING, question)
+    return WORDING.ask(sample, candidate, question)
 
 
 def letter_score(prediction: str, letter: str) -> float:
@@ -283,7 +269,7 @@ SUITE = long_context_suite(
     adapt=adapt,
     tasks=TASKS,
     has_arms=True,
-    files=FILES,
+    files=PublishedFiles(find=find, questions=questions),
     overall=overall,
     rules=RULES,
     rule_of=lambda sample: "personamem_letter",

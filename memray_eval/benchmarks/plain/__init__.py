@@ -70,14 +70,9 @@ SUITES = {
     "text": Suite(
         description="Bare prompts at several temperatures: the seven text scores and speed, "
         "without a judge",
-        metrics=(
-            "overall_score",
-            "coherence_score",
-            "lexical_diversity",
-            "completeness_score",
-            "structure_score",
-            "readability_score",
-            "length_appropriateness",
+        metrics=tuple(
+            "overall_score coherence_score lexical_diversity completeness_score structure_score "
+            "readability_score length_appropriateness".split()
         ),
         prompt=ask_bare,
         headline="overall_score",

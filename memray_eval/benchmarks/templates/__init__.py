@@ -4,11 +4,13 @@ benchmarks' records, `files` the templates that a user has of them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from string import Formatter
+from typing import TypeAlias
 
 from memray_eval.types import Candidate, Frozen, Message, Prompt, Sample
 
+Values: TypeAlias = Callable[[Sample], Mapping[str, str]]
 _DOLLARED = re.compile(r"\$(DOC|Q|C_[A-D])\$")
 
 
@@ -92,13 +94,18 @@ def own_wording(
     return Wording(template=template, max_tokens=max_tokens, is_chat=is_chat, stop=stop)
 
 
+def own_values(sample: Sample) -> dict[str, str]:
+    """The values of the places that our own wordings have."""
+    return {"context": sample.context or "", "input": sample.query}
+
+
 class PromptByTask(Frozen):
-    """The `prompt` of a suite that asks in our words, which differ by task. A sample of none of the
-    tasks, such as the user's own without one, is asked in those of `no_task`."""
+    """The `prompt` of a suite whose wordings differ by task. A sample of none of the tasks, such as
+    the user's own without one, is asked in those of the task ""."""
 
     wordings: Mapping[str, Wording]
-    no_task: Wording
+    values: Values = own_values
 
     def __call__(self, sample: Sample, candidate: Candidate) -> Prompt:
-        wording = self.wordings.get(sample.task, self.no_task)
-        return wording.ask({"context": sample.context or "", "input": sample.query})
+        wording = self.wordings.get(sample.task) or self.wordings[""]
+        return wording.ask(self.values(sample))

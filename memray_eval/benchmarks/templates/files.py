@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import yaml
 from pyarrow import fs
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.templates import Template, Wording, check_places, parse_braces
+from memray_eval.benchmarks.templates import (
+    PromptByTask,
+    Template,
+    Values,
+    Wording,
+    check_places,
+    parse_braces,
+)
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.types import Candidate, Prompt, Sample
-
-Values = Callable[[Sample], Mapping[str, str]]
 
 
 def find_beside(path: str, name: str) -> str | None:
@@ -94,37 +97,23 @@ def ask_with_templates(
 ) -> Suite:
     """The suite that asks with these wordings, and has these tasks only: asking the others in our
     words would mix what cannot be compared."""
+    read = suite.adapt
+
+    def adapt(raw: Mapping[str, Any], dataset: str) -> Mapping[str, Any]:
+        fields = read(raw, dataset)
+        if fields.get("task") not in wordings:
+            raise ValueError(
+                f"{path} has no template for task {fields.get('task')!r}; it has: "
+                f"{', '.join(sorted(wordings))}"
+            )
+        return fields
+
     return replace(
         suite,
-        prompt=partial(_prompt, wordings=dict(wordings), values=values),
-        adapt=partial(
-            _adapt_with_template, adapt=suite.adapt, tasks=frozenset(wordings), templates=path
-        ),
+        prompt=PromptByTask(wordings=wordings, values=values),
+        adapt=adapt,
         tasks=tuple(task for task in suite.tasks if task in wordings),
     )
-
-
-def _prompt(
-    sample: Sample, candidate: Candidate, *, wordings: Mapping[str, Wording], values: Values
-) -> Prompt:
-    return wordings[sample.task].ask(values(sample))
-
-
-def _adapt_with_template(
-    raw: Mapping[str, Any],
-    path: str,
-    *,
-    adapt: Callable[[Mapping[str, Any], str], Mapping[str, Any]],
-    tasks: Collection[str],
-    templates: str,
-) -> Mapping[str, Any]:
-    fields = adapt(raw, path)
-    if fields.get("task") not in tasks:
-        raise ValueError(
-            f"{templates} has no template for task {fields.get('task')!r}; it has: "
-            f"{', '.join(sorted(tasks))}"
-        )
-    return fields
 
 
 def find_file(path: str, names: Sequence[str]) -> str:

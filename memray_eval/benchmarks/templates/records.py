@@ -26,10 +26,10 @@ class Published:
     record as the fields of a Sample. All raise ValueError that says what is wrong.
 
     `fields` are those of each record, with their types (None: any); what a record has besides
-    `fields` and `used` is kept. `aliases` are fields that a record's response made a query of
-    (`undo_alias`). `is_published` tells a record from a row of ours; a row that is neither `lacks`
-    something. `tasks` are those that a row of ours may name, `check_own` is what else must hold of
-    it."""
+    `fields` and `used` is kept, and its context. `aliases` are fields that a record's response made
+    a query of, with fields that no row of ours has. `is_published` tells a record from a row of
+    ours; a row that is neither `lacks` something. `tasks` are those that a row of ours may name,
+    `check_own` is what else must hold of it."""
 
     kind: str
     read: Callable[[Row, str], Row]
@@ -43,24 +43,19 @@ class Published:
 
     def __call__(self, raw: Row, path: str) -> Row:
         for name, marks in self.aliases:
-            raw = undo_alias(raw, name, marks)
+            if "query" in raw and name not in raw and all(mark in raw for mark in marks):
+                raw = {name if key == "query" else key: value for key, value in raw.items()}
         if self.is_published(raw):
             check_record(raw, self.kind, self.fields)
-            return {**drop_fields(raw, (*self.fields, *self.used)), **self.read(raw, path)}
+            used = {*self.fields, *self.used} - {"context"}
+            kept = {name: raw[name] for name in raw if raw[name] is not None and name not in used}
+            return {**kept, **self.read(raw, path)}
         if not is_own_record(raw):
             raise ValueError(f"not a question of {self.kind}'s: it lacks {self.lacks}")
         if self.tasks:
             check_own_record(raw, self.tasks)
         self.check_own(raw)
         return raw
-
-
-def undo_alias(raw: Row, name: str, marks: Collection[str]) -> Row:
-    """A published record as it was, if it came with a response, so that its field `name` was taken
-    for a query. It is known by the fields `marks`, which no row of ours has."""
-    if "query" not in raw or name in raw or any(mark not in raw for mark in marks):
-        return raw
-    return {name if key == "query" else key: value for key, value in raw.items()}
 
 
 def check_own_record(raw: Row, tasks: Collection[str]) -> Row:
@@ -145,12 +140,3 @@ def chars_bucket(chars: int) -> str:
     while upper < chars:
         upper *= 2
     return f"up to {length_label(upper)} characters"
-
-
-def drop_fields(raw: Row, used: Collection[str]) -> dict[str, Any]:
-    """The fields of a record besides those `used`; its context in any case."""
-    return {
-        name: value
-        for name, value in raw.items()
-        if value is not None and (name == "context" or name not in used)
-    }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
@@ -21,12 +20,10 @@ from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.executors import StageSeconds, choose_phases
-from memray_eval.execution.plan import engine_device, judge_pool
-from memray_eval.execution.ray.placement import Placement
+from memray_eval.execution.plan import engine_device
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
-from memray_eval.execution.schedule import schedule
 from memray_eval.execution.services import check_calls
 from memray_eval.judges.accounts import (
     check_judge,
@@ -45,38 +42,12 @@ from memray_eval.types import Candidate, Turn, join_jurors, turn_sample
 ASK_USD = 10.0  # above this a run without a budget asks
 
 
-def estimate_run(
-    spec: RunSpec,
-    scan: Scan,
-    capacity: Capacity,
-    *,
-    samples: int | None = None,
-    placement: Placement | None = None,
-    node_usd_per_hour: Mapping[str, float] | None = None,
-    today: date | None = None,
-) -> Estimate:
-    """The estimate of a run whose dataset has been scanned."""
-    pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(samples or scan.n_samples))
-    counted = capacity if placement is None else placement.cluster_spec.at_first()
-    return estimate(
-        spec,
-        scan,
-        capacity,
-        pool,
-        schedule(spec, counted, engine_device(spec, capacity.all_gpus)),
-        samples=samples,
-        placement=placement,
-        node_usd_per_hour=node_usd_per_hour,
-        today=today,
-    )
-
-
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
     """Raises ConfigError if nobody agrees to a run without a budget that may pass ASK_USD."""
     spec = plan.spec
     if spec.budget.is_set or not spec.calls_judges:
         return
-    estimated = estimate_run(spec, plan.scan, plan.capacity)
+    estimated = estimate(spec, plan.scan, plan.capacity)
     unknown = unpriced(spec.all_judges.values(), spec.judging, spec.judge_table)
     billing = [name for name in unknown if may_bill(name, spec.judging)]
     if billing and not agree(estimated):
@@ -181,10 +152,6 @@ class AskedServer(NamedTuple):
     key_variable: str | None
     provider: Provider = "openai"
 
-    @property
-    def host(self) -> str:
-        return host_of(self.url or f"https://{PROVIDERS[self.provider].address}")
-
 
 def servers_asked(spec: RunSpec) -> list[AskedServer]:
     """The servers of a job's judges, candidates and embeddings, each model of each once."""
@@ -197,20 +164,22 @@ def servers_asked(spec: RunSpec) -> list[AskedServer]:
             provider = provider_of(judge, spec.judging)
             asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
     models: list[Candidate | EmbeddingConfig] = [
-        *(candidate for candidate in spec.candidates if candidate.backend == "openai"),
-        spec.embedding,
+        candidate for candidate in spec.candidates if candidate.backend == "openai"
     ]
+    models += [spec.embedding] if spec.embedding.base_url is not None else []
     asked += [
         AskedServer(model.model.removeprefix("openai/"), model.base_url, model.api_key_env)
         for model in models
-        if model.base_url is not None or model is not spec.embedding
     ]
     return list(dict.fromkeys(asked))
 
 
 def proxied(spec: RunSpec) -> list[str]:
     """A line about each proxy of the environment that prompts will go through."""
-    hosts = dict.fromkeys(server.host for server in servers_asked(spec))
+    hosts = dict.fromkeys(
+        host_of(server.url or f"https://{PROVIDERS[server.provider].address}")
+        for server in servers_asked(spec)
+    )
     ways = [(proxy, host) for host in hosts if (proxy := proxy_of(host)) is not None]
     return [
         f"Calls to {', '.join(host for other, host in ways if other == proxy)} go through the "
@@ -267,24 +236,20 @@ def check_scorable(spec: RunSpec) -> None:
 
 
 def check_machine(spec: RunSpec) -> None:
-    """Raises ConfigError for a key or package that a local run lacks; a cluster's nodes have
-    them."""
+    """Raises ConfigError for a key or package that a local run lacks; a cluster has its own."""
     if spec.cluster.address is not None:
         return
-    embeds = bool(spec.by_stage()[1])
+    embeds, embedding = bool(spec.by_stage()[1]), spec.embedding
     if spec.embedded_judge is not None or spec.has_vllm:
         require_package("vllm")
-    if embeds and not spec.embedding.model.startswith("openai/"):
+    if embeds and not embedding.model.startswith("openai/"):
         require_package("sentence_transformers")
     for candidate in spec.candidates:
         if candidate.backend == "openai":
             server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
-    if embeds and spec.embedding.model.startswith("openai/"):
-        server_key(
-            spec.embedding.base_url,
-            spec.embedding.api_key_env,
-            f"embedding.model {spec.embedding.model!r}",
-        )
+    if embeds and embedding.model.startswith("openai/"):
+        what = f"embedding.model {embedding.model!r}"
+        server_key(embedding.base_url, embedding.api_key_env, what)
 
 
 def check_device(spec: RunSpec) -> None:
@@ -302,7 +267,7 @@ def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeSt
     n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
 
     def seconds_left() -> StageSeconds:
-        alone = stage_seconds(estimate_run(spec, scan, capacity).stages)
+        alone = stage_seconds(estimate(spec, scan, capacity).stages)
         return StageSeconds(
             alone.generate_s * (units - n_generated) / units,
             alone.judge_s * (units - n_scored) / units,

@@ -8,14 +8,12 @@ from datetime import date
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.capacity import local_capacity
-from memray_eval.execution.estimate import Estimate
+from memray_eval.execution.estimate import Estimate, estimate
 from memray_eval.execution.plan import engine_device
-from memray_eval.execution.prepare.checks import estimate_run
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.execution.ray.cluster_spec import ClusterSpec
-from memray_eval.execution.ray.placement import Placement, plan_placement
-from memray_eval.execution.run_plan import RunSpec
+from memray_eval.execution.ray.placement import plan_placement
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.execution.waiting import Waiting, no_waiting
 
@@ -34,7 +32,12 @@ def estimate_of(
     machine's CPUs, or on the nodes of a cluster's file, whose hours may have a price by group.
     Starts nothing and makes no call. Raises ConfigError, DataError."""
     spec = resolve(config, today=today)
-    placement = None if cluster_spec is None else _plan_placement(spec, cluster_spec)
+    placement = None
+    if cluster_spec is not None:  # planned by what is up at first, and grows
+        device = engine_device(spec, cluster_spec.gpus)
+        waves = schedule(spec, cluster_spec.at_first(), device)
+        pools = [wave_pools(spec, wave, cluster_spec.at_most(), device) for wave in waves]
+        placement = plan_placement(cluster_spec, spec, pools, device)
     spec = replace(spec, read=spec.read.with_columns(say))
     with waiting(f"the scan of {spec.read.dataset}"):
         scan = scan_dataset(spec.read, [])
@@ -44,7 +47,7 @@ def estimate_of(
             engines = spec.read.engines * scan.n_samples / (samples + 0.5)
             scan = scan_dataset(replace(spec.read, engines=engines), [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
-    return estimate_run(
+    return estimate(
         spec,
         scan,
         capacity,
@@ -53,11 +56,3 @@ def estimate_of(
         node_usd_per_hour={**spec.assumptions.node_usd_per_hour, **(node_usd_per_hour or {})},
         today=today,
     )
-
-
-def _plan_placement(spec: RunSpec, cluster_spec: ClusterSpec) -> Placement:
-    """The placement on a growing cluster: its waves are planned by what is up at first."""
-    device = engine_device(spec, cluster_spec.gpus)
-    waves = schedule(spec, cluster_spec.at_first(), device)
-    pools = [wave_pools(spec, wave, cluster_spec.at_most(), device) for wave in waves]
-    return plan_placement(cluster_spec, spec, pools, device)

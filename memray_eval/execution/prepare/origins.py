@@ -51,8 +51,7 @@ class Origin(Frozen):
 def find_origin(path: str) -> Origin:
     """The run whose folder this is, else the suite that the first rows of a file name. Raises
     DataError if there is nothing at the path, or a run's config cannot be read."""
-    folder = None if path.startswith(HUB) else RunFolder(path)
-    if folder is not None and folder.has_manifest() and folder.has_config():
+    if (folder := _run_at(path)) is not None:
         config = read_config(folder)
         followed = {key: getattr(config, key) for key in FOLLOWED}
         return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
@@ -62,11 +61,15 @@ def find_origin(path: str) -> Origin:
 def name_answers(path: str) -> dict[str, str]:
     """The candidate of responses that exist, for what does not name its own: called as the file is,
     or as the first candidate of a run."""
+    if (folder := _run_at(path)) is not None:
+        return existing_candidate(read_config(folder).candidates[0].name)
+    return existing_candidate(file_stem(path) or EXISTING)
+
+
+def _run_at(path: str) -> RunFolder | None:
     folder = None if path.startswith(HUB) else RunFolder(path)
-    name = file_stem(path) or EXISTING
-    if folder is not None and folder.has_manifest() and folder.has_config():
-        name = read_config(folder).candidates[0].name
-    return existing_candidate(name)
+    is_run = folder is not None and folder.has_manifest() and folder.has_config()
+    return folder if is_run else None
 
 
 def existing_candidate(name: str) -> dict[str, str]:

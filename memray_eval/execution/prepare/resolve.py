@@ -22,7 +22,6 @@ from memray_eval.config.sections import (
     JudgingConfig,
     MetricOptions,
     NamedServer,
-    Weights,
     most_of,
 )
 from memray_eval.datasets.own_rows import read_by
@@ -34,7 +33,7 @@ from memray_eval.execution.session_stage import USER
 from memray_eval.execution.stopping import parse_stop_rule
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.accounts import check_judge
-from memray_eval.judges.model_table import JudgeTable, load_table
+from memray_eval.judges.model_table import load_table
 from memray_eval.judges.router import JudgeAssignment, assign_judges
 from memray_eval.judges.succession import Roster
 from memray_eval.metric import JudgedMetric, Metric
@@ -73,6 +72,7 @@ def resolve(
     table, day = load_table(judging.models), today or date.today()
     stand_ins = [Roster(judging, table, day).stand_in(name) for name in judging.fallbacks]
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
+    roster = Roster(judging, table, day)
     rule = None if generate_only else config.stop_at
     request = config.judge_request.model_copy(update={"judging": judging})
     spec = RunSpec(
@@ -86,8 +86,8 @@ def resolve(
         named_metrics=names if config.metrics else (),
         metric_options=options,
         judges=assign_judges(metrics, request, table, suite.tasks, day, kept),
-        affect_judges=_affect_judges(config, judging, table, day),
-        user_judges=_user_judges(config, judging, table, day),
+        affect_judges=_affect_judges(config, roster),
+        user_judges=_user_judges(config, roster),
         fallback_successions=tuple(gone for _, successions in stand_ins for gone in successions),
         judge_table=table,
         engine=config.engine,
@@ -246,7 +246,11 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     source = find_suite(config.suite, config.templates)
     tasks = source.load().tasks
     weights = ("text_weights", "companion_weights") if tasks else ()
-    named = {key: _tasks_in(getattr(config, key)) for key in weights} | {"tasks": config.tasks}
+    named = {
+        key: [task for task, own in getattr(config, key).items() if isinstance(own, Mapping)]
+        for key in weights
+    }
+    named["tasks"] = list(config.tasks)
     for key, names in named.items():
         if unknown := sorted(set(names) - set(tasks)):
             hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
@@ -258,14 +262,7 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     return source
 
 
-def _tasks_in(weights: Weights) -> tuple[str, ...]:
-    """The tasks that have weights of their own."""
-    return tuple(task for task, shares in weights.items() if isinstance(shares, Mapping))
-
-
-def _affect_judges(
-    config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
-) -> dict[str, JudgeAssignment]:
+def _affect_judges(config: RunConfig, roster: Roster) -> dict[str, JudgeAssignment]:
     """The judge that reads emotion or traits, if any. Raises ConfigError if it cannot be asked."""
     affect = config.affect
     adds_affect = affect.enabled and config.candidates[0].backend != EXISTING
@@ -276,33 +273,25 @@ def _affect_judges(
             "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or "
             "embedded"
         )
-    why = "reads emotion or traits"
-    return {AFFECT: _assign_one(AFFECT, affect.judge, why, Roster(judging, table, today))}
+    assigned = _assign(AFFECT, affect.judge, "reads emotion or traits", roster)
+    check_judge(assigned.judge, roster.config)
+    return {AFFECT: assigned}
 
 
-def _user_judges(
-    config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
-) -> dict[str, JudgeAssignment]:
+def _user_judges(config: RunConfig, roster: Roster) -> dict[str, JudgeAssignment]:
     """The model that plays simulated users, if any. Raises ConfigError for a name that is no
     model's; its key is looked for once the scan has found such users (checks.py)."""
     user = config.simulated_user
     if user is None or config.candidates[0].backend == EXISTING:
         return {}
-    roster = Roster(judging, table, today)
     try:
         return {USER: _assign(USER, user.model, "plays simulated users", roster)}
     except ConfigError as error:
         raise ConfigError(f"simulated_user.model: {error}") from None
 
 
-def _assign_one(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
-    """The assignment of a model that is asked for something else than a score."""
-    assigned = _assign(key, model, why, roster)
-    check_judge(assigned.judge, roster.config)
-    return assigned
-
-
 def _assign(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
+    """The assignment of a model that is asked for something else than a score."""
     judge, gone = roster.stand_in(model)
     heirs = {judge: roster.heirs_of(judge)}
     return JudgeAssignment(metric=key, judge=judge, why=why, successions=gone, heirs=heirs)

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
@@ -37,10 +38,9 @@ def scan_or_restore(
     read, to_order = spec.read, StratifiedOrder() if spec.stop_rule else None
     stored = folder.read_json(SCAN) if before and to_order is None else None
     restored = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
+    session = partial(RunPlan, spec=spec, started=started, before=before)
     if restored is not None:
-        return RunPlan(
-            spec=spec, scan=restored, capacity=site.capacity, started=started, before=before
-        )
+        return session(scan=restored, capacity=site.capacity)
     each_source = None
     is_whole = read.limit is None and site.capacity.cpus and to_order is None
     states = read_states(read.dataset, files=read.reader.files) if is_whole else None
@@ -55,14 +55,11 @@ def scan_or_restore(
     order = None
     if to_order is not None:
         scanned.shards, order = to_order.finish(read.block_rows(scanned.n_samples))
-    return RunPlan(
-        spec=spec,
+    return session(
         scan=scanned,
         capacity=site.capacity,
-        started=started,
         scanned_at=scanned_at,
         problems=tuple(problems),
-        before=before,
         order=order,
     )
 
@@ -117,14 +114,13 @@ def scan_dataset(
 ) -> Scan:
     """One pass over the dataset; `each_source` as `scan` takes it, and `to_order` collects what it
     takes. Raises DataError for invalid samples (unless skipped) and for none at all."""
+    few = read.rows_per_block or read.batch_size
     scanned = scan(
         read.dataset,
         read.reader,
         limit=read.limit,
         order=read.limit_order,
-        rows_per_shard=(read.rows_per_block or read.batch_size)
-        if read.limit is None
-        else read.block_rows,
+        rows_per_shard=few if read.limit is None else read.block_rows,
         most_rows=0 if read.rows_per_block else read.most_rows,
         on_problem=problems.append,
         engines=read.engines,

@@ -79,16 +79,13 @@ class RunSite:
         if self.kind != "joined":
             check_turns(spec, self.capacity, phases.order)
             return replace(plan, capacity=self.connect(), phases=phases)
-        with self.waiting("nodes with room for the run"):
-            return self._wait_for_room(replace(plan, phases=phases), say)
-
-    def _wait_for_room(self, plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
         from memray_eval.execution.ray.cluster import wait_for_room
         from memray_eval.execution.ray.placement_groups import NodeReservation
 
-        reservation = self._stack.enter_context(NodeReservation())
-        capacity = wait_for_room(plan.spec, plan.capacity, plan.phases.order, reservation, say)
-        return replace(plan, capacity=capacity, reservation=reservation)
+        with self.waiting("nodes with room for the run"):
+            held = self._stack.enter_context(NodeReservation())
+            capacity = wait_for_room(spec, plan.capacity, phases.order, held, say)
+        return replace(plan, capacity=capacity, phases=phases, reservation=held)
 
 
 def _choose_site(spec: RunSpec) -> SiteKind:

@@ -124,9 +124,8 @@ def _start(local: Capacity) -> None:
         )
     except ConnectionError:
         raise
-    except (
-        Exception
-    ) as error:  # no folder, no room, a path too long for a socket: Ray raises whatever comes
+    # No folder, no room, a path too long for a socket: Ray raises whatever comes
+    except Exception as error:
         folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
         raise ResourceError(
             f"the local Ray cannot start: {describe_error(error)}. It keeps its files in {folder}, "
@@ -196,10 +195,8 @@ def _connect(address: str) -> None:
             "machine is no part of there is `memray-eval submit JOB --address http://HEAD:8265`. "
             f"({str(error).partition(chr(10))[0]})"
         ) from None
-    except (
-        RuntimeError,
-        AuthenticationError,
-    ) as error:  # another version of Ray; a token that it does not take
+    # Another version of Ray; a token that it does not take
+    except (RuntimeError, AuthenticationError) as error:
         raise ResourceError(
             f"the Ray cluster at {address} does not let this process join: {error}"
         ) from None
@@ -259,26 +256,17 @@ def subtract_holdings(
     for (node_id, name), amount in busy.items():
         if others and amount > SLACK:
             take(f"tasks that run now, of job {others}", node_id, name, amount)
-    holdings = [
-        Holding(
-            job=job,
-            cpus=has.get("CPU", 0.0),
-            gpus=has.get("GPU", 0.0),
-            memory_gib=has.get("memory", 0.0) / _GIB,
-        )
-        for job, has in by_job.items()
-    ]
-    return left, tuple(holdings)
+    return left, tuple(Holding(job=job, **_amounts(has)) for job, has in by_job.items())
+
+
+def _amounts(has: Mapping[str, float]) -> dict[str, float]:
+    memory_gib = has.get("memory", 0.0) / _GIB
+    return {"cpus": has.get("CPU", 0.0), "gpus": has.get("GPU", 0.0), "memory_gib": memory_gib}
 
 
 def _node(has: Mapping[str, float]) -> Node:
     kinds = [name.removeprefix(ACCELERATOR) for name in has if name.startswith(ACCELERATOR)]
-    return Node(
-        cpus=has.get("CPU", 0.0),
-        gpus=has.get("GPU", 0.0),
-        accelerator_type=kinds[0] if kinds else None,
-        memory_gib=has.get("memory", 0.0) / _GIB,
-    )
+    return Node(accelerator_type=kinds[0] if kinds else None, **_amounts(has))
 
 
 def wait_for_room(

@@ -22,6 +22,7 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.capacity import find_nvcc
+from memray_eval.execution.exported_metrics import EngineMetrics
 from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.prompt_stage import (
     ANSWER,
@@ -33,7 +34,6 @@ from memray_eval.execution.prompt_stage import (
 )
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
-from memray_eval.execution.ray.engine_metrics import EngineMetrics
 from memray_eval.execution.ray.engine_start import start_engine
 from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.lost_rows import Turns
@@ -156,11 +156,16 @@ def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str
     level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
     environment = engine_environment(config, model, device)
     environment.setdefault("VLLM_LOGGING_LEVEL", "INFO" if level == QUIET_VLLM else level)
+    taken: dict[str, float] = {"num_gpus": 0}  # its workers take theirs of its group
+    if not is_over_ray(config):
+        (bundle,) = group_of_engine(config, device).bundles
+        amounts = {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0)}
+        taken = {name: amount for name, amount in amounts.items() if amount}
     return {
         "max_restarts": -1,
         "accelerator_type": config.accelerator_type,
         "runtime_env": {"env_vars": environment},
-        **_actor_resources(config, device),
+        **taken,
     }
 
 
@@ -264,9 +269,8 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
 def _is_one_process(config: EngineConfig, device: Device) -> bool:
     """True if the model is computed in the engine's own process. vLLM starts another one for it on
     a CPU, which imports everything once more: a fifth of the time to the first answer."""
-    one_worker = config.workers == 1
     backend = config.engine_kwargs.get("distributed_executor_backend", "uni")
-    return device == "cpu" and one_worker and backend == "uni"
+    return device == "cpu" and config.workers == 1 and backend == "uni"
 
 
 def engine_dtype(dtype: str, device: Device) -> str:
@@ -279,15 +283,6 @@ def engine_dtype(dtype: str, device: Device) -> str:
     except OSError:  # not Linux
         flags = []
     return "bfloat16" if "avx512_bf16" in flags else "float32"
-
-
-def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
-    """The resources that the engine's actor takes of its group; its workers take theirs."""
-    if is_over_ray(config):
-        return {"num_gpus": 0}
-    (bundle,) = group_of_engine(config, device).bundles
-    taken = {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0)}
-    return {name: amount for name, amount in taken.items() if amount}
 
 
 def engine_environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:
@@ -314,6 +309,8 @@ def telling_engine(context: StageContext | None) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
+            # vLLM's own process would join the cluster that began last on this machine
+            os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
             model = resolve_model(kwargs.pop("model"), weights=True)  # on this node
             super().__init__(*args, model=model, **kwargs)
             _export_figures(self.model, self.llm.engine, context)

@@ -1,5 +1,4 @@
-"""What Ray Data hands rows to: a client for each engine. It needs no GPU, so that it outlives the
-engine and the engine's node."""
+"""A client for each engine, which Ray Data hands rows to. It outlives the engine and its node."""
 
 from __future__ import annotations
 
@@ -112,11 +111,10 @@ class EngineFinder:
                 with suppress(ValueError):  # it has ended meanwhile
                     engine = ray.get_actor(name)
                     replies[engine.ready.remote()] = name, engine
-        up, failure = list[Any](), None
-        ready = (
-            ray.wait(list(replies), num_returns=len(replies), timeout=within_s) if replies else [[]]
-        )
-        for reply in ready[0]:
+        up, failure, ready = list[Any](), None, list[Any]()
+        if replies:
+            ready, _ = ray.wait(list(replies), num_returns=len(replies), timeout=within_s)
+        for reply in ready:
             name, engine = replies[reply]
             try:
                 ray.get(reply)
@@ -138,9 +136,8 @@ class EngineClient(EngineFinder):
     """Has one engine answer rows, and rows that begin alike the pipeline's engine for such
     (prefix_router.py), which has `places` rows when it is busy. While the own one is not up, any
     other answers, until it is clear that a row kills them all (lost_rows.py). An engine that fails
-    to start for good is done without if `least` others are up, else GenerationError says why.
-    `add_stored` gives rows the responses of the run's folder, if Ray restarted this actor. With
-    `sessions` it asks whole ones."""
+    to start for good is done without if `least` others are up, else GenerationError says why. A
+    restarted one takes responses of the run's folder. With `sessions` it asks whole ones."""
 
     def __init__(
         self,

@@ -69,14 +69,8 @@ def start_engine(
             record.unlink(missing_ok=True)
             times = f"{n_failed} times" if n_failed > 1 else "at its start"
             raise _give_up(model, f"failed {times}: {reason}", worker_output_path()) from error
-        logger.warning(
-            "an engine of %s failed at its start (%d of %d) and is started again: %s",
-            model,
-            n_failed,
-            MOST_STARTS,
-            reason,
-            exc_info=error,
-        )
+        text = "an engine of %s failed at its start (%d of %d) and is started again: %s"
+        logger.warning(text, model, n_failed, MOST_STARTS, reason, exc_info=error)
         time.sleep(TELL_S)
         os._exit(1)
     record.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from memray_eval.execution.plan import (
     engines_at_first,
     explain_lack,
     fit_engine,
+    judge_actors,
     judge_pool,
     judging_pools,
     most_judge_actors,
@@ -28,7 +29,6 @@ from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.judge_port import judge_port
 from memray_eval.execution.ray.pipeline import (
     PipelineSetup,
-    generate_responses,
     judge_waiting,
     run_pipeline,
 )
@@ -48,8 +48,6 @@ from memray_eval.execution.schedule import (
     OnEngineEnd,
     Wave,
     Work,
-    judge_actors_per_pipeline,
-    most_judge_actors_per_pipeline,
     pools_beside,
     run_waves,
     schedule,
@@ -100,12 +98,11 @@ class RayExecutor:
         pool = judge_pool(spec, judge_cpus, self.plan.block_rows)
         waves = schedule(spec, capacity, device, scores=order == "together")
         members = max(pool.actors, *map(len, waves))
+        context = StageContext(self.folder.path, counter, stops_on_failure=spec.stops_on_failure)
         with self._services(members, pool.max_in_flight) as services:
             setup = PipelineSetup(
                 plan=self.plan,
-                context=StageContext(
-                    self.folder.path, counter, stops_on_failure=spec.stops_on_failure
-                ),
+                context=context,
                 device=device,
                 services=services,
                 engine=spec.engine,
@@ -149,8 +146,7 @@ class RayExecutor:
             yield replace(setup, services=replace(setup.services, embedded_url=url))
 
     def _generate_and_judge(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
-        """Each response is judged as soon as it is there: first those of earlier sessions, then
-        what they did not generate, if the run goes on."""
+        """Each response is judged as soon as it is there, those of earlier sessions first."""
 
         def run_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if self.plan.resume_state.waiting and not shared.context.is_stopping():
@@ -210,11 +206,9 @@ class RayExecutor:
             pools = find_pools(tails, wave)
             shared = replace(setup, label_selector=cluster.select_cpu_nodes(pools))
             if scores:
-                shared = replace(
-                    shared,
-                    judge_actors=judge_actors_per_pipeline(spec, wave, capacity.cpus),
-                    most_judge_actors=most_judge_actors_per_pipeline(spec, wave, capacity.cpus),
-                )
+                first = judge_actors(spec, capacity.cpus, len(wave))
+                most = most_judge_actors(spec, capacity.cpus, len(wave))
+                shared = replace(shared, judge_actors=first, most_judge_actors=most)
             if len(wave) == 1:  # the models of a larger one would take the same room
                 engine = spec.engine_of(wave[0][0].model)
                 at_first = engines_at_first(engine, pools, capacity)
@@ -227,21 +221,20 @@ class RayExecutor:
     def _generate(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
         """The first of two phases: all responses, into the folder. Engines end with it."""
         self._enter_phase("generate")
-        setup.context.counter.add_line(
-            "Phase 1 of 2: generating; judges come when all is generated."
-        )
+        line = "Phase 1 of 2: generating; judges come when all is generated."
+        setup.context.counter.add_line(line)
 
         def generate_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if not setup.context.is_stopping():
-                generate_responses(self._with_engine(shared, group), group, on_engine_end)
+                fitted = self._with_engine(shared, group)
+                run_pipeline(fitted, group, on_engine_end, scores=False)
 
         model = self.spec.embedded_judge if self.spec.asks_embedded_first else None
         with self._serve(setup, model) as served:
             self._run_waves(served, waves, generate_group, scores=False)
 
     def _judge(self, setup: PipelineSetup) -> None:
-        """The second of two phases: judges all responses in the folder, this session's and those of
-        earlier ones, of all candidates at once."""
+        """The second of two phases: judges all responses in the folder, of all sessions."""
         spec, counter, before = self.spec, setup.context.counter, self.plan.resume_state
         waiting = find_waiting(self.folder, before.finished)
         if not waiting.waiting:

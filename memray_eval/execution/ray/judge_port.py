@@ -123,15 +123,12 @@ class JudgePort(EngineFinder):
         finally:
             await runner.cleanup()
 
-    async def _any_up(self) -> list[Any]:
-        while not (up := self._up):
-            await asyncio.sleep(READY_S / 10)
-        return up
-
     async def _forward(self, request: web.Request) -> web.Response:
         call = request.method, request.path, await request.read()
         for _ in range(MOST_LOST):
-            engine = min(await self._any_up(), key=lambda up: self._under_way[up])
+            while not (up := self._up):
+                await asyncio.sleep(READY_S / 10)
+            engine = min(up, key=self._under_way.__getitem__)
             self._under_way[engine] += 1
             try:
                 reply = await self._call(engine, engine.serve, *call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import re
 import threading
 import time
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 class WorkerHandler(logging.Handler):
     """Sends a worker's records to the run's counter: warnings at once, others within BATCH_S."""
 
+    urgent_from: float = logging.WARNING
+
     def __init__(self, counter: RunCounter, batch_s: float = BATCH_S) -> None:
         super().__init__()
         self.counter = counter
@@ -55,7 +58,7 @@ class WorkerHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:  # under the handler's lock
         with suppress(Exception):  # a log costs nobody a score
             self._batch.append(entry_of(record, self._actor))
-            if self._is_urgent(record) or len(self._batch) >= MAX_WAITING:
+            if record.levelno >= self.urgent_from or len(self._batch) >= MAX_WAITING:
                 self._send()
             elif self._timer is None:
                 self._timer = threading.Timer(self._batch_s, self.flush)
@@ -65,9 +68,6 @@ class WorkerHandler(logging.Handler):
     def flush(self) -> None:
         with self.lock or threading.RLock():
             self._send()
-
-    def _is_urgent(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING
 
     def _send(self) -> None:
         if self._timer is not None:
@@ -83,6 +83,8 @@ class LibraryHandler(WorkerHandler):
     """Sends what a library warns of to the run's counter, each kind of message once a run. Always
     from a thread of its own: Ray may warn while it holds what sending needs."""
 
+    urgent_from = math.inf
+
     def __init__(self, counter: RunCounter) -> None:
         super().__init__(counter, WARNING_S)
         self._sent: set[str] = set()  # kinds; other workers may have sent them too
@@ -95,9 +97,6 @@ class LibraryHandler(WorkerHandler):
         marked = copy.copy(record)
         setattr(marked, ONCE, key)
         super().emit(marked)
-
-    def _is_urgent(self, record: logging.LogRecord) -> bool:
-        return False
 
 
 _library_handler: LibraryHandler | None = None

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 from ray.data.exceptions import ExecutionTimeoutError
 
 from memray_eval.config.sections import EngineConfig, least_of
-from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
 from memray_eval.execution.affect_stage import EnrichSamples, affect_arguments
 from memray_eval.execution.block_stages import (
@@ -43,7 +42,7 @@ from memray_eval.execution.plan import (
     WRITER_CPUS,
     Device,
 )
-from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_engine, prompts_for_servers
+from memray_eval.execution.prompt_stage import PromptSpec, prompt_spec, prompts_to_ask
 from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -59,7 +58,6 @@ from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.session_stage import (
     AskSessions,
-    SessionSpec,
     session_spec,
     sessions_to_ask,
 )
@@ -86,8 +84,7 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 class PipelineSetup:
     """A run's plan with what was started for it. `engine` is that of the pipeline's model,
     `services` those of its judges. `label_selector` keeps work off nodes with GPUs (None:
-    anywhere). `engines_at_first` begin where the config has a range, and `judge_actors` grow to
-    `most_judge_actors`."""
+    anywhere). `engines_at_first` begin of a range, `judge_actors` grow to `most_judge_actors`."""
 
     plan: RunPlan
     context: StageContext
@@ -120,51 +117,39 @@ class PipelineSetup:
     @property
     def blocks(self) -> int:
         """About how many blocks the dataset makes: Ray Data warns of more workers."""
-        if _is_one_file(self.plan.scan.shards):
-            units = sum(shard.rows for shard in self.plan.scan.shards) * len(
-                self.plan.spec.candidates
-            )
+        shards = self.plan.scan.shards
+        if self.plan.is_one_file:
+            units = sum(shard.rows for shard in shards) * len(self.plan.spec.candidates)
             return max(1, math.ceil(units / self.engine.rows))
-        return max(1, len(self.plan.scan.shards))
+        return max(1, len(shards))
 
 
 def run_pipeline(
     setup: PipelineSetup,
     candidates: tuple[Candidate, ...],
     on_engine_end: Callable[[], None] | None = None,
+    scores: bool = True,
 ) -> int:
     """Runs all samples through all stages for candidates that share an engine; returns how many
-    units were written. `on_engine_end` is called when its first engine has ended. Raises EvalError
-    when a stage could not be started; a row that fails is a row."""
-    logger.info("a pipeline begins: %s", ", ".join(candidate.name for candidate in candidates))
+    units were written. Unless it `scores`, it only generates, into the folder's responses, and
+    finishes failed units; returns how many wait to be scored. `on_engine_end` is called when its
+    first engine has ended. Raises EvalError when a stage could not be started; a row that fails is
+    a row."""
+    names, model = ", ".join(candidate.name for candidate in candidates), candidates[0].model
+    logger.info("%s begins: %s", "a pipeline" if scores else "generating", names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
-            written = score_where_read(setup)
-            return _run_to_end(written, setup, EXISTING)
+            return _run_to_end(score_where_read(setup), setup, EXISTING)
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
-    with setup.placement(candidates[0].model, on_engine_end) as placement:
+    with setup.placement(model, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates, placement)
-        return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
-
-
-def generate_responses(
-    setup: PipelineSetup,
-    candidates: tuple[Candidate, ...],
-    on_engine_end: Callable[[], None] | None = None,
-) -> int:
-    """Only generates, into the folder's responses, for candidates that share an engine; failed
-    units are finished. Returns how many wait to be scored. Else as `run_pipeline`."""
-    logger.info("generating begins: %s", ", ".join(candidate.name for candidate in candidates))
-    spec = setup.plan.spec
-    set_up_data_context(spec.cluster.no_progress_timeout_s)
-    failed = ungenerated_options(spec, setup.context)
-    with setup.placement(candidates[0].model, on_engine_end) as placement:
-        requests = add_prompts(setup, candidates)
-        dataset = add_generation(requests, setup, candidates, placement)
+        if scores:
+            return _finish(add_scoring(dataset, setup), setup, model)
+        failed = ungenerated_options(setup.plan.spec, setup.context)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
-        return _run_to_end(kept, setup, candidates[0].model)
+        return _run_to_end(kept, setup, model)
 
 
 def judge_waiting(
@@ -174,21 +159,14 @@ def judge_waiting(
     state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
-    rows = [{PART: part} for part in state.waiting]
-    read = {
-        "state": state,
-        "candidates": None
-        if candidates[0].backend == EXISTING
-        else [candidate.name for candidate in candidates],
-        "context": setup.context,
-        "is_earlier": is_earlier,
-    }
+    rows, is_given = [{PART: part} for part in state.waiting], candidates[0].backend == EXISTING
+    chosen = None if is_given else [candidate.name for candidate in candidates]
+    read = state, chosen, setup.context, is_earlier
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
-    waiting = parts.map_batches(read_waiting, fn_kwargs=read, **task_options(setup, len(rows)))
+    waiting = parts.map_batches(read_waiting, fn_args=read, **task_options(setup, len(rows)))
     # A part holds more rows than should be judged and written together
     block_rows = setup.plan.block_rows
-    waiting = waiting.repartition(target_num_rows_per_block=block_rows)
-    set_repartition_options(waiting, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
+    waiting = _repartition(waiting, setup, block_rows)
     blocks = max(1, math.ceil(len(state.generated) / block_rows))
     return _finish(add_scoring(waiting, setup, blocks), setup, candidates[0].model)
 
@@ -198,14 +176,9 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     fewer the files. Few units are not worth one more process."""
     context, rule = setup.context, setup.plan.spec.stop_rule
     watched = rule.metric if rule is not None and kind == RECORDS else None
+    arguments = context.folder, kind, context.counter, watched
     if setup.plan.n_units <= FEW_UNITS:
-        options = {
-            "folder": context.folder,
-            "kind": kind,
-            "counter": context.counter,
-            "watched": watched,
-        }
-        return dataset.map_batches(write_block, fn_kwargs=options, **task_options(setup))
+        return dataset.map_batches(write_block, fn_args=arguments, **task_options(setup))
     at_once = ActorPoolStrategy(
         size=1,
         max_tasks_in_flight_per_actor=BLOCKS_AT_ONCE,
@@ -213,7 +186,7 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     )
     return dataset.map_batches(
         WriteParts,
-        fn_constructor_args=(context.folder, kind, context.counter, watched),
+        fn_constructor_args=arguments,
         compute=at_once,
         **setup.actor_options(WRITER_CPUS, ACTOR_GIB),
     )
@@ -261,15 +234,10 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
     """The options of a stage of tasks: few at a time, on other CPUs than an actor stage's, or Ray
-    Data would run it on that actor's event loop. `inputs`: blocks that come in, if not the
-    shards."""
-    taken = {
-        setup.plan.spec.judging.cpus,
-        setup.plan.spec.embedding.cpus,
-        setup.plan.spec.affect.cpus,
-        STAGE_CPUS,
-        WRITER_CPUS,
-    }
+    Data would run it on that actor's event loop. `inputs` are its blocks, if not the shards."""
+    spec = setup.plan.spec
+    stages = spec.judging.cpus, spec.embedding.cpus, spec.affect.cpus
+    taken = {*stages, STAGE_CPUS, WRITER_CPUS}
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
     return {
         **BLOCKS,
@@ -279,33 +247,36 @@ def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
     }
 
 
-def shard_dataset(shards: Sequence[Shard]) -> Dataset:
+def shard_dataset(setup: PipelineSetup) -> Dataset:
     """The shards as the pipeline's input, a block each."""
-    rows = shard_rows(shards)
+    rows = shard_rows(setup.plan.scan.shards)
     return ray.data.from_items(rows, override_num_blocks=len(rows))
 
 
-def _is_one_file(shards: Sequence[Shard]) -> bool:
-    return any(shard.is_read_from_start for shard in shards)
+def map_shards(
+    dataset: Dataset, setup: PipelineSetup, read: Callable[..., Any], **options: Any
+) -> Dataset:
+    """Maps shards, or their samples, in tasks; the rows are spread over blocks of a batch if one
+    task reads them all, as of a combined JSON."""
+    at_once = task_options(setup, len(setup.plan.scan.shards))
+    rows = dataset.map_batches(read, fn_kwargs=options, **at_once)
+    if not setup.plan.is_one_file:
+        return rows
+    return _repartition(rows, setup, setup.engine.rows)
 
 
-def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
-    """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON."""
-    if _is_one_file(setup.plan.scan.shards):
-        spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.rows)
-        set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
-        return spread_out
-    return dataset
+def _repartition(dataset: Dataset, setup: PipelineSetup, rows: int) -> Dataset:
+    """The rows in blocks of so many."""
+    parted = dataset.repartition(target_num_rows_per_block=rows)
+    set_repartition_options(parted, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
+    return parted
 
 
 def _asking(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> PromptSpec:
-    return PromptSpec(
-        reading=setup.plan.spec.read.reader,
-        suite=setup.plan.spec.suite_source,
-        candidates=candidates,
-        epochs=setup.plan.spec.epochs,
-        resume_state=setup.plan.resume_state,
-        context=setup.context,
+    return prompt_spec(
+        setup.plan,
+        candidates,
+        setup.context,
         max_model_len=setup.engine.max_model_len,
         trust_remote_code=setup.engine.engine_kwargs.get("trust_remote_code") is True,
         rows=setup.engine.rows,
@@ -313,42 +284,21 @@ def _asking(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> PromptSp
     )
 
 
-def _sessions(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> SessionSpec | None:
-    """How the sessions of a run are asked; None if it has none."""
-    if not setup.plan.has_sessions:
-        return None
-    asking = _asking(setup, candidates)
-    return session_spec(setup.plan, asking, setup.services)
-
-
 def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Dataset:
     """Shards as rows that ask, or as sessions."""
-    asking, read = _asking(setup, candidates), prompts_for_servers
-    if setup.plan.has_sessions:
-        read = sessions_to_ask
-    elif candidates[0].backend == "vllm":
-        read = prompts_for_engine
-    source = (
-        add_affect(shard_dataset(setup.plan.scan.shards), setup, candidates)
-        if setup.plan.spec.adds_affect
-        else shard_dataset(setup.plan.scan.shards)
-    )
-    return repartition_rows(
-        source.map_batches(
-            read, fn_kwargs={"asking": asking}, **task_options(setup, len(setup.plan.scan.shards))
-        ),
-        setup,
-    )
+    asking, source = _asking(setup, candidates), shard_dataset(setup)
+    if setup.plan.spec.adds_affect:
+        source = add_affect(source, setup, asking)
+    read = sessions_to_ask if setup.plan.has_sessions else prompts_to_ask
+    return map_shards(source, setup, read, asking=asking)
 
 
-def add_affect(
-    dataset: Dataset, setup: PipelineSetup, candidates: tuple[Candidate, ...]
-) -> Dataset:
+def add_affect(dataset: Dataset, setup: PipelineSetup, asking: PromptSpec) -> Dataset:
     """Shards as samples with emotion and traits."""
     affect = setup.plan.spec.affect
     return dataset.map_batches(
         EnrichSamples,
-        fn_constructor_args=affect_arguments(setup.plan, candidates, setup.services, setup.context),
+        fn_constructor_args=affect_arguments(setup.plan.spec, asking, setup.services),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
         **setup.actor_options(affect.cpus, AFFECT_GIB),
     )
@@ -356,25 +306,21 @@ def add_affect(
 
 def add_existing_responses(setup: PipelineSetup) -> Dataset:
     """Records whose responses exist already."""
-    read = {
-        "reading": setup.plan.spec.read.reader,
-        "resume_state": setup.plan.resume_state,
-        "context": setup.context,
-    }
-    return repartition_rows(
-        shard_dataset(setup.plan.scan.shards).map_batches(
-            read_answers, fn_kwargs=read, **task_options(setup, len(setup.plan.scan.shards))
-        ),
+    return map_shards(
+        shard_dataset(setup),
         setup,
+        read_answers,
+        reading=setup.plan.spec.read.reader,
+        resume_state=setup.plan.resume_state,
+        context=setup.context,
     )
 
 
 def score_where_read(setup: PipelineSetup) -> Dataset:
     """Responses that exist already, read, scored and written by one task for each shard: no record
     goes to another process. As many run at once as there would be judge actors."""
-    shards = setup.plan.scan.shards
-    at_once = TaskPoolStrategy(size=min(setup.judge_actors, len(shards)))
-    return shard_dataset(shards).map_batches(
+    at_once = TaskPoolStrategy(size=min(setup.judge_actors, len(setup.plan.scan.shards)))
+    return shard_dataset(setup).map_batches(
         score_and_write,
         fn_kwargs={"score": score_answers(setup.plan, setup.context)},
         **BLOCKS,
@@ -391,18 +337,15 @@ def add_generation(
     placement: EnginePlacement,
 ) -> Dataset:
     """Records with their responses, which are kept; engines are in the groups of `placement`."""
-    server, candidate, sessions = (
-        setup.plan.spec.server,
-        candidates[0],
-        _sessions(setup, candidates),
-    )
+    server, candidate, sessions = setup.plan.spec.server, candidates[0], None
+    if setup.plan.has_sessions:
+        sessions = session_spec(setup.plan, _asking(setup, candidates), setup.services)
     if candidate.is_served:
-        pool = ActorPoolStrategy(size=min(server.actors, setup.blocks))
         arguments = server, setup.context, is_restarted_actor
         answered = dataset.map_batches(
             AskServers if sessions is None else AskSessions,
             fn_constructor_args=arguments if sessions is None else (sessions, server),
-            compute=pool,
+            compute=ActorPoolStrategy(size=min(server.actors, setup.blocks)),
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
     else:
@@ -463,12 +406,9 @@ def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
     if isinstance(cause, EvalError):
         cause.args = (str(cause).partition(_TRIED)[0],)
         return cause
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    reason = next(
-        (line for line in reversed(lines) if "Error" in line),
-        lines[-1] if lines else type(error).__name__,
-    )
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    last = lines[-1] if lines else type(error).__name__
+    reason = next((line for line in reversed(lines) if "Error" in line), last)
     return GenerationError(
         f"the pipeline for {model} stopped: {reason.rstrip('.')}. The workers' logs: {_LOGS}"
     )

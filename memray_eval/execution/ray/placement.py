@@ -24,8 +24,7 @@ from memray_eval.types import Frozen
 
 
 class EngineUse(Frozen):
-    """The engines of one model: how many it is to have, at least and at most, how many would find
-    room at most, and the GPUs of each."""
+    """One model's engines: how many at least and at most, how many `fit`, and the GPUs of each."""
 
     model: str
     replicas: int
@@ -70,24 +69,20 @@ def plan_placement(
     homeless = dict.fromkeys(
         name for wave in placed for name in wave.homeless if not (short and name == ENGINES)
     )
+    problems = short + [
+        f"not all of the {name} find room on a node, even with every group at its largest"
+        for name in homeless
+    ]
+    if not problems:
+        on_gpus = bool(models) and device == "gpu"
+        problems += _check_first_wave(cluster_spec, spec, waves, on_gpus)
     return Placement(
         cluster_spec=cluster_spec,
         nodes=nodes,
         capacity=cluster_spec.with_nodes(nodes, cluster_spec.where),
         judge_cpus=max(1.0, min(wave.judge_cpus for wave in placed)),
         engines=engines,
-        problems=(
-            *short,
-            *(
-                f"not all of the {name} find room on a node, even with every group at its largest"
-                for name in homeless
-            ),
-            *(
-                ()
-                if short or homeless
-                else _check_first_wave(cluster_spec, spec, waves, bool(models) and device == "gpu")
-            ),
-        ),
+        problems=tuple(problems),
     )
 
 
@@ -161,25 +156,19 @@ def _place_pools(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _PlacedPoo
 def _find_node(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) -> int | None:
     """The index of a node with room for one actor, added if its group may grow; or None."""
     workers = sum(not node_up.group.is_head for node_up in up)
+
     # as an actor looks for room: the fewest GPUs left over, the fewest GPUs, the head last
-    in_order = sorted(
-        cluster_spec.groups,
-        key=lambda group: (
-            group.gpus % pool.gpus if pool.gpus else group.gpus,
-            group.gpus,
-            group.is_head,
-        ),
-    )
-    for group in in_order:
+    def rank(group: NodeGroup) -> tuple[float, int, bool]:
+        left_over = group.gpus % pool.gpus if pool.gpus else group.gpus
+        return left_over, group.gpus, group.is_head
+
+    for group in sorted(cluster_spec.groups, key=rank):
         for index, node_up in enumerate(up):
             if node_up.group == group and has_room(node_up.node, pool):
                 return index
         may_grow = sum(node_up.group == group for node_up in up) < group.max_nodes
-        if (
-            may_grow
-            and (cluster_spec.max_workers is None or workers < cluster_spec.max_workers)
-            and has_room(group.node, pool)
-        ):
+        is_full = cluster_spec.max_workers is not None and workers >= cluster_spec.max_workers
+        if may_grow and not is_full and has_room(group.node, pool):
             up.append(_RunningNode(group, group.node))
             return len(up) - 1
     return None
@@ -216,9 +205,8 @@ def _check_first_wave(
         )
     if spec.cluster.wait_s:
         return
-    if (
-        why := next(filter(None, (explain_lack(pools, first) for pools in waves)), None)
-    ) is not None:
+    why = next(filter(None, (explain_lack(pools, first) for pools in waves)), None)
+    if why is not None:
         lack = why.partition(";")[0]
         yield (
             f"{lack}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' "

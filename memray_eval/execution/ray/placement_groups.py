@@ -36,8 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupSpec(NamedTuple):
-    """A placement group's request: Ray's resources bundle by bundle, Ray's strategy, and for which
-    model or pool it is."""
+    """A placement group's request: resources by bundle, Ray's strategy, and its model or pool."""
 
     bundles: tuple[Mapping[str, float], ...]
     strategy: str = "PACK"

@@ -73,22 +73,19 @@ class RemoteCounter:
         ray.get(self._send("watch_for", watch, before))
 
     def stopping(self) -> str | None:
-        reason: str | None = ray.get(self._send("stopping"))
-        return reason
+        return cast("str | None", ray.get(self._send("stopping")))
 
     async def is_stopping(self) -> bool:
         return await self._send("stopping") is not None
 
     async def negotiate(self, step: Step) -> Standing:
         with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
-            standing: Standing = await self._send("take_step", step)
-            return standing
+            return cast(Standing, await self._send("take_step", step))
         return Standing(dict(step.changes))
 
     async def engine_for(self, ask: PrefixAsk) -> str:
         with suppress(ray.exceptions.RayError):  # it is being restarted
-            engine: str = await self._send("place_rows", ask)
-            return engine
+            return str(await self._send("place_rows", ask))
         return ""
 
     async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
@@ -97,13 +94,11 @@ class RemoteCounter:
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         with suppress(ray.exceptions.RayError):
-            snapshot: Snapshot = ray.get(self._send("snapshot", lines_since), timeout=within_s)
-            return snapshot
+            return cast(Snapshot, ray.get(self._send("snapshot", lines_since), timeout=within_s))
         return None
 
     def telemetry(self) -> RunTelemetry:
-        telemetry: RunTelemetry = ray.get(self._send("telemetry"))
-        return telemetry
+        return cast(RunTelemetry, ray.get(self._send("telemetry")))
 
     def take_logs(self) -> tuple[list[LogEntry], int]:
         entries, n_dropped = ray.get(self._send("take_logs"), timeout=ANSWER_S)

@@ -14,7 +14,7 @@ text denies them), two or more of them, and all of its numbers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -45,37 +45,48 @@ _UNSPACED_NARRATOR = re.compile("用户|患者|助手|回答")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 
-def verify_quotes(*fields: str, of: tuple[str, ...] = (), decides: bool = True) -> Verify:
-    """A `verify` that looks for the entries of the named list fields in the response. Entries are
-    texts, or models whose fields named in `of` are the texts (all of them must be found).
-    `decides`: the metric abstains where none is found."""
+def verify_quotes(
+    *fields: str,
+    of: tuple[str, ...] = (),
+    within: Callable[[Sample, Response], Sequence[str]] = lambda sample, response: (response.text,),
+    source: str = "the response",
+    decides: bool = True,
+) -> Verify:
+    """A `verify` that looks for the entries of the named list fields in any of the texts `within`,
+    which `source` names. Entries are texts, or models whose fields named in `of` are the texts (all
+    of them must be found). `decides`: the metric abstains where none is found."""
 
     def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
-        entries = [entry for field in fields for entry in getattr(judgment, field)]
         pieces = [
             (entry,) if isinstance(entry, str) else tuple(getattr(entry, name) for name in of)
-            for entry in entries
+            for field in fields
+            for entry in getattr(judgment, field)
         ]
-        return check_evidence(judgment, pieces, QuotedText(response.text).holds, decides=decides)
+        missing = find_missing(pieces, within(sample, response))
+        return Verified(judgment, len(pieces), missing, source=source, decides=decides)
 
     return verify
 
 
-def check_evidence(
-    judgment: Any,
-    pieces: Sequence[tuple[str, ...]],
-    found: Callable[[str], bool],
-    *,
-    source: str = "the response",
-    decides: bool = True,
-) -> Verified:
-    """The check of pieces of evidence, each of one or more quotes; `source` says where they were
-    looked for."""
-    missing = tuple(
-        " / ".join(quotes) for quotes in pieces if not all(found(quote) for quote in quotes)
-    )
-    return Verified(
-        judgment, pieces=len(pieces), unverified=missing, source=source, decides=decides
+def verify_both(first: Verify, second: Verify) -> Verify:
+    """A `verify` that looks for the pieces of two checks; an error names the first one's source."""
+
+    def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
+        verified, other = first(judgment, sample, response), second(judgment, sample, response)
+        return verified._replace(
+            pieces=verified.pieces + other.pieces, unverified=verified.unverified + other.unverified
+        )
+
+    return verify
+
+
+def find_missing(pieces: Iterable[tuple[str, ...]], texts: Iterable[str]) -> tuple[str, ...]:
+    """Those pieces of evidence, each of one or more quotes, of which a quote is in no text."""
+    quoted = [QuotedText(text) for text in texts]
+    return tuple(
+        " / ".join(quotes)
+        for quotes in pieces
+        if not all(any(text.holds(quote) for text in quoted) for quote in quotes)
     )
 
 
@@ -99,30 +110,20 @@ class QuotedText:
         wanted = Content.of(quote)
         if wanted.size < ALIGNED_WORDS:
             return False
-        for window in self._windows:
-            if all(
-                any(number.matches(other) for other in window.numbers) for number in wanted.numbers
-            ):
-                aligned = len(wanted.words & window.words) + len(wanted.numbers)
-                if aligned >= max(ALIGNED_WORDS, ALIGNED_SHARE * wanted.size):
-                    return True
-        return False
+        least = max(ALIGNED_WORDS, ALIGNED_SHARE * wanted.size)
+        return any(
+            len(wanted.words & window.words) + len(wanted.numbers) >= least
+            and all(any(map(number.matches, window.numbers)) for number in wanted.numbers)
+            for window in self._windows
+        )
 
     @cached_property
     def _windows(self) -> list[Content]:
         """The content of each sentence, and of each two neighbours."""
-        contents = [
-            Content.of(piece)
-            for line in sentences(self._text[:READ_CHARS])
-            for piece in _short(line)
-        ]
-        return [
-            *contents,
-            *(
-                Content(one.words | two.words, (*one.numbers, *two.numbers))
-                for one, two in pairwise(contents)
-            ),
-        ]
+        lines = sentences(self._text[:READ_CHARS])
+        contents = [Content.of(piece) for line in lines for piece in _short(line)]
+        neighbours = pairwise(contents)
+        return contents + [Content(a.words | b.words, a.numbers + b.numbers) for a, b in neighbours]
 
 
 class Content(NamedTuple):

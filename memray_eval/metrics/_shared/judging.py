@@ -4,12 +4,27 @@ guess. See text_processing/judge_prompts.py for the order that they are sent in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar, get_origin
 
-from memray_eval.metric import MetricValue
+from pydantic import BaseModel
+
+from memray_eval.config.sections import Seen
+from memray_eval.metric import JudgedMetric, Metric, MetricValue
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
-from memray_eval.types import Response, Sample
+from memray_eval.types import Message, Response, Sample
+
+M = TypeVar("M", bound=Metric)
+WITH_MEMORY: tuple[Seen, ...] = ("memory", "history", "query", "response")
+_TEXT_OF: Mapping[Seen, Callable[[Sample, Response], str]] = {
+    "query": lambda sample, response: sample.query,
+    "memory": lambda sample, response: memory_lines(sample),
+    "history": lambda sample, response: history_lines(sample),
+    "context": lambda sample, response: sample.context or "",
+    "response": lambda sample, response: response.text,
+    "answers": lambda sample, response: "\n".join(sample.answers),
+}
 
 
 def with_anchors(rubric: str, anchors: Mapping[float, str]) -> str:
@@ -18,16 +33,30 @@ def with_anchors(rubric: str, anchors: Mapping[float, str]) -> str:
     return rubric.replace("{anchors}", "\n".join(lines))
 
 
-def judge_messages(rubric: str, sections: dict[str, str]) -> JudgePrompt:
-    """The question of a judge call about the sections, by name."""
-    return JudgePrompt(rubric, sections)
+def show(sample: Sample, response: Response, *parts: Seen) -> dict[str, str]:
+    """The sections of a judge's prompt with these parts of a sample and its response, by name."""
+    return {part.upper(): _TEXT_OF[part](sample, response) for part in parts}
 
 
-def ask_of_answer(rubric: str) -> Callable[[Sample, Response], JudgePrompt]:
-    """The `prompt` of a metric whose judge sees the query and the response alone."""
-    return lambda sample, response: judge_messages(
-        rubric, {"QUERY": sample.query, "RESPONSE": response.text}
-    )
+def ask(rubric: str, *parts: Seen) -> Callable[[Sample, Response], JudgePrompt]:
+    """The `prompt` of a metric whose judge sees these parts alone."""
+    return lambda sample, response: JudgePrompt(rubric, show(sample, response, *parts))
+
+
+def with_any_rubric(metric: M) -> M:
+    """A judged metric of one rubric that can also be asked by a user's, in the place of its own."""
+    if not isinstance(metric, JudgedMetric) or metric.prompt_with is not None:
+        return metric
+    ask_by_own = metric.prompt
+
+    def ask_by(text: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+        prompt = ask_by_own(sample, response)
+        assert isinstance(prompt, JudgePrompt)
+        system, *material = prompt
+        content = system.content.replace(prompt.rubric.strip(), text.strip())
+        return (system.model_copy(update={"content": content}), *material)
+
+    return replace(metric, prompt_with=ask_by)
 
 
 def read_score(field: str) -> Callable[[Any, Sample, Response], MetricValue]:
@@ -35,11 +64,11 @@ def read_score(field: str) -> Callable[[Any, Sample, Response], MetricValue]:
     return lambda judgment, sample, response: MetricValue(value=getattr(judgment, field))
 
 
-def with_memory(sample: Sample, response: Response) -> dict[str, str]:
-    """The sections that a metric about the use of memory shows its judge."""
-    return {
-        "MEMORY": memory_lines(sample),
-        "HISTORY": history_lines(sample),
-        "QUERY": sample.query,
-        "RESPONSE": response.text,
+def judge_silence(judgment: type[BaseModel], **decided: object) -> Callable[[Sample], BaseModel]:
+    """The `on_empty` of a metric: no quotes, "empty response" as every text, and what is
+    `decided`."""
+    silence: dict[str, Any] = {
+        name: [] if get_origin(field.annotation) is list else "empty response"
+        for name, field in judgment.model_fields.items()
     }
+    return lambda sample: judgment.model_validate({**silence, **decided})

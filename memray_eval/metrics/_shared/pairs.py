@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, Verified
-from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metric import JudgedMetric, MetricValue, means_of, section
+from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.types import Message, Response, Sample, pair_of
 
 # What a verdict is for, as parts of a score: one of them is 1
@@ -51,23 +50,6 @@ def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
     return MetricValue(VALUES[preferred], {part: float(part == preferred) for part in VALUES})
 
 
-def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
-    """Looks for the quotes in both answers. The verdict does not rest on them alone."""
-    answers = [QuotedText(response.text), QuotedText(other_text(sample))]
-    return check_evidence(
-        judgment,
-        [(quote,) for quote in judgment.evidence],
-        lambda quote: any(answer.holds(quote) for answer in answers),
-        source="the answers",
-        decides=False,
-    )
-
-
-def aggregate(columns: Columns) -> Aggregates:
-    """extras: the share of verdicts for the answer shown first, for neither, for the second."""
-    return Aggregates(extras={part: float(columns[part].mean()) for part in VALUES})
-
-
 def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
     """A metric whose judge says which of a pair's answers is better by a rubric. Its value is that
     of the answer shown first: 1 if it is preferred, 0.5 for a tie, 0 if the other is. A pair of
@@ -82,7 +64,7 @@ def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
         scale=(0, 1),
         applies=applies,
         parts=tuple(VALUES),
-        aggregate=aggregate,
+        aggregate=means_of(*VALUES),
         layout=(
             section(
                 *((label, f"extras.{part}", "percent") for part, label in shares.items()),
@@ -96,7 +78,12 @@ def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
         on_empty=lambda sample: PreferenceJudgment(
             evidence=[], reason="an answer is empty", preferred=TIE
         ),
-        verify=verify,
+        verify=verify_quotes(
+            "evidence",
+            within=lambda sample, response: (response.text, other_text(sample)),
+            source="the answers",
+            decides=False,
+        ),
         preferred_judge=JUDGE,
         **fields,
     )

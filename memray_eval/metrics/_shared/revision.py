@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
@@ -31,7 +31,7 @@ class RevisedRubric(BaseModel):
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
     """The current rubric is the sample's query, the causes its context, the cases its response."""
     shown = {"CURRENT": sample.query, "CAUSES": sample.context or "", "CASES": response.text}
-    return judge_messages(RUBRIC, shown)
+    return JudgePrompt(RUBRIC, shown)
 
 
 METRIC = JudgedMetric(

@@ -11,20 +11,20 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from memray_eval.text_processing.matching import NUMBER_WORD, normalise, stem, words
+from memray_eval.text_processing.matching import NUMBER_WORD, normalise, stem, stem_each
 
 READ_CHARS = 600  # of a sentence
 
-# Words of keys that say how a fact is kept or where it is from, not what it is about.
-_QUALIFIERS = frozenset(
-    stem(word)
-    for word in """
-    avg average mean usual typical current known daily weekly monthly recent last latest level
-    levels status value type kind preferred preference favourite favorite main primary intake
-    frequency amount count score reading readings note notes result results test number provider
-    date scan plan history serum plasma total rate day week month year hours percent unit units kg
-    lb cm km mg dl mmol ml bpm watts
-""".split()
+# Words of keys that say how a fact is kept, or with the others where it is from, not what about
+KEY_FILLER = stem_each(
+    """
+    avg average mean usual typical current known daily weekly monthly recent last level status value
+    type kind history preferred preference favourite favorite main primary intake frequency amount
+    count score reading note result results test number provider latest date scan plan
+    """
+)
+_QUALIFIERS = KEY_FILLER | stem_each(
+    "serum plasma total rate day year hours percent unit kg lb cm km mg dl mmol ml bpm watts"
 )
 # By words of a key (as stems), what it is also called.
 _ALSO = (
@@ -58,9 +58,7 @@ _ALSO = (
     ({"allergi"}, r"allerg(?:y|ies|ic)"),
     ({"diabet"}, r"diabet(?:es|ic)"),
 )
-_KEPT_OUT = frozenset(
-    stem(word) for word in "resting fasting own home clinic body function saturation".split()
-)
+_KEPT_OUT = stem_each("resting fasting own home clinic body function saturation")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _KIN = r"(?:mother|father|mum|mom|dad|sister|brother|grandmother|grandfather|aunt|uncle|parents?)"
 _IS_KIN = re.compile(_KIN)
@@ -159,22 +157,16 @@ _CLAUSE = re.compile(r"[;:]\s+|,?\s+-\s+|,\s+(?:so|but|and|which|though|because)
 @lru_cache(maxsize=4096)
 def telling_stems(key: str) -> frozenset[str]:
     """The words that say what a key is about, as stems."""
-    own = frozenset(stem(word) for word in words(key.replace("_", " ")))
-    return (
-        frozenset(
-            word for word in own if word not in _QUALIFIERS and (len(word) > 1 or len(own) < 2)
-        )
-        or own
-    )
+    own = stem_each(key)
+    telling = {word for word in own - _QUALIFIERS if len(word) > 1 or len(own) < 2}
+    return frozenset(telling) or own
 
 
 @lru_cache(maxsize=4096)
 def _names(key: str) -> re.Pattern[str] | None:
-    own = frozenset(stem(word) for word in words(key.replace("_", " ")))
+    own, telling = stem_each(key), telling_stems(key)
     names = [
-        pattern
-        for needed, pattern in _ALSO
-        if needed <= own and telling_stems(key) - needed <= _KEPT_OUT
+        pattern for needed, pattern in _ALSO if needed <= own and telling - needed <= _KEPT_OUT
     ]
     return re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
 

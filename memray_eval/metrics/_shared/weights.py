@@ -31,12 +31,8 @@ def check_weights(
     for name, weight in weights.items():
         if name not in scores:
             raise ConfigError(f"{what}: no score {name!r}; {suggest(name, scores)}")
-        if (
-            isinstance(weight, bool)
-            or not isinstance(weight, int | float)
-            or not math.isfinite(weight)
-            or weight < 0
-        ):
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not is_number or not 0 <= weight < math.inf:
             raise ConfigError(f"{what}: {name} is {weight!r}; a weight is a number from 0 to 1")
     total = math.fsum(weights.values())
     if abs(total - 1.0) > TOLERANCE:

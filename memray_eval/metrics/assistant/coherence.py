@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer, read_score, with_anchors
+from memray_eval.metrics._shared.judging import ask, judge_silence, read_score, with_anchors
 
 ANCHORS: dict[float, str] = {
     5: "reads naturally from start to end; every sentence follows and nothing is repeated",
@@ -57,12 +57,10 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=CoherenceJudgment,
-    prompt=ask_of_answer(RUBRIC),
+    prompt=ask(RUBRIC, "query", "response"),
     measure=read_score("coherence_score"),
     verify=verify_quotes("grammar_issues", decides=False),
-    on_empty=lambda sample: CoherenceJudgment(
-        grammar_issues=[], strengths=[], explanation="empty response", coherence_score=1
-    ),
+    on_empty=judge_silence(CoherenceJudgment, coherence_score=1),
     version=2,
     anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",

@@ -11,15 +11,13 @@ from pydantic import BaseModel, Field
 from memray_eval.metric import (
     JudgedMetric,
     MetricValue,
-    Verified,
     counts_block,
     statistics_block,
     sums_and_means,
 )
-from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
-from memray_eval.metrics._shared.judging import judge_messages, with_anchors
-from memray_eval.text_processing.sample_text import history_lines
-from memray_eval.types import Message, Response, Sample
+from memray_eval.metrics._shared.evidence import verify_both, verify_quotes
+from memray_eval.metrics._shared.judging import ask, judge_silence, with_anchors
+from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
     5: "all that bears on the query is used, correctly and naturally, as the talk's next turn",
@@ -53,8 +51,6 @@ score; then give continuity_score.
     ANCHORS,
 )
 
-FACTS = ("used_facts", "contradicted_facts", "forgotten_facts")
-
 
 class ConversationalContinuityJudgment(BaseModel):
     """How rightly the response takes up what was said before."""
@@ -65,26 +61,6 @@ class ConversationalContinuityJudgment(BaseModel):
     invented_references: list[str] = Field(description="Exact quotes from the response.")
     explanation: str
     continuity_score: int = Field(ge=1, le=5)
-
-
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    sections = {"HISTORY": history_lines(sample), "QUERY": sample.query, "RESPONSE": response.text}
-    return judge_messages(RUBRIC, sections)
-
-
-def verify(
-    judgment: ConversationalContinuityJudgment, sample: Sample, response: Response
-) -> Verified:
-    """Looks for the facts in the history, and for the references in the response. All count as the
-    judge judged them: without the facts that it words its own way, the counts of what is
-    contradicted and forgotten would look better than the verdict is."""
-    history = QuotedText("\n".join(turn.content for turn in sample.history))
-    facts = [(fact,) for field in FACTS for fact in getattr(judgment, field)]
-    in_history = check_evidence(judgment, facts, history.holds, source="the history")
-    references = [(quote,) for quote in judgment.invented_references]
-    return in_history.joined_by(
-        check_evidence(judgment, references, QuotedText(response.text).holds)
-    )
 
 
 def measure(
@@ -110,17 +86,17 @@ METRIC = JudgedMetric(
     integer_scale=True,
     requires=("history",),
     judgment=ConversationalContinuityJudgment,
-    prompt=prompt,
+    prompt=ask(RUBRIC, "history", "query", "response"),
     measure=measure,
-    verify=verify,
-    on_empty=lambda sample: ConversationalContinuityJudgment(
-        used_facts=[],
-        contradicted_facts=[],
-        forgotten_facts=[],
-        invented_references=[],
-        explanation="empty response",
-        continuity_score=1,
+    verify=verify_both(
+        verify_quotes(
+            *("used_facts", "contradicted_facts", "forgotten_facts"),
+            within=lambda sample, response: ("\n".join(turn.content for turn in sample.history),),
+            source="the history",
+        ),
+        verify_quotes("invented_references"),
     ),
+    on_empty=judge_silence(ConversationalContinuityJudgment, continuity_score=1),
     version=2,
     anchors=ANCHORS,
     preferred_judge="google/gemini-2.0-flash",

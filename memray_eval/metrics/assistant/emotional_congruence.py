@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, MetricValue
+from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages, with_anchors
-from memray_eval.types import Message, Response, Sample
+from memray_eval.metrics._shared.judging import judge_silence, read_score, show, with_anchors
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
     5: "the tone clearly answers the dominant emotions, and as strongly as they are felt",
@@ -46,18 +47,10 @@ class EmotionalCongruenceJudgment(BaseModel):
     emotional_congruence_score: int = Field(ge=1, le=5)
 
 
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+def prompt(sample: Sample, response: Response) -> JudgePrompt:
     shares = sorted(sample.emotion.items(), key=lambda item: -item[1])
     lines = "\n".join(f"{label}: {share:.2f}" for label, share in shares)
-    return judge_messages(
-        RUBRIC, {"EMOTION": lines, "QUERY": sample.query, "RESPONSE": response.text}
-    )
-
-
-def measure(
-    judgment: EmotionalCongruenceJudgment, sample: Sample, response: Response
-) -> MetricValue:
-    return MetricValue(value=judgment.emotional_congruence_score)
+    return JudgePrompt(RUBRIC, {"EMOTION": lines, **show(sample, response, "query", "response")})
 
 
 METRIC = JudgedMetric(
@@ -68,14 +61,8 @@ METRIC = JudgedMetric(
     requires=("query", "emotion"),
     judgment=EmotionalCongruenceJudgment,
     prompt=prompt,
-    measure=measure,
-    on_empty=lambda sample: EmotionalCongruenceJudgment(
-        evidence=[],
-        matched_emotions=[],
-        mismatched_emotions=[],
-        tone_notes="empty response",
-        emotional_congruence_score=1,
-    ),
+    measure=read_score("emotional_congruence_score"),
+    on_empty=judge_silence(EmotionalCongruenceJudgment, emotional_congruence_score=1),
     verify=verify_quotes("evidence", decides=False),
     version=2,
     anchors=ANCHORS,

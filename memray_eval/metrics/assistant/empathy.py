@@ -20,11 +20,11 @@ from memray_eval.metric import (
     JudgedMetric,
     MetricValue,
     ratio,
+    section,
     statistics_block,
 )
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metrics._shared.judging import ask, judge_silence
 from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
@@ -72,6 +72,9 @@ class EmpathyPart(BaseModel):
     level: int = Field(ge=0, le=2)
 
 
+SILENT_PART = EmpathyPart(evidence=[], reason="empty response", level=0)
+
+
 class EmpathyJudgment(BaseModel):
     """How much empathy the response shows. The seed's other fields follow from the parts."""
 
@@ -86,14 +89,11 @@ class EmpathyJudgment(BaseModel):
     def parts(self) -> dict[str, EmpathyPart]:
         return {name: getattr(self, name) for name in PARTS}
 
-    @property
-    def total(self) -> int:
-        return sum(part.level for part in self.parts.values())
-
     @computed_field  # type: ignore[prop-decorator]
     @property
     def empathy_score(self) -> int:
-        return 1 if self.dismissive_words else 2 + math.ceil(self.total / 2)
+        total = sum(part.level for part in self.parts.values())
+        return 1 if self.dismissive_words else 2 + math.ceil(total / 2)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -121,18 +121,6 @@ class EmptyResponseJudgment(EmpathyJudgment):
     @property
     def empathy_score(self) -> int:
         return 3
-
-
-def on_empty(sample: Sample) -> EmptyResponseJudgment:
-    nothing = EmpathyPart(evidence=[], reason="empty response", level=0)
-    return EmptyResponseJudgment(
-        emotional_reaction=nothing,
-        interpretation=nothing,
-        exploration=nothing,
-        dismissive_words=[],
-        empathy_gaps=[],
-        explanation="empty response",
-    )
 
 
 def measure(judgment: EmpathyJudgment, sample: Sample, response: Response) -> MetricValue:
@@ -175,12 +163,12 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=EmpathyJudgment,
-    prompt=ask_of_answer(RUBRIC),
+    prompt=ask(RUBRIC, "query", "response"),
     measure=measure,
     verify=verify_quotes("supportive_elements", "dismissive_words"),
     version=2,
     anchors=ANCHORS,
-    on_empty=on_empty,
+    on_empty=judge_silence(EmptyResponseJudgment, **dict.fromkeys(PARTS, SILENT_PART)),
     preferred_judge="openai/gpt-4o",
     parts=("validated", *(f"warmth_{level}" for level in WARMTH_LEVELS), *LISTS, *PARTS, RATED),
     aggregate=aggregate,

@@ -22,11 +22,11 @@ from memray_eval.metric import (
     NothingToScoreError,
     Pooled,
     ratio,
+    section,
 )
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages, with_memory
-from memray_eval.metrics._shared.layout import section
-from memray_eval.types import Message, Response, Sample
+from memray_eval.metrics._shared.judging import WITH_MEMORY, ask, judge_silence
+from memray_eval.types import Response, Sample
 
 RUBRIC = """
 List every factual claim of the response, one entry each, in the response's own words, and say what each rests on.
@@ -59,10 +59,6 @@ class FactualClaim(BaseModel):
     reason: str = Field(description="What entails it, or what is missing; a few words.")
     source: Literal["memory", "query", "history", "general", "none"]
 
-    @property
-    def is_grounded(self) -> bool:
-        return self.source != "none"
-
 
 class GroundednessJudgment(BaseModel):
     """Every claim with its source. The two figures are counted from them."""
@@ -70,14 +66,10 @@ class GroundednessJudgment(BaseModel):
     claims: list[FactualClaim]
 
 
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, with_memory(sample, response))
-
-
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
     """grounded / all claims, each as the judge judged it. Claims that cannot be found in the
     response stay: without them a hallucination that the judge reworded would leave the ratio."""
-    grounded = sum(claim.is_grounded for claim in judgment.claims)
+    grounded = sum(claim.source != "none" for claim in judgment.claims)
     claims = len(judgment.claims)
     if not claims and not response.is_empty:
         raise NothingToScoreError("no claims")
@@ -114,7 +106,7 @@ METRIC = JudgedMetric(
     scale=(0, 1),
     requires=("query",),
     judgment=GroundednessJudgment,
-    prompt=prompt,
+    prompt=ask(RUBRIC, *WITH_MEMORY),
     verify=verify_quotes("claims", of=("claim",)),
     measure=measure,
     version=2,
@@ -122,7 +114,7 @@ METRIC = JudgedMetric(
         1.0: "every claim follows from memory, query, history or established knowledge",
         0.0: "every claim is invented, or contradicts them",
     },
-    on_empty=lambda sample: GroundednessJudgment(claims=[]),
+    on_empty=judge_silence(GroundednessJudgment),
     preferred_judge="anthropic/claude-opus-4-5",
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer, read_score, with_anchors
+from memray_eval.metrics._shared.judging import ask, judge_silence, read_score, with_anchors
 
 ANCHORS: dict[float, str] = {
     5: "answers the need itself, correctly and fully; the next steps are plain",
@@ -57,15 +57,9 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=HelpfulnessJudgment,
-    prompt=ask_of_answer(RUBRIC),
+    prompt=ask(RUBRIC, "query", "response"),
     measure=read_score("helpfulness_score"),
-    on_empty=lambda sample: HelpfulnessJudgment(
-        useful_parts=[],
-        missing_info=["any answer"],
-        suggested_followups=[],
-        reasoning="empty response",
-        helpfulness_score=1,
-    ),
+    on_empty=judge_silence(HelpfulnessJudgment, missing_info=["any answer"], helpfulness_score=1),
     verify=verify_quotes("useful_parts", decides=False),
     version=2,
     anchors=ANCHORS,

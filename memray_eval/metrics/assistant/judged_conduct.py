@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages, with_memory
+from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
 from memray_eval.metrics.assistant import memory_conduct
 from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.judge_prompts import JudgePrompt
@@ -55,13 +55,13 @@ def prompt(sample: Sample, response: Response) -> JudgePrompt:
         if any(text in str(value).casefold() for text in texts)
     }
     lines = (f"- {line}: {' / '.join(group)}" for line, group in wanted)
-    shown = with_memory(sample.model_copy(update={"memory": bears}), response)
-    return judge_messages(RUBRIC, {"EXPECTED": "\n".join(lines), **shown})
+    shown = show(sample.model_copy(update={"memory": bears}), response, *WITH_MEMORY)
+    return JudgePrompt(RUBRIC, {"EXPECTED": "\n".join(lines), **shown})
 
 
-def on_empty(sample: Sample) -> JudgedConductJudgment:
+def on_empty(sample: Sample) -> BaseModel:
     meets = memory_conduct.measure(sample, Response()).value == 1.0
-    return JudgedConductJudgment(evidence=[], reasoning="empty response", meets=meets)
+    return judge_silence(JudgedConductJudgment, meets=meets)(sample)
 
 
 METRIC = JudgedMetric(

@@ -17,8 +17,8 @@ from memray_eval.metric import (
     sums_and_means,
 )
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages, with_anchors
-from memray_eval.types import Message, Response, Sample
+from memray_eval.metrics._shared.judging import ask, judge_silence, with_anchors
+from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
     5: "nothing contradicts and every conclusion follows",
@@ -62,10 +62,6 @@ class LogicalConsistencyJudgment(BaseModel):
     consistency_score: int = Field(ge=1, le=5)
 
 
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, {"RESPONSE": response.text})
-
-
 def measure(
     judgment: LogicalConsistencyJudgment, sample: Sample, response: Response
 ) -> MetricValue:
@@ -83,16 +79,10 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=LogicalConsistencyJudgment,
-    prompt=prompt,
+    prompt=ask(RUBRIC, "response"),
     measure=measure,
     verify=verify_quotes("contradictions", of=("statement1", "statement2")),
-    on_empty=lambda sample: LogicalConsistencyJudgment(
-        contradictions=[],
-        reasoning_issues=[],
-        consistent_elements=[],
-        explanation="empty response",
-        consistency_score=5,
-    ),
+    on_empty=judge_silence(LogicalConsistencyJudgment, consistency_score=5),
     version=2,
     anchors=ANCHORS,
     preferred_judge="openai/gpt-5.2",

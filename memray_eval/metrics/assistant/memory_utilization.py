@@ -11,7 +11,7 @@ import re
 from collections import Counter
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from memray_eval.metric import (
     Aggregates,
@@ -22,11 +22,12 @@ from memray_eval.metric import (
     OfflineEstimate,
     Pooled,
     Verified,
+    section,
 )
 from memray_eval.metrics._shared.evidence import QuotedText
-from memray_eval.metrics._shared.judging import judge_messages, with_memory
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
 from memray_eval.metrics._shared.memory import (
+    KeyCitation,
     candidate_keys,
     find_citations,
     find_verbatim,
@@ -34,8 +35,9 @@ from memray_eval.metrics._shared.memory import (
     reads_words,
 )
 from memray_eval.ports import FloatArray, Vectors
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import draw_order
-from memray_eval.types import Message, Response, Sample
+from memray_eval.types import Response, Sample
 
 RUBRIC = """
 List every key of KEYS that the response uses. MEMORY holds what is known of the user; of some keys nothing is known. A key is
@@ -49,13 +51,6 @@ none is used, leave both lists empty.
 """  # noqa: E501
 
 
-class KeyCitation(BaseModel):
-    """A memory key and the words of the response that use it."""
-
-    quote: str = Field(description="The exact words of the response.")
-    key: str
-
-
 class MemoryUtilizationJudgment(BaseModel):
     """Which memory keys the response uses."""
 
@@ -64,12 +59,12 @@ class MemoryUtilizationJudgment(BaseModel):
     cited_keys: list[str]
 
 
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+def prompt(sample: Sample, response: Response) -> JudgePrompt:
     """The judge sees the names of all keys that count, in an order drawn from the sample's id:
     their roles (required, forbidden) would tell it what to find, and without the names of those
     that memory lacks it could only guess them."""
     keys = "\n".join(draw_order(sample, candidate_keys(sample)))
-    return judge_messages(RUBRIC, {"KEYS": keys, **with_memory(sample, response)})
+    return JudgePrompt(RUBRIC, {"KEYS": keys, **show(sample, response, *WITH_MEMORY)})
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
@@ -82,12 +77,11 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     lacks, recall 0.07 (1 of 15) [0.70]; keys in memory, precision 1.00 (16 of 16), recall 0.41 (16
     of 39) [1.00, 0.74]. So a made-up value is mostly missed; asking, denying and advising are
     hardly ever taken for a use (1 of 46). `python -m tests.bench.estimates` prints the figures."""
-    citations = find_citations(sample, response, vectors)
-    evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in citations]
+    evidence = find_citations(sample, response, vectors)
     return MemoryUtilizationJudgment(
         evidence=evidence,
         reasoning="matched by the rules",
-        cited_keys=[citation.key for citation in citations],
+        cited_keys=[citation.key for citation in evidence],
     )
 
 
@@ -200,9 +194,7 @@ METRIC = JudgedMetric(
     prompt=prompt,
     verify=verify,
     measure=measure,
-    on_empty=lambda sample: MemoryUtilizationJudgment(
-        evidence=[], reasoning="empty response", cited_keys=[]
-    ),
+    on_empty=judge_silence(MemoryUtilizationJudgment),
     version=2,
     anchors={
         1.0: "every required key is used, and no forbidden one",

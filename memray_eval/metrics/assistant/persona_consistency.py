@@ -10,10 +10,11 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, MetricValue, Verified
-from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
-from memray_eval.metrics._shared.judging import judge_messages, with_anchors
-from memray_eval.types import Message, Response, Sample
+from memray_eval.metric import JudgedMetric
+from memray_eval.metrics._shared.evidence import verify_both, verify_quotes
+from memray_eval.metrics._shared.judging import judge_silence, read_score, show, with_anchors
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
     5: "clearly tailored to the marked traits",
@@ -52,28 +53,9 @@ class PersonaConsistencyJudgment(BaseModel):
     persona_consistency_score: int = Field(ge=1, le=5)
 
 
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+def prompt(sample: Sample, response: Response) -> JudgePrompt:
     lines = "\n".join(f"{trait}: {score:.2f}" for trait, score in sample.traits.items())
-    return judge_messages(
-        RUBRIC, {"TRAITS": lines, "QUERY": sample.query, "RESPONSE": response.text}
-    )
-
-
-def verify(judgment: PersonaConsistencyJudgment, sample: Sample, response: Response) -> Verified:
-    """Traits that the sample does not give are unverified: a judge cannot know them. So are quotes
-    that the response does not hold."""
-    traits = [(trait,) for trait in (*judgment.matched_traits, *judgment.mismatched_traits)]
-    of_traits = check_evidence(
-        judgment, traits, sample.traits.__contains__, source="the sample's traits"
-    )
-    quotes = [(quote,) for quote in judgment.evidence]
-    return of_traits.joined_by(check_evidence(judgment, quotes, QuotedText(response.text).holds))
-
-
-def measure(
-    judgment: PersonaConsistencyJudgment, sample: Sample, response: Response
-) -> MetricValue:
-    return MetricValue(value=judgment.persona_consistency_score)
+    return JudgePrompt(RUBRIC, {"TRAITS": lines, **show(sample, response, "query", "response")})
 
 
 METRIC = JudgedMetric(
@@ -84,15 +66,17 @@ METRIC = JudgedMetric(
     requires=("query", "traits"),
     judgment=PersonaConsistencyJudgment,
     prompt=prompt,
-    measure=measure,
-    verify=verify,
-    on_empty=lambda sample: PersonaConsistencyJudgment(
-        evidence=[],
-        matched_traits=[],
-        mismatched_traits=[],
-        tailoring_notes="empty response",
-        persona_consistency_score=1,
+    measure=read_score("persona_consistency_score"),
+    # A judge cannot know a trait that the sample does not give
+    verify=verify_both(
+        verify_quotes(
+            *("matched_traits", "mismatched_traits"),
+            within=lambda sample, response: tuple(sample.traits),
+            source="the sample's traits",
+        ),
+        verify_quotes("evidence"),
     ),
+    on_empty=judge_silence(PersonaConsistencyJudgment, persona_consistency_score=1),
     version=2,
     anchors=ANCHORS,
     preferred_judge="anthropic/claude-opus-4-5",

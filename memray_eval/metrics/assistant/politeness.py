@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer, read_score, with_anchors
+from memray_eval.metrics._shared.judging import ask, judge_silence, read_score, with_anchors
 from memray_eval.types import Share
 
 ANCHORS: dict[float, str] = {
@@ -54,16 +54,10 @@ METRIC = JudgedMetric(
     value_label="Politeness",
     scale=(0, 1),
     judgment=PolitenessJudgment,
-    prompt=ask_of_answer(RUBRIC),
+    prompt=ask(RUBRIC, "query", "response"),
     measure=read_score("politeness_score"),
     verify=verify_quotes("impolite_phrases"),
-    on_empty=lambda sample: PolitenessJudgment(
-        impolite_phrases=[],
-        improvement_suggestions=[],
-        reasoning="empty response",
-        category="none",
-        politeness_score=1.0,
-    ),
+    on_empty=judge_silence(PolitenessJudgment, category="none", politeness_score=1.0),
     version=2,
     anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",

@@ -17,16 +17,16 @@ from pydantic import BaseModel, Field
 
 from memray_eval.config.sections import PerCriterion
 from memray_eval.errors import Refused
-from memray_eval.metric import TAG, JudgedMetric, MetricValue, Verified, sums_and_means
-from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
-from memray_eval.metrics._shared.judging import judge_messages, with_memory
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metric import TAG, JudgedMetric, MetricValue, Verified, section, sums_and_means
+from memray_eval.metrics._shared.evidence import find_missing
+from memray_eval.metrics._shared.judging import WITH_MEMORY, show
 from memray_eval.text_processing.criteria import (
     points_share,
     read_criteria,
     read_example_tags,
     shares_by_tag,
 )
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample
 
 CRITERIA_A_CALL = 20  # their verdicts fit into the 2,048 tokens of a judge's reply
@@ -105,15 +105,15 @@ def why_not(sample: Sample) -> str | None:
 
 def calls(size: int, rubric: str, sample: Sample, response: Response) -> list[tuple[Message, ...]]:
     """The calls about a response, `size` criteria each; numbers are those in the sample."""
-    shown = with_memory(sample, response)
+    shown = show(sample, response, *WITH_MEMORY)
     if not sample.memory:
         del shown["MEMORY"]
     texts = [criterion.text for criterion in read_criteria(sample.metadata)] or [""]
     if size == 1:
-        return [judge_messages(rubric or ONE, {**shown, "CRITERION": text}) for text in texts]
+        return [JudgePrompt(rubric or ONE, {**shown, "CRITERION": text}) for text in texts]
     lines = [f"{number}. {text}" for number, text in enumerate(texts, 1)]
     return [
-        judge_messages(rubric or SEVERAL, {**shown, "CRITERIA": "\n".join(lines[at : at + size])})
+        JudgePrompt(rubric or SEVERAL, {**shown, "CRITERIA": "\n".join(lines[at : at + size])})
         for at in range(0, len(lines), size)
     ]
 
@@ -146,7 +146,7 @@ def verify(judgment: Judgment, sample: Sample, response: Response) -> Verified:
             if (criterion := by_number.get(verdict.number)) is not None
         )
         judgment = GradedCriteria(verdicts=tuple(graded))
-    return check_evidence(judgment, pieces, QuotedText(response.text).holds)
+    return Verified(judgment, len(pieces), find_missing(pieces, [response.text]))
 
 
 def measure(judgment: Judgment, sample: Sample, response: Response) -> MetricValue:
@@ -183,8 +183,6 @@ def criteria_metric(per: PerCriterion = "criterion") -> JudgedMetric:
     """The metric, asking of one criterion a call, or of up to CRITERIA_A_CALL of a sample."""
     size = 1 if per == "criterion" else CRITERIA_A_CALL
     return JudgedMetric(
-        name="criteria",
-        family="criteria",
         title="CRITERIA OF THE SAMPLE",
         value_label="Score",
         scale=(0, 1),

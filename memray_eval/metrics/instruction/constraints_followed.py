@@ -8,8 +8,7 @@ constraints."""
 from __future__ import annotations
 
 from memray_eval.benchmarks.instruction.constraints import follow, read_constraints
-from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio, section
 from memray_eval.types import Response, Sample
 
 

@@ -21,9 +21,9 @@ from memray_eval.metric import (
     ComputedMetric,
     MetricValue,
     ratio,
+    section,
     statistics_block,
 )
-from memray_eval.metrics._shared.layout import section
 from memray_eval.types import Response, Sample
 
 _CUT = "length"  # the finish reason of a response that ran into its limit

@@ -56,13 +56,9 @@ class Reference(NamedTuple):
     def text(self) -> str:
         """For a judge: a list of numbers with commas, one answer as it is, several as a JSON
         list."""
-        if self.kind == "list":
+        if self.kind == "list" or len(self.answers) == 1:
             return ", ".join(self.answers)
-        return (
-            self.answers[0]
-            if len(self.answers) == 1
-            else json.dumps(self.answers, ensure_ascii=False)
-        )
+        return json.dumps(self.answers, ensure_ascii=False)
 
 
 def reference(sample: Sample) -> Reference:
@@ -153,9 +149,9 @@ class _Said:
 
     def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
         if way not in self._texts:
-            text = (
-                self._bare if way == "plain" else in_digits(self._bare, ordinals=way == "ordinals")
-            )
+            text = self._bare
+            if way != "plain":
+                text = in_digits(text, ordinals=way == "ordinals")
             self._texts[way] = text, _place_tokens(text)
         return self._texts[way]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio, section
 from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import Response, Sample
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from memray_eval.benchmarks.beam.rules import ORDERING, order_score
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
-from memray_eval.metrics._shared.judging import judge_messages
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metric import JudgedMetric, MetricValue, means_of, section
 from memray_eval.metrics.long_context.beam_rubric import items_of
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample
 
 TASK = """
@@ -40,7 +39,7 @@ def applies(sample: Sample) -> str | None:
 
 def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
     events = "\n".join(f"{number}. {item}" for number, item in enumerate(items_of(sample), 1))
-    return judge_messages(
+    return JudgePrompt(
         rubric, {"QUESTION": sample.query, "EVENTS": events, "RESPONSE": response.text}
     )
 
@@ -48,10 +47,6 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
 def measure(judgment: EventOrderJudgment, sample: Sample, response: Response) -> MetricValue:
     score = order_score(len(items_of(sample)), judgment.order)
     return MetricValue(score.tau, {"f1": score.f1, "final": score.final})
-
-
-def aggregate(columns: Columns) -> Aggregates:
-    return Aggregates(extras={name: float(columns[name].mean()) for name in ("f1", "final")})
 
 
 METRIC = JudgedMetric(
@@ -70,7 +65,7 @@ METRIC = JudgedMetric(
     version=1,
     anchors={1.0: "the reference's order", 0.0: "its reverse, or none of its events"},
     parts=("f1", "final"),
-    aggregate=aggregate,
+    aggregate=means_of("f1", "final"),
     layout=(
         section(
             ("Tau-b, 0 to 1", "mean", "score", "higher is better"),

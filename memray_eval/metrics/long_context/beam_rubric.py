@@ -14,9 +14,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
-from memray_eval.metrics._shared.judging import judge_messages
-from memray_eval.metrics._shared.layout import section
+from memray_eval.metric import JudgedMetric, MetricValue, means_of, section
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample
 
 AS_CODE = "as_code"
@@ -63,7 +62,7 @@ def calls(rubric: str, sample: Sample, response: Response) -> list[tuple[Message
             prompts.append((Message(role="user", content=official),))
             continue
         sections = {"QUESTION": sample.query, "CRITERION": item, "RESPONSE": response.text}
-        prompts.append(judge_messages(rubric, sections))
+        prompts.append(JudgePrompt(rubric, sections))
     return prompts
 
 
@@ -79,13 +78,9 @@ def measure(
     return MetricValue(as_paper(scores), {AS_CODE: as_code(scores, sample.task)})
 
 
-def aggregate(columns: Columns) -> Aggregates:
-    return Aggregates(extras={AS_CODE: float(columns[AS_CODE].mean())})
-
-
 def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
     """The call about the first item."""
-    return next(iter(calls(rubric, sample, response)), judge_messages(rubric, {}))
+    return next(iter(calls(rubric, sample, response)), JudgePrompt(rubric, {}))
 
 
 METRIC = JudgedMetric(
@@ -107,7 +102,7 @@ METRIC = JudgedMetric(
     version=2,
     anchors={1.0: "the item is met", 0.5: "it is met in part", 0.0: "it is not met"},
     parts=(AS_CODE,),
-    aggregate=aggregate,
+    aggregate=means_of(AS_CODE),
     layout=(
         section(
             ("As the Paper Says", "mean", "score", "higher is better"),

@@ -17,8 +17,8 @@ from memray_eval.benchmarks.longmemeval.judge_prompts import (
     fill_official,
 )
 from memray_eval.metric import JudgedMetric, MetricValue
-from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics.long_context.abstention import is_unanswerable
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample
 
 
@@ -37,7 +37,7 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
     if official is not None:
         return (Message(role="user", content=official),)
     sections = {"QUESTION": sample.query, "REFERENCE": answer, "RESPONSE": response.text}
-    return judge_messages("\n".join((rubric.strip(), KINDS.get(kind, ""))), sections)
+    return JudgePrompt("\n".join((rubric.strip(), KINDS.get(kind, ""))), sections)
 
 
 def measure(judgment: LongMemEvalJudgment, sample: Sample, response: Response) -> MetricValue:

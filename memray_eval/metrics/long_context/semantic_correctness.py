@@ -19,19 +19,18 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from memray_eval.metric import (
-    Aggregates,
-    Columns,
     JudgedMetric,
     Measured,
     MetricValue,
     OfflineEstimate,
+    means_of,
+    section,
 )
-from memray_eval.metrics._shared.judging import judge_messages
-from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
 from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.denials import says_unknown
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.languages import is_foreign
 from memray_eval.types import Message, Response, Sample
 
@@ -190,11 +189,7 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
     if rubric in (RUBRICS["strict"], RUBRICS["lenient"]):
         severity: Severity = "strict" if rubric == RUBRICS["strict"] else "lenient"
         words = "\n\n".join(filter(None, (words, criteria_of(sample, severity))))
-    return judge_messages(words, {**sections, "RESPONSE": excerpt(response.text, READ_CHARS)})
-
-
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return prompt_with(RUBRICS["strict"], sample, response)
+    return JudgePrompt(words, {**sections, "RESPONSE": excerpt(response.text, READ_CHARS)})
 
 
 def excerpt(text: str, chars: int) -> str:
@@ -258,14 +253,6 @@ def measure(judgment: CorrectnessJudgment, sample: Sample, response: Response) -
     )
 
 
-def aggregate(columns: Columns) -> Aggregates:
-    return Aggregates(
-        extras={
-            "confidence": float(columns["confidence"].mean()) if "confidence" in columns else None
-        }
-    )
-
-
 METRIC = JudgedMetric(
     title="SEMANTIC CORRECTNESS",
     value_label="Correctness",
@@ -273,7 +260,7 @@ METRIC = JudgedMetric(
     requires=("answers",),
     level="last_turn",
     judgment=CorrectnessJudgment,
-    prompt=prompt,
+    prompt=lambda sample, response: prompt_with(RUBRICS["strict"], sample, response),
     prompt_with=prompt_with,
     rubrics=RUBRICS,
     measure=measure,
@@ -297,7 +284,7 @@ METRIC = JudgedMetric(
         ),
     ),
     parts=("confidence",),
-    aggregate=aggregate,
+    aggregate=means_of("confidence"),
     layout=(
         section(
             ("Correct", "mean", "percent", "higher is better"),

@@ -7,10 +7,10 @@ sees no name of a candidate."""
 
 from __future__ import annotations
 
-from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
-from memray_eval.types import Message, Response, Sample
+from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
     1.0: "the answer shown first serves the user better",
@@ -36,7 +36,7 @@ in preferred.
 """  # noqa: E501
 
 
-def prompt(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+def prompt(rubric: str, sample: Sample, response: Response) -> JudgePrompt:
     shown = {
         "MEMORY": memory_lines(sample) if sample.memory else "",
         "HISTORY": history_lines(sample) if sample.history else "",
@@ -44,7 +44,7 @@ def prompt(rubric: str, sample: Sample, response: Response) -> tuple[Message, ..
         "REFERENCE": "\n".join(sample.answers),
     }
     answers = {"FIRST": response.text, "SECOND": other_text(sample)}
-    return judge_messages(rubric, {name: text for name, text in shown.items() if text} | answers)
+    return JudgePrompt(rubric, {name: text for name, text in shown.items() if text} | answers)
 
 
 METRIC = pairwise_metric(

@@ -58,26 +58,10 @@ MORE_TRANSITIONS = frozenset(
 )
 OPENERS = frozenset("first second third next then also besides instead overall still later".split())
 TRANSITION_PHRASES = (
-    "in addition",
-    "in contrast",
-    "by contrast",
-    "in fact",
-    "in particular",
-    "in other words",
-    "in short",
-    "in turn",
-    "in conclusion",
-    "in summary",
-    "to summarize",
-    "to sum up",
-    "for example",
-    "for instance",
-    "for this reason",
-    "as a result",
-    "on the other hand",
-    "at the same time",
-    "even so",
-)
+    "in addition, in contrast, by contrast, in fact, in particular, in other words, in short, in "
+    "turn, in conclusion, in summary, to summarize, to sum up, for example, for instance, for this "
+    "reason, as a result, on the other hand, at the same time, even so"
+).split(", ")
 CONCLUSIONS = ("in conclusion", "finally", "to summarize", "in summary")
 ABBREVIATIONS = frozenset("Dr Mr Mrs Ms Prof St Jr Sr vs approx e.g i.e (e.g (i.e".split())
 COMPLETE_ENDINGS = '.!?"”。！？'  # the source's four, the typographic quote, and CJK's marks
@@ -121,17 +105,7 @@ CACHED_TEXTS = 64
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _LETTER = re.compile(r"[^\W_]")
 _LOOSE_APOSTROPHE = re.compile(r"'(?:(?<![a-z0-9]')|(?![a-z0-9]))")
-_TYPOGRAPHIC = {
-    "’": "'",
-    "‘": " ",
-    "“": " ",
-    "”": " ",
-    "—": " ",
-    "–": " ",
-    "…": " ",
-    "•": " ",
-    "\u00a0": " ",
-}
+_TYPOGRAPHIC = {"’": "'", **dict.fromkeys("‘“”—–…•\u00a0", " ")}
 _ASCII = "".join(
     char.lower() if char.isalnum() or char == "'" else " " for char in map(chr, range(128))
 )
@@ -241,15 +215,11 @@ def sentences_of(text: str) -> list[list[str]]:
             text = text.replace(mark, f"{mark} ")
     if "\n" in text or not text[0].isalpha():
         text = mark_blocks(text, " . ")
-    pieces = _SENTENCE_END.split(text)
-    sentences = [
-        piece.split() for piece in pieces if piece and (piece[0].isalnum() or _LETTER.search(piece))
-    ]
-    return (
-        sentences
-        if ABBREVIATIONS.isdisjoint(map(_last, sentences))
-        else _join_abbreviations(sentences)
-    )
+    pieces = filter(None, _SENTENCE_END.split(text))
+    sentences = [piece.split() for piece in pieces if piece[0].isalnum() or _LETTER.search(piece)]
+    if ABBREVIATIONS.isdisjoint(map(_last, sentences)):
+        return sentences
+    return _join_abbreviations(sentences)
 
 
 def _join_abbreviations(pieces: list[list[str]]) -> list[list[str]]:
@@ -312,8 +282,6 @@ def _has_headers(lines: str) -> bool:
 def coherence(reading: Reading, transitions: WordList = "strict") -> float:
     """0.6 x transitions a sentence (at most 1) + 0.4 x (1 - penalty); the penalty is 0.1 for each
     time that the most frequent trigram occurs after the first, at most 0.5."""
-    if not reading.words:
-        return 0.0
     n_transitions = reading.transitions if transitions == "strict" else reading.extended_transitions
     ratio = min(n_transitions / len(reading.lengths), 1.0)
     return ratio * 0.6 + 0.4 * (1 - min((reading.repeats - 1) * 0.1, 0.5))
@@ -323,8 +291,6 @@ def completeness(reading: Reading) -> float:
     """0.4 for a last character in COMPLETE_ENDINGS, 0.3 for three sentences or more (0.2 for two),
     0.2 for one of CONCLUSIONS, 0.1 for ten words a sentence or more; less 0.1 for a last character
     in UNFINISHED_ENDINGS. The full stop is in both."""
-    if not reading.words:
-        return 0.0
     sentences = len(reading.lengths)
     tenths = 4 * (reading.last_char in COMPLETE_ENDINGS) - (reading.last_char in UNFINISHED_ENDINGS)
     tenths += {1: 0, 2: 2}.get(sentences, 3)
@@ -356,8 +322,6 @@ def structure(reading: Reading) -> float:
 def readability(reading: Reading) -> float:
     """0.6 x (1 - |words a sentence - 17.5| / 17.5) + 0.4 x (1 - |characters a word - 5| / 5),
     neither below 0."""
-    if not reading.words:
-        return 0.0
     sentence_score = 1.0 - min(abs(reading.words / len(reading.lengths) - 17.5) / 17.5, 1.0)
     word_score = 1.0 - min(abs(reading.word_chars / reading.words - 5) / 5, 1.0)
     return sentence_score * 0.6 + word_score * 0.4
@@ -382,11 +346,9 @@ def length_score(words: int, target: tuple[int, int] = OPTIMAL_WORDS) -> float:
             return 0.7 + (count - 50) / 25 * 0.3
         return 0.4 + (count - 25) / 25 * 0.3 if count >= 25 else max(count / 25 * 0.4, 0.1)
     count = words * OPTIMAL_WORDS[1] / high
-    return (
-        1.0 - (count - 300) / 200 * 0.3
-        if count <= 500
-        else max(0.7 - (count - 500) / 500 * 0.5, 0.2)
-    )
+    if count <= 500:
+        return 1.0 - (count - 300) / 200 * 0.3
+    return max(0.7 - (count - 500) / 500 * 0.5, 0.2)
 
 
 def length_target(sample: Sample) -> tuple[int, int]:
@@ -444,6 +406,8 @@ class Quality(NamedTuple):
 def assess(text: str) -> Quality:
     """The scores of any text: read once for the metrics of one response. Never raises."""
     reading = read(text)
+    if not reading.words:
+        return Quality(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, False, False)
     return Quality(
         coherence(reading),
         completeness(reading),
@@ -500,10 +464,7 @@ def coherence_metric(transitions: WordList = "strict") -> ComputedMetric:
     judge."""
     metric = quality_metric(_coherence_field(transitions), "TEXT COHERENCE", "Coherence")
     scorer = _scorer(transitions)
-    variant = f"transitions {transitions}"
-    return replace(
-        metric, name="coherence_score", family="text", scorer=lambda sample: scorer, variant=variant
-    )
+    return replace(metric, scorer=lambda sample: scorer, variant=f"transitions {transitions}")
 
 
 def _coherence_field(transitions: WordList) -> str:
@@ -532,8 +493,6 @@ def overall(weights: Weights = WEIGHTS, transitions: WordList = "strict") -> Com
         return MetricValue(value=min(total + sum(map(mul, of_others, quality)), 1.0))
 
     return ComputedMetric(
-        name="overall_score",
-        family="text",
         title="OVERALL TEXT QUALITY",
         value_label="Quality",
         scale=(0, 1),

@@ -18,10 +18,10 @@ from memray_eval.report.comparison_console import (
     how_measured,
     matrix_section,
 )
-from memray_eval.report.comparison_verdict import is_found, verdict, verdict_of_all
+from memray_eval.report.comparison_verdict import groups_of, is_found, verdict, verdict_of_all
 from memray_eval.report.html.first_view import Link, doubts_of_comparison
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
-from memray_eval.report.html.places import Places, draw_places
+from memray_eval.report.html.places import LEAST_SPAN, Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
@@ -30,8 +30,6 @@ from memray_eval.report.pairs_console import pair_sections
 from memray_eval.report.sections import Section, ends, figure
 from memray_eval.types import Record
 
-# of a scale, to both sides of zero, so that a tiny difference does not look large
-_LEAST_SPAN = 0.05
 Texts = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by sample id and task
 
 
@@ -64,9 +62,8 @@ class ChangedUnits(NamedTuple):
 
 
 class Against(NamedTuple):
-    """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
-    the differences by group. `changed` are of the metrics that differ
-    beyond chance, or of the first if none does; `changed_rest` of the others."""
+    """One candidate against the baseline; `changed` are of the metrics that differ beyond chance,
+    or of the first if none does, `changed_rest` of the others."""
 
     common: CommonUnits
     name: str
@@ -93,16 +90,14 @@ class ComparedSide(NamedTuple):
 
 
 def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
-    """Writes the page to a path or cloud URL. Raises ConfigError for a place that cannot be
-    written."""
+    """Writes the page to a path or cloud URL. Raises ConfigError for an unwritable place."""
     write_page(render_comparison(comparison, texts), path, "--html")
 
 
 def render_comparison(
     comparison: Comparison, texts: Texts, compared: Sequence[ComparedSide] = ()
 ) -> str:
-    """Renders the page. A metric without a scale appears only in the table. A page that is served
-    has links for each of its sides (`compared`)."""
+    """Renders the page; one that is served has links for each of its sides (`compared`)."""
     against = [_compare_with_baseline(comparison, common, texts) for common in comparison.common]
     return render_page(
         "comparison.html",
@@ -127,8 +122,7 @@ def render_comparison(
 
 
 def _links(comparison: Comparison, against: Sequence[Against]) -> Iterator[Link]:
-    """Lists what to look at: what else differs, and of each side the group that stands out most and
-    the units that changed on the metric with the largest difference."""
+    """Lists what else differs, and of each side the first group and the units that changed."""
     if n := len(comparison.warnings):
         yield Link(f"what else differs ({n})", "#warnings")
     for side in against:
@@ -145,19 +139,18 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
     # one axis for all metrics, with zero in its middle
     ends = [abs(end) for row in drawn for end in _shares_of_scale(row, scales[row.metric])]
-    span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
+    span = max(LEAST_SPAN, *ends) * 1.06 if ends else LEAST_SPAN
     axis = Axis(-span, span, 12, 308)
     listed = [_changed(row, comparison, texts) for row in rows if row.flips]
     listed.sort(key=lambda units: not units.is_found)
+    alpha = 1 - comparison.settings.level
+    differences = [_difference(row, scales[row.metric], axis, alpha) for row in drawn]
     n_shown = max(1, sum(units.is_found for units in listed))
     return Against(
         common=common,
         name=comparison.shown_as(common.other),
         says=verdict(comparison, common),
-        differences=tuple(
-            _difference(row, scales[row.metric], axis, 1 - comparison.settings.level)
-            for row in drawn
-        ),
+        differences=tuple(differences),
         axis=forest_axis(axis),
         without_scale=tuple(row.metric for row in rows if row not in drawn),
         places=draw_places(_splits(comparison, drawn)),
@@ -170,12 +163,8 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
 
 def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
     """A difference and the ends of its interval, if it has one, as shares of the metric's scale."""
-    width = (scale[1] - scale[0]) or 1.0
-    return [
-        value / width
-        for value in (row.paired.difference, row.paired.low, row.paired.high)
-        if value is not None
-    ]
+    values = (row.paired.difference, row.paired.low, row.paired.high)
+    return [value / ((scale[1] - scale[0]) or 1.0) for value in values if value is not None]
 
 
 def _difference(
@@ -201,17 +190,11 @@ def _splits(comparison: Comparison, rows: Sequence[MetricComparison]) -> list[Sp
     """The differences of metrics by every field that splits them, the largest first."""
     splits: list[Split] = []
     for row in rows:
-        of_row = [
-            group
-            for group in comparison.groups
-            if (group.metric, group.other) == (row.metric, row.other)
-        ]
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
-        for by in dict.fromkeys(group.by for group in of_row):
-            groups = [group for group in of_row if group.by == by]
-            splits.append(
-                Split(row.metric, by, *sides, comparison.scales[row.metric], tuple(groups))
-            )
+        scale, groups = comparison.scales[row.metric], groups_of(comparison, row)
+        splits += (
+            Split(row.metric, by, *sides, scale, tuple(of_by)) for by, of_by in groups.items()
+        )
     return sort_splits(splits)
 
 
@@ -219,7 +202,7 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> Cha
     paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
-        metric=name_figure(row) + (f" ({row.mark})" if row.mark else ""),
+        metric=append_mark(name_figure(row), row.mark and f"({row.mark})"),
         note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
         is_found=is_found(row, comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),

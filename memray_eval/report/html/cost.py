@@ -29,9 +29,8 @@ _SUMS = (
 
 
 class RunCost:
-    """Sums up the time, tokens and money in blocks of records. `judges` has a row a judge: the
-    number of its `scores`, sums of its SCORES, and how many were `timed`; `seconds` those of the
-    answers that were measured, by candidate and what was measured."""
+    """Sums up blocks of records: `judges` has a row a judge (`scores`, sums of SCORES, how many
+    were `timed`), `seconds` the times of answers by candidate and what was measured."""
 
     UNITS, SCORES = ("candidate", *_SECONDS), ("judge", *_SUMS)
 
@@ -58,21 +57,20 @@ class RunCost:
         is_judged = pc.fill_null(pc.not_equal(judge, ""), False)
         of_block = pa.table({"judge": judge, **columns}).filter(is_judged)
         before = [] if self._judges is None else [self._judges]
-        self._judges = _sum_by_judge(pa.concat_tables([*before, of_block]))
+        by_judge = pa.concat_tables([*before, of_block]).group_by("judge", use_threads=False)
+        sums = by_judge.aggregate([(name, "sum") for name in columns])
+        sums = sums.select(["judge", *(f"{name}_sum" for name in columns)])
+        self._judges = sums.rename_columns(["judge", *columns])
 
     def tables(self) -> Iterator[Table]:
         if rows := list(self._judge_rows()):
             yield Table(rows, title="Judges")
         heads = ("candidate", "n", *(f"p{percent}" for percent in PERCENTILES))
-        seconds = [(name, np.concatenate(parts)) for name, parts in sorted(self.seconds.items())]
-        percentiles = [
-            (
-                ", ".join(name),
-                f"{values.size:,}",
-                *(f"{value:.2f}" for value in np.percentile(values, PERCENTILES)),
-            )
-            for name, values in seconds
-        ]
+        percentiles = []
+        for name, parts in sorted(self.seconds.items()):
+            values = np.concatenate(parts)
+            at = (f"{value:.2f}" for value in np.percentile(values, PERCENTILES))
+            percentiles.append((", ".join(name), f"{values.size:,}", *at))
         if percentiles:
             yield Table([heads, *percentiles], title="Latency percentiles, seconds")
 
@@ -88,22 +86,11 @@ class RunCost:
             taken, n_timed = spent["input_tokens"], spent["timed"]
             share = spent["cached_input_tokens"] / taken if taken else None
             cells = (figure(share, ".1%"), figure(spent["saved_usd"])) if has_prompt_cache else ()
-            yield (
-                spent["judge"],
-                *(f"{spent[name]:,.0f}" for name in ("scores", "cached", "input_tokens")),
-                *cells,
-                f"{spent['output_tokens']:,.0f}",
-                cost_figure(spent["cost_usd"], spent["unpriced_calls"]),
-                figure(spent["latency_s"] / n_timed if n_timed else None, ".2f"),
-            )
-
-
-def _sum_by_judge(spent: pa.Table) -> pa.Table:
-    names = [name for name in spent.column_names if name != "judge"]
-    sums = spent.group_by("judge", use_threads=False).aggregate([(name, "sum") for name in names])
-    return sums.select(["judge", *(f"{name}_sum" for name in names)]).rename_columns(
-        ["judge", *names]
-    )
+            counts = (f"{spent[name]:,.0f}" for name in ("scores", "cached", "input_tokens"))
+            written, paid = f"{spent['output_tokens']:,.0f}", spent["cost_usd"]
+            cost = cost_figure(paid, spent["unpriced_calls"])
+            latency = figure(spent["latency_s"] / n_timed if n_timed else None, ".2f")
+            yield (spent["judge"], *counts, *cells, written, cost, latency)
 
 
 _READ = "read"  # so fast a stage that beside its peak the others would look flat
@@ -111,9 +98,8 @@ _READ = "read"  # so fast a stage that beside its peak the others would look fla
 
 def stages(manifest: Mapping[str, Any]) -> Table | None:
     """The last session's stages: rows, start after the first, span and rate."""
-    of_stages = {
-        name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
-    }
+    recorded = (manifest.get("stages") or {}).items()
+    of_stages = {name: stage for name, stage in recorded if stage.get("rows")}
     if not of_stages:
         return None
     rows: list[Row] = [("stage", "rows", "began after, s", "lasted, s", "rows per second")]
@@ -127,26 +113,18 @@ def stages(manifest: Mapping[str, Any]) -> Table | None:
 
 
 def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
-    """Plots rows per second by stage, and calls per second by kind, if the run recorded them.
-    Yields a title, a drawing and the names of its lines."""
+    """Plots rows and calls per second, if recorded: a title, a drawing, the names of its lines."""
     kept = manifest.get("timeline") or {}
     for key, what in (("stages", "rows"), ("calls", "calls")):
-        counted = {
-            name: counts
-            for name, counts in (kept.get(key) or {}).items()
-            if any(counts) and name != _READ
-        }
+        lines = (kept.get(key) or {}).items()
+        counted = {name: counts for name, counts in lines if any(counts) and name != _READ}
         if counted:
-            yield (
-                f"{what.capitalize()} over time",
-                throughput(kept["bin_s"], counted, what),
-                list(counted),
-            )
+            drawn = throughput(kept["bin_s"], counted, what)
+            yield f"{what.capitalize()} over time", drawn, list(counted)
 
 
 def calls(manifest: Mapping[str, Any]) -> Table | None:
-    """The outcomes of the run's judge calls, in all and, if there are several, by judge. Outcomes
-    that never occurred are left out."""
+    """The outcomes of judge calls in all and, of several, by judge; none that never was."""
     whole = manifest.get("calls") or {}
     judges = whole.get("judges") or {}
     columns = {"all": whole, **(judges if len(judges) > 1 else {})}
@@ -157,9 +135,8 @@ def calls(manifest: Mapping[str, Any]) -> Table | None:
     ]
     for tries in whole.get("tries") or {}:
         name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
-        rows.append(
-            (name, [(outcomes.get("tries") or {}).get(tries, 0) for outcomes in columns.values()])
-        )
+        of_tries = (outcomes.get("tries") or {} for outcomes in columns.values())
+        rows.append((name, [counts.get(tries, 0) for counts in of_tries]))
     texts = [(name, *map(_format_count, counts)) for name, counts in rows if any(counts)]
     return Table([("what", *columns), *texts], title="Calls and retries") if texts else None
 

@@ -11,8 +11,12 @@ from markupsafe import Markup
 
 from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import NOTHING, format_figure, metric_mark, name_figure
-from memray_eval.report.adjusted_lines import format_adjusted
-from memray_eval.report.answer import compared_differences, estimates_in_words, no_answer_lines
+from memray_eval.report.answer import (
+    compared_differences,
+    estimates_in_words,
+    format_adjusted,
+    no_answer_lines,
+)
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
 from memray_eval.report.sections import metric_ends
 from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
@@ -21,9 +25,8 @@ _PLAIN = Intervals()
 
 
 class FigureCell(NamedTuple):
-    """A metric's figure of one candidate, as text. `low` and `high` are "" without an interval;
-    `mark` says which scores are not verdicts; `is_below`: told from the best of its row. `adjusted`
-    is the figure as people would see it, with its interval."""
+    """A metric's figure of one candidate, as text; "" without an interval. `mark` says which scores
+    are no verdicts; `is_below`: told from the best; `adjusted`: as people would see it."""
 
     metric: str
     candidate: str
@@ -50,8 +53,7 @@ class FigureRow(NamedTuple):
 
 
 class FigureTable(NamedTuple):
-    """`notes` explain the signs that the table uses. `judge` scored every row alone; "" if none
-    did."""
+    """`notes` explain the signs of the table. `judge` scored every row alone; "" if none did."""
 
     candidates: tuple[str, ...]
     axis: Markup
@@ -72,25 +74,15 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
         of_metric = [metric for metric in summary.metrics if metric.metric == name]
         cells, on_scale = [], []
         for candidate in candidates:
-            metric = by_key.get((name, candidate))
-            cells.append(
-                _cell(metric, intervals, (name, candidate) in below)
-                if metric
-                else FigureCell(name, candidate)
-            )
+            metric, cell = by_key.get((name, candidate)), FigureCell(name, candidate)
+            if metric is not None:
+                cell = _cell(metric, intervals, (name, candidate) in below)
+            cells.append(cell)
             on_scale.append(_on_scale(metric, intervals))
-        first = of_metric[0]
-        rows.append(
-            FigureRow(
-                metric=name,
-                name=name_figure(first),
-                title=first.title,
-                scale=f"{first.scale[0]:g} to {first.scale[1]:g}",
-                plot=scale_row(on_scale, first.scale),
-                cells=tuple(cells),
-                judges=list_judges(of_metric),
-            )
-        )
+        first, plot = of_metric[0], scale_row(on_scale, of_metric[0].scale)
+        scale, judges = f"{first.scale[0]:g} to {first.scale[1]:g}", list_judges(of_metric)
+        row = FigureRow(name, name_figure(first), first.title, scale, plot, tuple(cells), judges)
+        rows.append(row)
     is_scored = any(metric.n_scored for metric in summary.metrics)
     by_metric = {tuple(metric.judges) for metric in summary.metrics if not metric.reason}
     judges = by_metric.pop() if len(by_metric) == 1 else ()

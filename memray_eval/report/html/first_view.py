@@ -26,13 +26,13 @@ class Link(NamedTuple):
 
 
 def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[str]:
-    """Says how much was scored and by what: coverage, few answers, estimates, verdicts that rules
-    replaced, and how far the headline metric's judge agrees with people."""
+    """How much was scored and by what, and how far the headline's judge agrees with people."""
     measured = [metric for metric in summary.metrics if metric.coverage is not None]
     scored = [metric for metric in measured if metric.n_scored]
     if not scored:
         return
-    yield _describe_coverage(min(measured, key=_coverage), len(summary.candidates) > 1)
+    least = min(measured, key=lambda metric: metric.coverage or 0.0)
+    yield _describe_coverage(least, len(summary.candidates) > 1)
     if min(metric.n_scored for metric in scored) < FEW:
         yield f"few answers: n {count_span([metric.n_scored for metric in scored], ',')} a figure"
     estimated = [name_figure(metric) for metric in scored if is_mostly_estimated(metric)]
@@ -45,8 +45,7 @@ def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[s
 
 
 def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
-    """Says of how many units the differences are, which are of estimates, and that p-values are
-    corrected."""
+    """How many units the differences are of, which are of estimates, and the correction."""
     if not (rows := [row for row in comparison.metrics if row.paired.difference is not None]):
         return
     counts = [row.paired.n for row in rows]
@@ -55,10 +54,6 @@ def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
     if estimated := dict.fromkeys(name_figure(row) for row in rows if row.mark):
         yield f"not all verdicts of a judge: {', '.join(estimated)}"
     yield "corrected for the number of differences (Holm)"
-
-
-def _coverage(metric: MetricSummary) -> float:
-    return metric.coverage or 0.0
 
 
 def _describe_coverage(least: MetricSummary, has_several: bool) -> str:
@@ -70,8 +65,7 @@ def _describe_coverage(least: MetricSummary, has_several: bool) -> str:
 
 
 def list_links(summary: Summary, places: Places | None, why: Why | None) -> Iterator[Link]:
-    """Lists what to look at: what failed, the rows behind the answer, the group that stands out
-    most, and scores without a value."""
+    """Lists what failed, the rows behind the answer, the first group, and what has no value."""
     if n := summary.n_failed_units:
         address = "#failures" if summary.causes else "#samples?status=error"
         yield Link(f"{n:,} failed", address)

@@ -13,8 +13,7 @@ from markupsafe import Markup
 from memray_eval.analysis.intervals import Intervals, clustered_intervals
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.where import Split, find_places, read_run_scores
-from memray_eval.report.adjusted_lines import adjusted_lines
-from memray_eval.report.answer import answer, title
+from memray_eval.report.answer import adjusted_lines, answer, title
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.failed_calls import FailedCalls
@@ -42,8 +41,7 @@ from memray_eval.types import Summary
 
 
 class ServedRun(NamedTuple):
-    """A run that is served: where its folder is, what to call it until it has a summary, and the
-    address of the list that it is in, "" if it is in none."""
+    """A served run: its folder, its title without a summary, and its list, "" if in none."""
 
     path: str
     title: str
@@ -51,8 +49,7 @@ class ServedRun(NamedTuple):
 
 
 def write_html(folder: RunFolder, path: str) -> None:
-    """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
-    folder holds no finished run, and ConfigError if the place cannot be written."""
+    """Writes the run's page. Raises DataError without a summary, ConfigError for the place."""
     write_page(render_html(folder), path, "--out")
 
 

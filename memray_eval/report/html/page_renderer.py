@@ -20,7 +20,8 @@ from memray_eval.storage.paths import write_atomically
 
 def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
     """Renders a template with its style and the named scripts, which its policy allows alone."""
-    script = script_of(scripts)
+    parts = "\n".join(map(asset, scripts))
+    script = f'(() => {{\n"use strict";\n{parts}\n}})();'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     own = {"style": Markup(asset("page.css")), "script": Markup(script), "script_digest": digest}
     return environment().get_template(template).render(**own, **values)
@@ -33,8 +34,7 @@ def render_fragment(sections: Iterable[Section]) -> str:
 
 
 def write_page(page: str, path: str, option: str) -> None:
-    """Writes a page to a path or cloud URL, whole or not at all. Raises ConfigError if the place
-    cannot be written; the message names the command's `option` for another one."""
+    """Writes a page whole. Raises ConfigError, which names `option`, for an unwritable place."""
     with write_atomically(path, f"name another place with {option}") as file:
         # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own
         # escape.
@@ -44,27 +44,11 @@ def write_page(page: str, path: str, option: str) -> None:
 @cache
 def environment() -> Environment:
     loader = PackageLoader("memray_eval.report.html", "templates")
-    jinja = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    jinja.filters.update(
-        label=view_model.label,
-        heading=view_model.heading,
-        number=view_model.number,
-        figure=figure,
-        name_figure=name_figure,
-    )
+    jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    jinja.trim_blocks = jinja.lstrip_blocks = True
+    filters = (view_model.label, view_model.heading, view_model.number, figure, name_figure)
+    jinja.filters |= {function.__name__: function for function in filters}
     return jinja
-
-
-@cache
-def script_of(names: tuple[str, ...]) -> str:
-    parts = "\n".join(asset(name) for name in names)
-    return f'(() => {{\n"use strict";\n{parts}\n}})();'
 
 
 @cache

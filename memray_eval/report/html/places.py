@@ -14,7 +14,7 @@ from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
 
 PANELS, GROUPS = 6, 6  # shown at once; the others are folded
-_LEAST_SPAN = 0.05  # of a scale, to both sides of 0, so that a tiny difference does not look large
+LEAST_SPAN = 0.05  # of a scale, to both sides of 0, so that a tiny difference does not look large
 
 
 class PlaceRow(NamedTuple):
@@ -47,22 +47,20 @@ class Places(NamedTuple):
 
 
 def draw_places(splits: Sequence[Split]) -> Places | None:
-    """Draws the splits in their order; None without any. Groups that stand out are shown, and all
-    others are folded."""
+    """Draws the splits in their order, groups that do not stand out folded; None without any."""
     if not splits:
         return None
-    shares = [
-        abs(group.difference) / _width(split) for split in splits[:PANELS] for group in split.groups
-    ]
-    span = min(1.0, max(_LEAST_SPAN, 1.6 * max(shares)))
+    shown = [(split, group) for split in splits[:PANELS] for group in split.groups]
+    shares = [abs(group.difference) / _width(split) for split, group in shown]
+    span = min(1.0, max(LEAST_SPAN, 1.6 * max(shares)))
     axis = Axis(-span, span, 8, 142)
     drawn = [tuple(_row(split, group, axis) for group in split.groups) for split in splits]
     panels = []
     for split, rows in zip(splits, drawn, strict=True):
         n_shown = min(GROUPS, sum(row.is_shown for row in rows) or GROUPS)
         panels.append(Panel(split, rows[:n_shown], rows[n_shown:]))
-    shown = min(PANELS, sum(split.is_shown for split in splits))
-    return Places(_meaning(splits), forest_axis(axis), tuple(panels[:shown]), tuple(panels[shown:]))
+    n = min(PANELS, sum(split.is_shown for split in splits))
+    return Places(_meaning(splits), forest_axis(axis), tuple(panels[:n]), tuple(panels[n:]))
 
 
 def _meaning(splits: Sequence[Split]) -> str:

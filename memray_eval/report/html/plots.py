@@ -122,8 +122,7 @@ _NAMED_BINS = 6  # up to this many bins have their names below them; of more, th
 
 
 def distribution(counts: Mapping[str, int]) -> Markup:
-    """Units by score, from the lowest to the highest, as bars with their counts
-    above and their scores below (the summary lists the best first)."""
+    """Units by score from the lowest, as bars with counts above and scores below."""
     bins = list(counts.items())[::-1]
     step, most = _BARS / max(1, len(bins)), max(counts.values(), default=0) or 1
     parts = [_line("rail", 0, _BARS, 43, 43)]
@@ -153,8 +152,7 @@ def speed_quality(
     y_name: str = "quality",
     unit: str = "tokens/s",
 ) -> Markup:
-    """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers if
-    its interval is known. Names are above and below in turn."""
+    """Speed, or another `x_name`, against quality 0-100: a dot a candidate, whiskers if known."""
     ends = [end for point in points for end in (point.interval or (point.y,))]
     xs = [point.x for point in points]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
@@ -178,8 +176,7 @@ def speed_quality(
 def draw_curves(
     metric: str, lines: Sequence[Line], x_name: str, places: Mapping[float, str] | None = None
 ) -> Markup:
-    """A metric against temperature, or length, a line a candidate. `places` names those on the axis
-    where they are not round numbers."""
+    """A metric over temperature or length, a line a candidate; `places` name those of the axis."""
     points = [point for line in lines for point in line.points]
     ends = [end for _, mean, interval in points for end in (interval or (mean,))]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
@@ -213,10 +210,8 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
     y = Axis(0.0, highest * 1.05 or 1.0, _HEIGHT - _BOTTOM, _TOP)
     parts = list(_grid(x, y, "seconds since the session began", f"{what} per second"))
     for number, (name, per_s) in enumerate(rates.items()):
-        steps = [
-            (edge * bin_s, rate) for bin_, rate in enumerate(per_s) for edge in (bin_, bin_ + 1)
-        ]
-        path = " ".join(f"{x.at(second)},{y.at(rate)}" for second, rate in steps)
+        steps = [(at + end, rate) for at, rate in enumerate(per_s) for end in (0, 1)]
+        path = " ".join(f"{x.at(at * bin_s)},{y.at(rate)}" for at, rate in steps)
         hint, colour = tag("title", name), f"curve s{number % _SERIES}"
         parts.append(tag("polyline", hint, class_=colour, points=path))
     about = f"{what} per second over time: {', '.join(counted)}"

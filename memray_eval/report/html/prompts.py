@@ -33,19 +33,22 @@ def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[st
     """The judge's prompt of each of these metrics. Left out are metrics that no judge scores, and
     those whose rubric is another by now, or is the user's own: the manifest has its digest."""
     ours = _find_rubrics(manifest, metrics)
-    prompts = {metric.name: _write(metric, rubric) for metric, rubric in ours}
-    return {name: text for name, text in prompts.items() if text}
+    prompts = {metric.name: judge_messages(metric, rubric) for metric, rubric in ours}
+    return {
+        name: "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
+        for name, messages in prompts.items()
+        if messages
+    }
 
 
 def find_meanings(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, ScoreMeaning]:
     """What the scores of these metrics mean, if `find_prompts` has a prompt of them."""
-    return {
-        metric.name: ScoreMeaning(
-            metric.version, anchors_of(metric), agreement_in_words(metric.name)
-        )
-        for metric, _ in _find_rubrics(manifest, metrics)
-        if metric.anchors
-    }
+    meanings = {}
+    for metric, _ in _find_rubrics(manifest, metrics):
+        if metric.anchors:
+            agreement = agreement_in_words(metric.name)
+            meanings[metric.name] = ScoreMeaning(metric.version, anchors_of(metric), agreement)
+    return meanings
 
 
 def _find_rubrics(
@@ -63,11 +66,6 @@ def _find_rubrics(
                 if rubric_digest(metric, rubric) == digests[name]:
                     yield metric, rubric
                     break
-
-
-def _write(metric: JudgedMetric, rubric: str | None) -> str:
-    messages = judge_messages(metric, rubric)
-    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
 
 
 def judge_messages(metric: JudgedMetric, rubric: str | None = None) -> Sequence[Message]:

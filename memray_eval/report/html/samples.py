@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 from markupsafe import Markup
@@ -29,14 +30,11 @@ class Embedded:
     n: int
 
 
-@dataclass
-class Names:
+class Names(dict[str, int]):
     """Numbers names in the order of their first use. A name keeps its number."""
 
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    def number(self, name: str) -> int:
-        return self.numbers.setdefault(name, len(self.numbers))
+    def __missing__(self, name: str) -> int:
+        return self.setdefault(name, len(self))
 
 
 def embed(
@@ -72,11 +70,9 @@ def describe_numbers(
 ) -> dict[str, Any]:
     """Lists what the numbers in rows and records stand for."""
     return {
-        "metrics": [
-            {"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics.numbers
-        ],
-        "candidates": list(candidates.numbers),
-        "tasks": list(tasks.numbers),
+        "metrics": [{"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics],
+        "candidates": list(candidates),
+        "tasks": list(tasks),
         "statuses": STATUSES,
     }
 
@@ -86,14 +82,12 @@ def _chunk(wholes: Sequence[str]) -> Markup:
 
 
 def to_json(value: Any) -> str:
-    """Encodes JSON that is safe inside a script element: every `<` is written as its escape, so
-    that no </script> or <!-- appears."""
+    """Encodes JSON that is safe inside a script element: every `<` is written as its escape."""
+    encode = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = encode(value)
     except ValueError:  # a browser reads no NaN
-        text = json.dumps(
-            _replace_non_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
-        )
+        text = encode(_replace_non_finite(value))
     return text.replace("<", "\\u003c")
 
 
@@ -103,27 +97,23 @@ def _replace_non_finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {name: _replace_non_finite(part) for name, part in value.items()}
-    return (
-        [_replace_non_finite(part) for part in value] if isinstance(value, list | tuple) else value
-    )
+    return [*map(_replace_non_finite, value)] if isinstance(value, list | tuple) else value
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:
-    """Makes the row that the list shows, filters and sorts by: id, candidate, task, whether it
-    failed, the starts of query and answer, duration, output tokens, the scores, and the epoch
-    after the first. A score is [metric, status], then its value if it has one, then a 1 if that is
-    an estimate."""
+    """Makes the row that the list shows, filters and sorts by; the epoch only after the first. A
+    score is [metric, status], then its value if it has one, then a 1 if that is an estimate."""
     response = record.response or Response()
     outcomes = []
     for score in record.scores:
-        outcome: list[Any] = [metrics.number(score.metric), STATUSES.index(score.status)]
+        outcome: list[Any] = [metrics[score.metric], STATUSES.index(score.status)]
         if score.value is not None and math.isfinite(score.value):
             outcome += [round(score.value, 6), *[1] * score.is_estimate]
         outcomes.append(outcome)
     return [
         record.sample.id,
-        candidates.number(record.candidate.name),
-        tasks.number(record.sample.task),
+        candidates[record.candidate.name],
+        tasks[record.sample.task],
         int(record.is_failed),
         record.sample.query[:SNIPPET],
         (response.error or response.text)[:SNIPPET],
@@ -183,7 +173,7 @@ def _to_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
     shown = {
-        "m": metrics.number(score.metric),
+        "m": metrics[score.metric],
         "s": STATUSES.index(score.status),
         "v": score.value,
         "judgment": score.judgment,

@@ -22,13 +22,7 @@ from memray_eval.analysis.marks import (
 from memray_eval.analysis.statistics import Interval
 from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.report.html.figures import list_judges
-from memray_eval.report.html.plots import (
-    Line,
-    PlotPoint,
-    distribution,
-    draw_curves,
-    speed_quality,
-)
+from memray_eval.report.html.plots import Line, PlotPoint, distribution, draw_curves, speed_quality
 from memray_eval.report.sections import (
     Cell,
     Row,
@@ -36,7 +30,9 @@ from memray_eval.report.sections import (
     count_span,
     figure,
     format_interval,
+    headline_scale,
     outcome_counts,
+    share_of,
 )
 from memray_eval.report.tables import (
     MEASURES,
@@ -99,15 +95,11 @@ def metric_rows(summary: Summary) -> Iterator[MetricRow]:
 
 
 def _format_counts(metric: MetricSummary) -> str:
-    named = (
-        (metric.n_scored, "scored"),
-        *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
-        *outcome_counts(metric),
-        (
-            int(metric.extras.get(UNVERIFIED) or 0),
-            f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified",
-        ),
-    )
+    n_unverified = int(metric.extras.get(UNVERIFIED) or 0)
+    quotes = f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified"
+    replaced = ((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items())
+    scored, unscored = (metric.n_scored, "scored"), outcome_counts(metric)
+    named = (scored, *replaced, *unscored, (n_unverified, quotes))
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 
 
@@ -147,31 +139,24 @@ def _task_cell(
 ) -> Cell:
     if metric is None or metric.mean is None:
         return Cell(NOTHING)
-    spread = format_interval(
-        metric.mean, intervals.of(key, metric.mean, metric.stderr, metric.n_scored, scale, level), 3
-    )
+    interval = intervals.of(key, metric.mean, metric.stderr, metric.n_scored, scale, level)
+    spread = format_interval(metric.mean, interval, 3)
     mean = f"{metric.mean:z.3f} {spread}".rstrip()
     hint = f"{mean}, {metric.n_scored:,} scored, {metric.n_failed:,} failed"
     shown = append_mark(number(metric.mean, digits_of(scale)), task_mark([metric]))
-    share = (metric.mean - scale[0]) / ((scale[1] - scale[0]) or 1.0)
-    return Cell(shown, percent_of(share), hint)
+    return Cell(shown, percent_of(share_of(metric.mean, scale)), hint)
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:
     """A plot of speed against quality and its caption; None unless two candidates have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     rows = [row for row in summary.performance if row.task is None]
-    points = [
-        PlotPoint(
-            row.candidate,
-            row.tokens_per_s,
-            row.quality,
-            _quality_interval(summary, row, intervals),
-            row.candidate in best,
-        )
-        for row in rows
-        if row.tokens_per_s is not None and row.quality is not None
-    ]
+    points = []
+    for row in rows:
+        if row.tokens_per_s is not None and row.quality is not None:
+            interval, is_best = _quality_interval(summary, row, intervals), row.candidate in best
+            at = row.tokens_per_s, row.quality
+            points.append(PlotPoint(row.candidate, *at, interval, is_best))
     mark = quality_mark(summary)
     caption = (
         f"Quality: {summary.headline}{f' ({mark})' * bool(mark)}, its scale laid over 0 to "
@@ -182,12 +167,9 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, s
 
 def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
     """The interval of a quality on 0-100, from that of the headline metric on its own scale."""
-    scale = next(
-        (metric.scale for metric in summary.metrics if metric.metric == summary.headline),
-        (0.0, 1.0),
-    )
     if row.quality is None:
         return None
+    scale = headline_scale(summary)
     low, width = scale[0], scale[1] - scale[0]
     stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
     key = (row.candidate, summary.headline, None)
@@ -198,27 +180,16 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
 def quality_mark(summary: Summary) -> str:
     """The mark of the headline metric's figures over all candidates."""
     rows = [row for row in summary.performance if row.task is None and row.quality is not None]
-    return mark(
-        *(
-            sum(getattr(row, name) for row in rows)
-            for name in ("n_scored", "estimates", "fallbacks")
-        )
-    )
+    return task_mark(rows)
 
 
-def curves(
-    summary: Summary, intervals: Intervals = _PLAIN
-) -> Iterator[tuple[str, Markup, list[str]]]:
-    """Plots each metric with a score against temperature. Yields its name, its drawing, and the
-    names of its lines in order, each with its mark."""
+def curves(summary: Summary, intervals: Intervals) -> Iterator[tuple[str, Markup, list[str]]]:
+    """Plots metrics against temperature: a name, a drawing, the names of its lines with marks."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
         scale = scales.get(metric, (0.0, 1.0))
-        lines = [
-            _sweep_line(sweep, scale, intervals)
-            for sweep in summary.sweeps
-            if sweep.metric == metric
-        ]
+        of_metric = (sweep for sweep in summary.sweeps if sweep.metric == metric)
+        lines = [_sweep_line(sweep, scale, intervals) for sweep in of_metric]
         if any(line.points for line in lines):
             drawn = draw_curves(metric, lines, "temperature")
             yield metric, drawn, [line.name for line in lines]
@@ -247,24 +218,20 @@ def _curve_points(curve: HeatMap) -> Iterator[tuple[float, float, Interval | Non
 
 
 def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:
-    rows = zip(
-        sweep.candidates, sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True
-    )
+    figures = zip(sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True)
     points = tuple(
         (temperature, mean, intervals.of((candidate, sweep.metric, None), mean, stderr, n, scale))
-        for candidate, temperature, mean, stderr, n in rows
+        for candidate, (temperature, mean, stderr, n) in zip(sweep.candidates, figures, strict=True)
         if mean is not None
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
-    marks = dict.fromkeys(
-        filter(None, (sweep_mark(sweep, number) for number in range(len(sweep.n))))
-    )
+    of_figures = (sweep_mark(sweep, number) for number in range(len(sweep.n)))
+    marks = dict.fromkeys(filter(None, of_figures))
     return Line(", ".join((name, f"n {count_span(sweep.n, ',')}", *marks)), points)
 
 
 def agreements(summary: Summary) -> Iterator[Table]:
-    """The agreement of judge and rule, over all units of a candidate and by task; and how far the
-    jurors of a metric were apart on average."""
+    """The agreement of judge and rule, in all and by task; how far jurors were apart on average."""
     measured = [(f"{macro.candidate}, all units", macro.agreement) for macro in summary.macro]
     measured += [
         (f"{task.candidate}, {label(task.task) or 'no task'}", task.agreement)
@@ -277,11 +244,10 @@ def agreements(summary: Summary) -> Iterator[Table]:
     for name, agreement in measured:
         if agreement is not None:
             share = Cell(figure(agreement.share, ".1%"), round(100 * agreement.share))
-            counts = (
-                agreement.both, agreement.neither, agreement.only_judge, agreement.only_rule
-            )  # fmt: skip
-            kappa = number(agreement.kappa, 2)
-            rows.append((name, f"{agreement.n:,}", share, kappa, *(f"{n:,}" for n in counts)))
+            n, kappa = f"{agreement.n:,}", number(agreement.kappa, 2)
+            either = f"{agreement.both:,}", f"{agreement.neither:,}"
+            only = f"{agreement.only_judge:,}", f"{agreement.only_rule:,}"
+            rows.append((name, n, share, kappa, *either, *only))
     judge = judge_label(summary)
     title = "Judge against rule" if judge == "judge" else f"{judge} against rule"
     if len(rows) > 1:
@@ -297,13 +263,11 @@ def agreements(summary: Summary) -> Iterator[Table]:
 
 def arms_plot(summary: Summary) -> tuple[Markup, str] | None:
     """A plot of accuracy against prompt tokens, a dot an arm, with caption; None without tokens."""
-    points = [
-        PlotPoint(
-            arm.candidate, arm.prompt_tokens_mean, 100 * arm.accuracy, _arm_interval(arm, summary)
-        )
-        for arm in summary.arms
-        if arm.prompt_tokens_mean is not None and arm.accuracy is not None
-    ]
+    points = []
+    for arm in summary.arms:
+        if arm.prompt_tokens_mean is not None and arm.accuracy is not None:
+            at, interval = 100 * arm.accuracy, _arm_interval(arm, summary)
+            points.append(PlotPoint(arm.candidate, arm.prompt_tokens_mean, at, interval))
     axes = ("tokens of a prompt, on average", "accuracy", "tokens")
     mark = " (estimate)" if any(arm.headline in arm.estimated for arm in summary.arms) else ""
     caption = f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took."

@@ -90,8 +90,7 @@ def find_reasons(
 
 
 def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
-    """The units on which the candidates of the first split differ most on its metric; of equal
-    changes, those that change most on all metrics."""
+    """The units that differ most on the first split's metric; of equal ones, on all metrics."""
     if not splits or not splits[0].against:
         return None
     a, b, metric = splits[0].against, splits[0].of, splits[0].metric
@@ -110,8 +109,7 @@ def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
 
 
 def _worst(run: RunScores, summary: Summary) -> _Chosen | None:
-    """The units with the lowest scores of the headline metric; of equal ones, those with the lowest
-    mean over all metrics, each with its scale laid over 0 to 1."""
+    """The units of the lowest headline scores; of equal ones, the lowest mean over all scales."""
     scales = {scored.metric: scored.scale for scored in summary.metrics if scored.n_scored}
     metric = summary.headline if summary.headline in scales else next(iter(scales), None)
     if metric is None or not summary.candidates:
@@ -136,10 +134,8 @@ def _units(
     scores: Scores, rows: Rows, *values: FloatArray
 ) -> dict[tuple[str, str], tuple[float, ...]]:
     named = scores.units.select(["sample_id", "task"]).take(rows).to_pylist()
-    return {
-        (unit["sample_id"], unit["task"]): tuple(float(side[number]) for side in values)
-        for number, unit in enumerate(named)
-    }
+    keys = ((unit["sample_id"], unit["task"]) for unit in named)
+    return {key: tuple(float(of[number]) for of in values) for number, key in enumerate(keys)}
 
 
 def _row(
@@ -148,13 +144,8 @@ def _row(
 ) -> WhyRow:  # fmt: skip
     records = [record_of.get((side, *unit)) for side in chosen.sides]
     digits = digits_of(scale)
-    values_text = [
-        f"{value:z.0f}" if abs(value - round(value)) <= TIE else f"{value:z.{digits}f}"
-        for value in values
-    ]
-    change = (
-        " → ".join(values_text) if len(values_text) > 1 else f"{values_text[0]} of {scale[1]:g}"
-    )
+    shown = [f"{v:z.{digits if abs(v - round(v)) > TIE else 0}f}" for v in values]
+    change = " → ".join(shown) if len(shown) > 1 else f"{shown[0]} of {scale[1]:g}"
     address = {"candidate": chosen.sides[-1], "id": unit[0]}
     return WhyRow(
         sample_id=unit[0],

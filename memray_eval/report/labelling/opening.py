@@ -9,25 +9,24 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import ConfigError, DataError, nearest
-from memray_eval.metrics import all_metrics
 from memray_eval.report.labelling.queue import UnitColumns, choices_for, doubt_of
 from memray_eval.report.labelling.session import LabelSession
 from memray_eval.report.labelling.store import LabelStore
-from memray_eval.report.view.parquet_parts import RecordFile, list_parts, read_columns
+from memray_eval.report.sections import metric_scales
+from memray_eval.report.view.parquet_parts import read_columns
+from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate, readable
+from memray_eval.storage.paths import readable
 
 _LABELLED = ("scored", "abstained", "error")
 
 
 def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
     """Opens a run for labelling by a metric; None: its headline, or the first that a judge scored.
-    Raises ConfigError for one that no judge scored and a run in a cloud, DataError for unreadable
-    records."""
+    Raises ConfigError for another metric or a run in a cloud, DataError for unreadable records."""
     local = folder.local_path
     if local is None:
         raise ConfigError(
@@ -35,26 +34,27 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
             "cloud: copy it to this machine, and label it there"
         )
     with readable(folder.path):
-        parts = list_parts(folder.records())
-    filesystem, _ = locate(folder.path)
-    judged = _judged_metrics(filesystem, parts)
+        parts = folder.some_parts()
+    judged = _judged_metrics(folder, parts)
+    summary = None
+    with suppress(DataError):  # the run has not ended
+        summary = folder.read_summary()
     name = metric or ""
     if metric is None:
-        with suppress(DataError):  # the run has not ended
-            name = folder.read_summary().headline
-        name = name if name in judged else next(iter(judged), "")
+        headline = summary.headline if summary else ""
+        name = headline if headline in judged else next(iter(judged), "")
     if name not in judged:
         hint = f"; did you mean {close!r}?" if (close := nearest(name, judged)) else ""
         names = ", ".join(judged) or "none"
         raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {names}")
-    scale = _scale_of(folder, name)
+    scale = metric_scales(summary).get(name, (0.0, 1.0))
     store = LabelStore(local, name)
     units = UnitColumns(f"{folder.run_id}\x1f{name}")
     seen: set[float] = set()
     fields: set[str] = set()
     for number, part in enumerate(parts):
         first = 0
-        for batch in read_columns(filesystem, part, ("unit_id", "response", "error", "scores")):
+        for batch in read_columns(folder, part, ("unit_id", "response", "error", "scores")):
             for row, score in _scores_in(batch, name):
                 doubt = doubt_of(score, scale, store.precedes_queue)
                 units.add(batch["unit_id"][row].as_py(), number, first + row, doubt)
@@ -80,25 +80,12 @@ def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mappin
             yield row, score
 
 
-def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[RecordFile]) -> list[str]:
+def _judged_metrics(folder: RunFolder, parts: Sequence[Part]) -> list[str]:
     """The metrics whose scores have a judgment, in the order of the records."""
     metrics: dict[str, None] = {}
     for part in parts[:1]:
-        for batch in read_columns(filesystem, part, ("scores",)):
+        for batch in read_columns(folder, part, ("scores",)):
             scores = ScoreTable.of(batch)
             judged = scores.column("metric").filter(scores.column("judgment").is_valid())
             metrics |= dict.fromkeys(judged.unique().to_pylist())
     return list(metrics)
-
-
-def _scale_of(folder: RunFolder, metric: str) -> tuple[float, float]:
-    """The metric's scale, as the run's summary has it, else as this version does."""
-    try:
-        metrics = folder.read_summary().metrics
-    except DataError:
-        metrics = ()
-    for summarised in metrics:
-        if summarised.metric == metric:
-            return summarised.scale
-    definition = all_metrics().get(metric)
-    return definition.scale if definition is not None else (0.0, 1.0)

@@ -110,23 +110,22 @@ class Queue:
     def weights(self, labels: Collection[tuple[str, int]]) -> dict[int, float]:
         """1 / the inclusion probability of the unit at each rank, which comes with its rater. A
         rater's threshold is the priority of their next unit; units of two have the lower one."""
-        by_rank = {rank: self._team(rank) for _, rank in labels}
+        teams = {rank: self._teams[rank] for _, rank in labels}
+        by_rank = {
+            rank: tuple(self.raters[number] for number in team if number >= 0) or (ANYONE,)
+            for rank, team in teams.items()
+        }
         reached: dict[str, int] = {}
         for rater, rank in labels:
             # Labels of a rater who has left the queue are taken over
             name = rater if rater in by_rank[rank] else by_rank[rank][0]
             reached[name] = max(rank, reached.get(name, 0))
         thresholds = {name: self._next_priority(name, rank) for name, rank in reached.items()}
-        return {
-            rank: max(
-                1.0,
-                min(thresholds[name] for name in team if name in thresholds) / self._sizes[rank],
-            )
+        lowest = {
+            rank: min(thresholds[name] for name in team if name in thresholds)
             for rank, team in by_rank.items()
         }
-
-    def _team(self, rank: int) -> tuple[str, ...]:
-        return tuple(self.raters[n] for n in self._teams[rank] if n >= 0) or (ANYONE,)
+        return {rank: max(1.0, least / self._sizes[rank]) for rank, least in lowest.items()}
 
     def _next_priority(self, rater: str, rank: int) -> float:
         """The priority of a rater's unit after a rank, 0 after the last."""
@@ -149,9 +148,8 @@ def _sizes_by_doubt(doubts: FloatArray) -> FloatArray:
 
 
 def _assign(ids: Ids, raters: Sequence[str], overlap: float) -> npt.NDArray[np.int8]:
-    """The numbers of the raters of each unit, of shape (units, 2), the second -1 if one is enough.
-    Each rater draws a number for a unit and the highest have it (rendezvous hashing: Thaler and
-    Ravishankar 1998), so that a rater who joins takes units over and moves no others."""
+    """The numbers of each unit's raters, of shape (units, 2), -1 if one is enough: the highest of
+    drawn numbers (rendezvous hashing: Thaler, Ravishankar 1998): who joins moves no others."""
     teams = np.full((ids.size, 2), -1, np.int8)
     best = np.zeros((ids.size, 2), np.uint64)
     for number, rater in enumerate(raters):
@@ -218,27 +216,24 @@ def choices_for(
     seen: Collection[float],
     parts: Collection[str] = (),
 ) -> tuple[Choice, ...]:
-    """The choices of a metric: which answer of a pair is better; no and yes, where a judge `seen`
-    said nothing else than the ends of 0 to 1; every whole number of a scale of up to ten; else five
-    even steps. The lowest value has the lowest key, except that 0 has its own."""
+    """The choices of a metric: the better of a pair; no and yes, if a judge `seen` said only 0 and
+    1; each whole number of up to ten; else five even steps. 0 has its own key."""
     low, high = scale
+    options: list[tuple[float, str]]
+    is_own_key = False  # 3 is the key of 3
     if FIRST in parts:
         names = {"first": "the first", "tie": "neither", "second": "the second"}
-        return tuple(
-            Choice(key=_KEYS[number], value=value, label=names[name])
-            for number, (name, value) in enumerate(VALUES.items())
-        )
-    if scale == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
-        return (Choice(key="0", value=0, label="no"), Choice(key="1", value=1, label="yes"))
-    if is_integer and high - low < MOST_KEYS:
-        values = range(int(low), int(high) + 1)
-        own = low >= 0 and high <= 9  # 3 is the key of 3
-        return tuple(
-            Choice(key=str(value) if own else _KEYS[number], value=value, label=str(value))
-            for number, value in enumerate(values)
-        )
-    width = (high - low) / (_STEPS - 1)
+        options = [(value, names[name]) for name, value in VALUES.items()]
+    elif scale == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
+        options, is_own_key = [(0, "no"), (1, "yes")], True
+    elif is_integer and high - low < MOST_KEYS:
+        options = [(value, str(value)) for value in range(int(low), int(high) + 1)]
+        is_own_key = low >= 0 and high <= 9
+    else:
+        width = (high - low) / (_STEPS - 1)
+        values = (low + number * width for number in range(_STEPS))
+        options = [(value, f"{value:g}") for value in values]
     return tuple(
-        Choice(key=_KEYS[number], value=low + number * width, label=f"{low + number * width:g}")
-        for number in range(_STEPS)
+        Choice(key=f"{value:g}" if is_own_key else key, value=value, label=label)
+        for key, (value, label) in zip(_KEYS, options, strict=False)
     )

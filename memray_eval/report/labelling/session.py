@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from pyarrow import fs
 
 from memray_eval.analysis.calibration import LEVEL, People, Unit, people_agreement
 from memray_eval.errors import ConfigError, DataError, nearest
@@ -25,10 +24,10 @@ from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.report.html.prompts import judge_messages
 from memray_eval.report.labelling.queue import Choice, Queue, UnitColumns
-from memray_eval.report.labelling.store import LabelEvent, LabelStore, QueueEvent
-from memray_eval.report.view.parquet_parts import RecordFile, read_record
+from memray_eval.report.labelling.store import LabelEvent, LabelRequest, LabelStore, QueueEvent
+from memray_eval.report.view.parquet_parts import read_record
+from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Record, Response, Sample, dumps, pair_of
 
@@ -58,21 +57,18 @@ class LabelSession:
         metric: str,
         units: UnitColumns,
         choices: Sequence[Choice],
-        parts: Sequence[RecordFile],
+        parts: Sequence[Part],
         store: LabelStore,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self.metric, self.choices = folder, metric, tuple(choices)
-        self._units, self._parts, self._clock = units, list(parts), clock
-        self._filesystem: fs.FileSystem = locate(folder.path)[0]
+        self._units, self._parts, self._clock = units, list(parts), time.monotonic
         self._leases: dict[tuple[str, str], tuple[str, float]] = {}
         self._lock = threading.Lock()
         self._store, self._shared_by = store, store.queue
         self.queue = self._make_queue()
 
     def share(self, raters: Sequence[str], overlap: float = 1.0, limit: int | None = None) -> None:
-        """Shares the units among these raters from now on, and keeps that beside the labels. Raises
-        ConfigError for a name that is none or comes twice."""
+        """Shares units among raters from now on. Raises ConfigError for no name, or one twice."""
         names = [check_rater(rater) for rater in raters]
         if not names or len(set(names)) < len(names) or len(names) > MOST_RATERS:
             raise ConfigError(
@@ -88,9 +84,8 @@ class LabelSession:
             self._refresh()
 
     def state(self, rater: str, tab: str) -> dict[str, Any]:
-        """The unit that this tab of a rater shows: the one it has, else the first of the rater's in
-        the queue that they have not answered and no other tab of theirs shows. Nothing of it says
-        what a judge found, or who answered. None once all are done."""
+        """The unit that this tab shows: the one it has, else the rater's next that no other tab of
+        theirs shows; None once all are done. It says nothing of judges or raters."""
         rater = self._check_rater(rater)
         with self._lock:
             own = [event for event in self._store.standing() if event.rater == rater]
@@ -105,46 +100,25 @@ class LabelSession:
             "can_undo": bool(own),
         }
 
-    def answer(
-        self,
-        rater: str,
-        tab: str,
-        event_id: str,
-        unit_id: str,
-        value: float | None,
-        aided: bool,
-        answer: str = "",
-        comment: str = "",
-    ) -> dict[str, Any]:
-        """Keeps a rater's label (None: passed over), with the answer that would have been right and
-        a comment, and returns the state after it. Raises ConfigError for an unknown rater, unit or
-        value, and if it cannot be kept."""
-        rater = self._check_rater(rater)
-        if self.queue.rank(unit_id) is None:
-            raise ConfigError(f"no unit {unit_id!r} to label in this run")
+    def answer(self, sent: LabelRequest) -> dict[str, Any]:
+        """Keeps a rater's label; returns the state. Raises ConfigError for what is not known."""
+        rater, value = self._check_rater(sent.rater), sent.value
+        self._rank(sent.unit)
         values = [choice.value for choice in self.choices]
         if value is not None and not any(abs(value - allowed) < 1e-9 for allowed in values):
             listed = ", ".join(f"{allowed:g}" for allowed in values)
             raise ConfigError(f"{value:g} is none of the answers: {listed}")
         event = LabelEvent(
-            id=event_id,
-            kind="skip" if value is None else "label",
-            metric=self.metric,
-            rater=rater,
-            unit_id=unit_id,
-            value=value,
-            tab=tab,
-            aided=aided,
-            answer=answer.strip(),
-            comment=comment.strip(),
-            at=round(time.time(), 3),
-        )
+            id=sent.id, kind="skip" if value is None else "label", metric=self.metric,
+            rater=rater, unit_id=sent.unit, value=value, tab=sent.tab, aided=sent.aided,
+            answer=sent.answer.strip(), comment=sent.comment.strip(), at=round(time.time(), 3),
+        )  # fmt: skip
         with self._lock:
             if self._store.queue is None and not self._store.precedes_queue:
                 self._store.add(self._queue_event())
             self._store.add(event)
-            self._leases.pop((rater, unit_id), None)
-        return self.state(rater, tab)
+            self._leases.pop((rater, sent.unit), None)
+        return self.state(rater, sent.tab)
 
     def undo(self, rater: str, tab: str, event_id: str) -> dict[str, Any]:
         """Takes back the rater's last answer, of this tab if any, and returns the state."""
@@ -164,35 +138,27 @@ class LabelSession:
 
     def quotes(self, unit_id: str) -> list[str]:
         """The judge's quotes of a unit's answer, without its opinion."""
-        position = self.queue.rank(unit_id)
-        if position is None:
-            raise ConfigError(f"no unit {unit_id!r} to label in this run")
-        record = self._record(position)
+        record = self._record(self._rank(unit_id))
         text = QuotedText((record.response or Response()).text)
         judgments = [score.judgment for score in record.scores if score.metric == self.metric]
         quotes = _texts_in(judgments[0]) if judgments else []
         return [quote for quote in quotes if text.holds(quote)]
 
     def agreement(self) -> dict[str, Any]:
-        """The agreement of raters, on the units that two or more of them labelled; `figures` as
-        `calibrate` has them of people, None without such units, and while a rater of the queue has
-        units `left`. `n_unknown` labels are of units that the run does not have."""
+        """The agreement of raters on units that two or more labelled, None without any and while a
+        rater has units `left`. `n_unknown` labels are of units that the run does not have."""
         standing, n_unknown = self._standing()
         labels = [event for event in standing if event.kind == "label"]
         raters, by_unit = _raters(labels), _by_unit(labels)
-        units = [
-            Unit(
-                id=unit_id,
-                people=tuple(of[rater].value if rater in of else None for rater in raters),
-                judge=None,
-                cluster=unit_id,
-            )
-            for unit_id, of in by_unit.items()
-        ]
+        units = []
+        for unit_id, of in by_unit.items():
+            people = tuple(of[rater].value if rater in of else None for rater in raters)
+            units.append(Unit(id=unit_id, people=people, judge=None, cluster=unit_id))
         values, left = [choice.value for choice in self.choices], self._left(standing)
         shared = sum(len(of) > 1 for of in by_unit.values())
         scale = (min(values), max(values))
         measured = None if any(left.values()) else people_agreement(units, scale)
+        figures = measured and {name: of.model_dump() for name, of in measured.figures.items()}
         return {
             "raters": {rater: sum(event.rater == rater for event in labels) for rater in raters},
             "left": left,
@@ -200,35 +166,29 @@ class LabelSession:
             "n_unknown": n_unknown,
             "n_shared": shared,
             "note": "" if measured is None else _note_of(measured),
-            "figures": None
-            if measured is None
-            else {name: figure.model_dump() for name, figure in measured.figures.items()},
+            "figures": figures,
         }
 
     def check_shown(self) -> None:
-        """Raises ConfigError while a rater of the queue has units left: until then raters do not
-        see each other's labels."""
+        """Raises ConfigError while units are left: until then raters see no labels."""
         left = self._left(self._standing()[0])
         if any(left.values()):
+            of_raters = ", ".join(f"{rater} {n}" for rater, n in left.items())
             raise ConfigError(
-                "labels are shown once all raters are done with the queue; left: "
-                + ", ".join(f"{rater} {n}" for rater, n in left.items())
+                f"labels are shown once all raters are done with the queue; left: {of_raters}"
             )
 
     def write_csv(self) -> str:
-        """What raters said, as `calibrate` reads it: the texts, columns for each rater (human,
-        human2, ...; rater, at, corrected and comment are numbered alike), and `weight`, 1 / the
-        probability that the unit was drawn. Texts are as they are, so it is no file for a
-        spreadsheet."""
+        """What raters said, as `calibrate` reads it: columns numbered by rater (human, human2,
+        ...), and `weight`, 1 / the probability that the unit was drawn. Texts are unescaped."""
         events = [event for event in self._standing()[0] if _says_something(event)]
         raters, by_unit = _raters(events), _by_unit(events)
         ranks = {unit_id: self.queue.rank(unit_id) or 0 for unit_id in by_unit}
         weights = self.queue.weights([(event.rater, ranks[event.unit_id]) for event in events])
         records = [(rank, self._record(rank)) for rank in sorted(ranks.values())]
-        filled = [
-            name for name in _FIELDS if any(getattr(record.sample, name) for _, record in records)
-        ]
-        is_pair = any(self._other(record.sample) is not None for _, record in records)
+        samples = [record.sample for _, record in records]
+        filled = [name for name in _FIELDS if any(getattr(sample, name) for sample in samples)]
+        is_pair = any(self._other(sample) is not None for sample in samples)
         said = {
             name: read
             for name, read in _OF_RATER.items()
@@ -241,8 +201,8 @@ class LabelSession:
         rows.writerow([*heads, "weight"])
         for position, record in records:
             own = by_unit[record.unit_id]
-            texts = [record.unit_id, record.sample.id, record.sample.query]
-            texts.append((record.response or Response()).text)
+            response = (record.response or Response()).text
+            texts = [record.unit_id, record.sample.id, record.sample.query, response]
             texts += [self._other(record.sample) or ""] if is_pair else []
             texts += [_cell(record.sample, name) for name in filled]
             for read in said.values():
@@ -251,8 +211,7 @@ class LabelSession:
         return file.getvalue()
 
     def write_corrected(self) -> str:
-        """The samples to which a rater wrote the right answer, as JSONL that a run reads: their
-        `answers` are what the raters wrote, each once."""
+        """The samples with the right answers that raters wrote, as JSONL that a run reads."""
         answers: dict[str, dict[str, None]] = {}
         samples: dict[str, Sample] = {}
         for event in self._standing()[0]:
@@ -260,12 +219,11 @@ class LabelSession:
                 sample = self._record(self.queue.rank(event.unit_id) or 0).sample
                 samples[sample.id] = sample
                 answers.setdefault(sample.id, {})[event.answer] = None
-        rows = (
-            sample.model_dump(mode="json", exclude={"suite"}, exclude_defaults=True)
-            | {"answers": list(answers[name])}
-            for name, sample in samples.items()
-        )
-        return "".join(f"{dumps(row)}\n" for row in rows)
+        lines = []
+        for name, sample in samples.items():
+            row = sample.model_dump(mode="json", exclude={"suite"}, exclude_defaults=True)
+            lines.append(f"{dumps(row | {'answers': list(answers[name])})}\n")
+        return "".join(lines)
 
     def calibrate_command(self, path: str) -> str:
         """The command that compares judges with a file of these labels; "" for pairs."""
@@ -277,10 +235,9 @@ class LabelSession:
         mapped = ",".join(f"{name}={name}" for name in shown)
         command = f"memray-eval calibrate {path} --metric {self.metric} --map {mapped}"
         by_unit = _by_unit([event for event in self._standing()[0] if _says_something(event)])
-        has_labels = (
-            any(event.kind == "label" for event in of.values()) for of in by_unit.values()
-        )
-        return f"{command}{'' if all(has_labels) else ' --skip-unlabelled'} --judge JUDGE"
+        kinds = [{event.kind for event in of.values()} for of in by_unit.values()]
+        skip = "" if all("label" in of for of in kinds) else " --skip-unlabelled"
+        return f"{command}{skip} --judge JUDGE"
 
     def _next(self, rater: str, tab: str, done: set[str]) -> int | None:
         """The place in the queue of what a tab shows next, which it holds from now on."""
@@ -337,9 +294,14 @@ class LabelSession:
             left[rater] = int(np.setdiff1d(self.queue.assigned(rater), done).size)
         return left
 
+    def _rank(self, unit_id: str) -> int:
+        if (rank := self.queue.rank(unit_id)) is None:
+            raise ConfigError(f"no unit {unit_id!r} to label in this run")
+        return rank
+
     def _record(self, position: int) -> Record:
         number, row = self.queue.locate(position)
-        record = read_record(self._filesystem, self._parts[number], row)
+        record = read_record(self.folder, self._parts[number], row)
         if self.queue.rank(record.unit_id) != position:
             name = self._parts[number].name
             raise DataError(f"{name} was written again; start `memray-eval view --label` again")

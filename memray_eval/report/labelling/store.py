@@ -15,15 +15,37 @@ from memray_eval.errors import ConfigError, reason_of
 from memray_eval.types import Frozen, Name
 
 FILE = "labels.jsonl"
+LONGEST_ANSWER = 5000  # characters; two of them and their escapes fit a request
+_Text = Field(min_length=1, max_length=64)
 
 logger = logging.getLogger(__name__)
 
 
+class RaterRequest(Frozen):
+    """A rater, in a tab that named itself."""
+
+    rater: str = Field(max_length=200)
+    tab: str = _Text
+
+
+class LabelRequest(RaterRequest):
+    """A rater's answer on a unit, None to pass it over."""
+
+    id: str = _Text
+    unit: str = _Text
+    value: float | None = Field(allow_inf_nan=False)
+    aided: bool = False
+    answer: str = Field("", max_length=LONGEST_ANSWER)
+    comment: str = Field("", max_length=LONGEST_ANSWER)
+
+
+class UndoRequest(RaterRequest):
+    id: str = _Text
+
+
 class LabelEvent(Frozen):
-    """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took back
-    the event `undoes` (`undo`). `id` is the browser's: an event sent twice counts once; `aided`:
-    the judge's quotes were shown; `at` is in epoch seconds. `answer` is what the right answer would
-    have been."""
+    """An action of a rater; `undo` takes back the event `undoes`. `id` is the browser's: sent
+    twice, it counts once. `aided`: the judge's quotes were shown. `at` is in epoch seconds."""
 
     id: Name = Field(max_length=64)
     kind: Literal["label", "skip", "undo"]
@@ -40,9 +62,8 @@ class LabelEvent(Frozen):
 
 
 class QueueEvent(Frozen):
-    """How the units are shared from here on: each is one rater's or, at the chance `overlap`, two
-    raters'; anyone's without `raters`. The queue ends after `limit` units. `at` is in epoch
-    seconds."""
+    """How units are shared from here on: each is one rater's, or two's at the chance `overlap`;
+    anyone's without `raters`. The queue ends after `limit` units. `at` is in epoch seconds."""
 
     id: Name = Field(max_length=64)
     kind: Literal["queue"]

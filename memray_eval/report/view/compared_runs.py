@@ -33,9 +33,8 @@ class ComparedRuns:
         self._pages: OrderedDict[object, str] = OrderedDict()
 
     def page(self, named: Sequence[str], by: str | None = None) -> str:
-        """The page of these sides, the first the baseline: each is a run's id, which stands for all
-        of its candidates, or ID:CANDIDATE. `by` splits the differences, as `compare --by` does.
-        Raises UnknownRun, ConfigError for sides that cannot be compared, and DataError."""
+        """The page of these sides, the baseline first: a run's id (all of its candidates) or
+        ID:CANDIDATE. Raises UnknownRun, DataError, and ConfigError for what is not comparable."""
         with self._lock:
             sides = [side for name in dict.fromkeys(named) for side in self._expand(name)]
             if not 2 <= len(sides) <= MOST_SIDES:
@@ -45,12 +44,8 @@ class ComparedRuns:
                 )
             opened = pick_candidates([f"{self._runs.path}/{side}" for side in sides])
             pairs = find_report([(side.folder, side.candidate) for side in opened])
-            key = (
-                tuple(sides),
-                by,
-                pairs and pairs.runs,
-                *(tuple(side.folder.list_parts()) for side in opened),
-            )
+            parts = (tuple(side.folder.list_parts()) for side in opened)
+            key = (tuple(sides), by, pairs and pairs.runs, *parts)
             if key not in self._pages:
                 self._pages[key] = _render(sides, opened, by)
                 if len(self._pages) > PAGES_KEPT:
@@ -77,20 +72,14 @@ class ComparedRuns:
 def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None) -> str:
     comparison, _ = compare_runs(opened, by=by, flips=LISTED_FLIPS)
     letters = {common.other: common.letter for common in comparison.common}
-    compared = [
-        ComparedSide(
-            letter=letters.get(run.name, "A"),
-            name=run.name,
-            run=f"run/{quote(run.folder.run_id, safe='')}/",
-            as_baseline=_address([side, *(other for other in sides if other != side)], by)
-            if side != sides[0]
-            else "",
-            without=_address([other for other in sides if other != side], by)
-            if len(sides) > 2
-            else "",
-        )
-        for side, run in zip(sides, opened, strict=True)
-    ]
+    compared = []
+    for side, run in zip(sides, opened, strict=True):
+        others = [other for other in sides if other != side]
+        address = f"run/{quote(run.folder.run_id, safe='')}/"
+        as_baseline = _address([side, *others], by) if side != sides[0] else ""
+        without = _address(others, by) if len(sides) > 2 else ""
+        letter = letters.get(run.name, "A")
+        compared.append(ComparedSide(letter, run.name, address, as_baseline, without))
     with ExitStack() as stack:
         for run in opened:
             stack.enter_context(readable(run.folder.path))

@@ -30,15 +30,13 @@ def export_rows(
     index: Index, query: Query, form: Form, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Iterator[bytes]:
     """Yields the file in pieces. Raises DataError if a part can no longer be read."""
-    write_csv = _csv_writer(list(index.metrics.numbers)) if form == "csv" else None
+    write_csv = _csv_writer(list(index.metrics)) if form == "csv" else None
     for records in _selected(index, query, is_cancelled):
         if write_csv is not None:
             yield write_csv(records)
         else:
-            rows = (
-                json.dumps(evaluated_row(record), ensure_ascii=False) + "\n" for record in records
-            )
-            yield "".join(rows).encode("utf-8", "backslashreplace")
+            rows = (json.dumps(evaluated_row(record), ensure_ascii=False) for record in records)
+            yield "".join(f"{row}\n" for row in rows).encode("utf-8", "backslashreplace")
 
 
 def _selected(
@@ -108,9 +106,9 @@ def _valid(text: str | None) -> str | None:
 def file_name(run_id: str, index: Index, query: Query, form: Form) -> str:
     """A name that says the run and the filter, of letters, digits, dots and hyphens."""
     names = {
-        "candidate": (query.candidate, list(index.candidates.numbers)),
-        "task": (query.task, list(index.tasks.numbers)),
-        "metric": (query.metric, list(index.metrics.numbers)),
+        "candidate": (query.candidate, list(index.candidates)),
+        "task": (query.task, list(index.tasks)),
+        "metric": (query.metric, list(index.metrics)),
         "status": (query.status, STATUSES),
     }
     parts = [run_id]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from memray_eval.analysis.scores import (
     pooled_ratio,
     read_scores,
 )
-from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.results.parts import Part, UnitIndex
 from memray_eval.results.run_folder import RunFolder
@@ -48,8 +47,7 @@ class Moments(NamedTuple):
         return Moments._make(a + b for a, b in zip(self, other, strict=True))
 
     def figure(self, metric: str) -> Figure:
-        """The figure of these units, as summary.json will have it of all: a mean, or the metric's
-        ratio of sums with its linearised error (metric.linearise_ratio)."""
+        """As summary.json will have it: a mean, or a ratio with its error (linearise_ratio)."""
         ratio = pooled_ratio(metric)
         names = {"average": "micro", "whole": ratio.whole} if ratio else {"average": "mean"}
         if not self.whole:
@@ -74,15 +72,15 @@ class FiguresSoFar:
     """The counts and figures of a run's records as they are. A unit that a resumed run does again
     counts once among the units, and twice in the figures, until the run ends."""
 
-    def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
         self._indexes: dict[Part, UnitIndex] = {}
         self._tallies: dict[Part, _PartTally] = {}
         self.n_done = self.n_failed = 0
 
     def refresh(self, is_resumed: bool, until: float = math.inf) -> None:
         """Counts the units of new or changed parts, by their footers' indexes, and reads their
-        scores until the clock is at `until`. Raises DataError for an unreadable part."""
+        scores until time.monotonic() is `until`. Raises DataError for an unreadable part."""
         with readable(self._folder.path):
             listed = self._folder.list_parts()
             if set(listed) != set(self._indexes):
@@ -91,11 +89,10 @@ class FiguresSoFar:
                 all_indexes = self._indexes | indexes
                 self._indexes = {part: all_indexes[part] for part in listed}
                 self._count(is_resumed)
-            self._tallies = {
-                part: tally for part, tally in self._tallies.items() if part in self._indexes
-            }
+            for gone in self._tallies.keys() - self._indexes.keys():
+                del self._tallies[gone]
             for part in listed:
-                if part not in self._tallies and self._clock() < until:
+                if part not in self._tallies and time.monotonic() < until:
                     self._tallies[part] = self._read(part)
 
     def _count(self, is_resumed: bool) -> None:
@@ -132,10 +129,9 @@ class FiguresSoFar:
             for candidate in candidates_of(records)
             for metric, of_metric in _moments_of(records, candidate)
         }
-        costs = [
-            table.column("cost_usd") for table in read_score_tables(records, (), ("cost_usd",))
-        ]
-        return _PartTally(moments, sum(pc.sum(cost).as_py() or 0.0 for cost in costs))
+        tables = read_score_tables(records, (), ("cost_usd",))
+        costs = (pc.sum(table.column("cost_usd")).as_py() or 0.0 for table in tables)
+        return _PartTally(moments, sum(costs))
 
 
 def _moments_of(records: pads.Dataset, candidate: str) -> Iterator[tuple[str, Moments]]:
@@ -155,15 +151,3 @@ def _moments_of(records: pads.Dataset, candidate: str) -> Iterator[tuple[str, Mo
                 float(part @ part), float(part @ whole), float(whole @ whole),
             ),
         )  # fmt: skip
-
-
-def scale_of(metric: str) -> tuple[float, float] | None:
-    """A metric's scale; None for one of the run's own, whose code is not loaded to look at it."""
-    metric_definition = all_metrics().get(metric)
-    return metric_definition.scale if metric_definition else None
-
-
-def sort_like(metrics: Sequence[str], moments: Mapping[Key, Moments]) -> list[Key]:
-    """The keys in the order in which the run names its metrics."""
-    order = {name: number for number, name in enumerate(metrics)}
-    return sorted(moments, key=lambda key: (order.get(key[0], len(order)), key[1]))

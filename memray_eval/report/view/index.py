@@ -15,18 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, Names
-from memray_eval.report.view.parquet_parts import (
-    SEARCHED,
-    RecordFile,
-    matching,
-    read_columns,
-    read_record,
-)
+from memray_eval.report.view.parquet_parts import SEARCHED, matching, read_columns, read_record
+from memray_eval.results.parts import Part
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table_apart
 from memray_eval.storage.paths import map_ahead
 from memray_eval.types import Record, is_estimate
@@ -36,17 +31,9 @@ _READERS = 4  # parts searched at once
 _SEARCHES_KEPT = 4
 _SCORE = "scores.list.element"
 _OF_UNITS = (
-    "unit_id",
-    "sample_id",
-    "candidate",
-    "task",
-    "query",
-    "response",
-    "error",
-    "duration_s",
-    "output_tokens",
-    "epoch",
-)
+    "unit_id", "sample_id", "candidate", "task", "query", "response", "error", "duration_s",
+    "output_tokens", "epoch",
+)  # fmt: skip
 _COLUMNS = (*_OF_UNITS, *(f"{_SCORE}.{name}" for name in ("metric", "status", "value", "judge")))
 _TABLES = """
 CREATE TABLE units (
@@ -63,25 +50,24 @@ _NONE: Numbers = np.array([], dtype=np.int64)
 class HeldPart(NamedTuple):
     """A part in the index. Its records are the units from `first` on, in the order of the file."""
 
-    part: RecordFile
+    part: Part
     first: int
     n: int
 
 
 class Index:
-    """The units and outcomes of the parts last given to `refresh`. Safe to read from several
-    threads, also during a refresh."""
+    """The units and outcomes of the parts last given to `refresh`. Safe for several threads."""
 
-    def __init__(self, filesystem: fs.FileSystem, spill: str, memory_mb: int = MEMORY_MB) -> None:
+    def __init__(self, folder: RunFolder, spill: str) -> None:
         self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
         self.held: dict[str, HeldPart] = {}
-        self._filesystem = filesystem
+        self._folder = folder
         self._next = 0
         self._refreshing, self._searching = threading.Lock(), threading.Lock()
         self._searches: OrderedDict[str, Numbers] = OrderedDict()
         self._database = duckdb.connect(":memory:")
         settings = {
-            "memory_limit": f"{memory_mb}MB",
+            "memory_limit": f"{MEMORY_MB}MB",
             "temp_directory": spill,
             "threads": min(4, os.cpu_count() or 1),
         }
@@ -97,10 +83,9 @@ class Index:
         return self._database.cursor()
 
     def refresh(
-        self, parts: Iterable[RecordFile], tell: Callable[[int], None] = lambda n_units: None
+        self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
     ) -> list[str]:
-        """Adds new parts and drops those that are gone. Returns the problems of parts that cannot
-        be read, which are left out too."""
+        """Adds new parts and drops those gone. Returns the problems of unreadable ones."""
         with self._refreshing:
             listed = {part.name: part for part in parts}
             for held in [held for name, held in self.held.items() if listed.get(name) != held.part]:
@@ -115,28 +100,23 @@ class Index:
                 tell(self.n_units)
             return problems
 
-    def _read(self, part: RecordFile) -> tuple[RecordFile, list[pa.RecordBatch] | DataError]:
-        """A part, and its rows of _COLUMNS without the ends of texts that no row of the list
-        shows, or why it cannot be read."""
+    def _read(self, part: Part) -> tuple[Part, list[pa.RecordBatch] | DataError]:
+        """A part, and its rows of _COLUMNS with the starts of texts, or why it is unreadable."""
         try:
-            read = read_columns(self._filesystem, part, _COLUMNS, optional=("epoch",))
+            read = read_columns(self._folder, part, _COLUMNS, optional=("epoch",))
             return part, [_shorten(batch) for batch in read]
         except DataError as error:
             return part, error
 
     def _drop(self, held: HeldPart) -> None:
         self.held = {name: other for name, other in self.held.items() if other is not held}
-        self._forget(held.first, held.first + held.n)
+        ends = [held.first, held.first + held.n]
+        for table in ("units", "outcomes"):
+            self._database.execute(f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", ends)
         with self._searching:
             self._searches.clear()
 
-    def _forget(self, first: int, end: int) -> None:
-        for table in ("units", "outcomes"):
-            self._database.execute(
-                f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", [first, end]
-            )
-
-    def _take(self, part: RecordFile, batches: list[pa.RecordBatch] | DataError) -> None:
+    def _take(self, part: Part, batches: list[pa.RecordBatch] | DataError) -> None:
         """Adds a part, whole or not at all. Raises DataError if it cannot be read."""
         if isinstance(batches, DataError):
             raise batches
@@ -161,15 +141,14 @@ class Index:
             self._searches.clear()
 
     def _rows(
-        self, batch: pa.RecordBatch, part: RecordFile, first: int
+        self, batch: pa.RecordBatch, part: Part, first: int
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The batch's units, numbered from `first`, and their outcomes."""
         scores = ScoreTable.of(batch)
-        status = pc.fill_null(
-            pc.index_in(scores.column("status"), pa.array(STATUSES)), STATUSES.index("error")
-        )
+        error, statuses = STATUSES.index("error"), pa.array(STATUSES)
+        status = pc.fill_null(pc.index_in(scores.column("status"), statuses), error)
         failed = batch["error"].is_valid().to_numpy(zero_copy_only=False)
-        failed = failed | scores.has(status.to_numpy() == STATUSES.index("error"))
+        failed = failed | scores.has(status.to_numpy() == error)
         value = scores.column("value")
         outcomes = {
             "unit": scores.unit + first,
@@ -218,27 +197,23 @@ class Index:
 
     def _search_in(self, held: HeldPart, text: str, is_cancelled: Callable[[], bool]) -> Numbers:
         first, matches = held.first, [_NONE]
-        for batch in read_columns(self._filesystem, held.part, SEARCHED):
+        for batch in read_columns(self._folder, held.part, SEARCHED):
             if is_cancelled():
                 break
-            matches.append(
-                np.flatnonzero(matching(batch, text).to_numpy(zero_copy_only=False)) + first
-            )
+            is_match = matching(batch, text).to_numpy(zero_copy_only=False)
+            matches.append(np.flatnonzero(is_match) + first)
             first += batch.num_rows
         units: Numbers = np.concatenate(matches)
         return units
 
     def record(self, unit_id: str) -> Record | None:
         """Reads the record; None if the index has no such unit. Raises DataError."""
-        row: Any = (
-            self.cursor()
-            .execute("SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1", [unit_id])
-            .fetchone()
-        )
+        query = "SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1"
+        row: Any = self.cursor().execute(query, [unit_id]).fetchone()
         held = self.held.get(row[0]) if row else None
         if held is None:
             return None
-        record = read_record(self._filesystem, held.part, row[1] - held.first)
+        record = read_record(self._folder, held.part, row[1] - held.first)
         if record.unit_id != unit_id:
             raise DataError(f"{held.part.name} was written anew; load the page again")
         return record
@@ -248,7 +223,7 @@ class Index:
         out. Raises DataError if the part cannot be read, or was written again."""
         wanted, first = np.zeros(held.n, dtype=np.bool_), 0
         wanted[rows_of_part] = True
-        for batch in read_columns(self._filesystem, held.part):
+        for batch in read_columns(self._folder, held.part):
             is_wanted = wanted[first : first + batch.num_rows]
             if len(is_wanted) < batch.num_rows:
                 break
@@ -273,8 +248,6 @@ def _shorten(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _number_names(names: Names, column: pa.Array) -> Numbers:
     """Numbers the name in each row; null counts as the empty name."""
     coded = pc.fill_null(column, "").dictionary_encode()
-    numbers_by_code = np.array(
-        [names.number(name) for name in coded.dictionary.to_pylist()], dtype=np.int64
-    )
-    numbers: Numbers = numbers_by_code[coded.indices.to_numpy()]
+    by_code = np.array([names[name] for name in coded.dictionary.to_pylist()], dtype=np.int64)
+    numbers: Numbers = by_code[coded.indices.to_numpy()]
     return numbers

@@ -12,52 +12,31 @@ from typing import Any
 
 from aiohttp import web
 from markupsafe import Markup
-from pydantic import Field
 
 from memray_eval.errors import ConfigError
 from memray_eval.report.html.page_renderer import asset, render_page
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.html.view_model import label
 from memray_eval.report.labelling.session import LabelSession, rubric_text
-from memray_eval.report.labelling.store import FILE
-from memray_eval.report.view.router import HOST, Endpoint, parse, serving_routes
-from memray_eval.types import Frozen
+from memray_eval.report.labelling.store import (
+    FILE,
+    LONGEST_ANSWER,
+    LabelRequest,
+    RaterRequest,
+    UndoRequest,
+)
+from memray_eval.report.view.router import HOST, Endpoint, parse, serving_routes, text_response
 
 _TOKEN_BYTES = 18
 _SCRIPTS = ("theme.js", "marks.js", "label.js")
-_Text = Field(min_length=1, max_length=64)
-LONGEST_ANSWER = 5000  # characters; two of them and their escapes fit a request
-
-
-class RaterRequest(Frozen):
-    """A rater, in a tab that named itself."""
-
-    rater: str = Field(max_length=200)
-    tab: str = _Text
-
-
-class LabelRequest(RaterRequest):
-    """A rater's answer on a unit, None to pass it over."""
-
-    id: str = _Text
-    unit: str = _Text
-    value: float | None = Field(allow_inf_nan=False)
-    aided: bool = False
-    answer: str = Field("", max_length=LONGEST_ANSWER)
-    comment: str = Field("", max_length=LONGEST_ANSWER)
-
-
-class UndoRequest(RaterRequest):
-    id: str = _Text
 
 
 @asynccontextmanager
 async def serving_labels(
-    session: LabelSession, port: int = 0, token: str | None = None, host: str = HOST
+    session: LabelSession, port: int = 0, host: str = HOST
 ) -> AsyncIterator[str]:
-    """Serves the labelling page at `host` until the block ends, and yields its address, token
-    included. Raises ConfigError if it cannot listen there."""
-    own = token or secrets.token_urlsafe(_TOKEN_BYTES)
+    """Serves the page at `host`; yields its address with the token. Raises ConfigError."""
+    own = secrets.token_urlsafe(_TOKEN_BYTES)
 
     def check_token(request: web.Request) -> web.Response | None:
         sent = request.path.lstrip("/").partition("/")[0].encode("utf-8", "replace")
@@ -66,8 +45,7 @@ async def serving_labels(
         text = "Nothing is here; open the address that memray-eval view printed.\n"
         return web.Response(status=404, text=text)
 
-    routes = LabelPages(session).routes("/{token}")
-    async with serving_routes(routes, port, check_token, host) as url:
+    async with serving_routes(LabelPages(session).routes(), port, check_token, host) as url:
         yield f"{url}{own}/"
 
 
@@ -77,15 +55,15 @@ class LabelPages:
     def __init__(self, session: LabelSession) -> None:
         self._session = session
 
-    def routes(self, path: str) -> list[Endpoint]:
+    def routes(self) -> list[Endpoint]:
         return [
-            Endpoint(f"{path}/", self._page),
-            Endpoint(f"{path}/state", self._state),
-            Endpoint(f"{path}/quotes", self._quotes),
-            Endpoint(f"{path}/agreement", self._agreement),
-            Endpoint(f"{path}/labels.csv", self._csv),
-            Endpoint(f"{path}/answer", self._answer, "POST"),
-            Endpoint(f"{path}/undo", self._undo, "POST"),
+            Endpoint("/{token}/", self._page),
+            Endpoint("/{token}/state", self._state),
+            Endpoint("/{token}/quotes", self._quotes),
+            Endpoint("/{token}/agreement", self._agreement),
+            Endpoint("/{token}/labels.csv", self._csv),
+            Endpoint("/{token}/answer", self._answer, "POST"),
+            Endpoint("/{token}/undo", self._undo, "POST"),
         ]
 
     async def _page(self, request: web.Request) -> str:
@@ -118,21 +96,12 @@ class LabelPages:
     async def _csv(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._session.check_shown)
         text = await asyncio.to_thread(self._session.write_csv)
-        name = f"labels-{self._session.metric}.csv"
-        return web.Response(
-            body=text.encode("utf-8", "backslashreplace"),
-            content_type="text/csv",
-            charset="utf-8",
-            headers={"Content-Disposition": f'attachment; filename="{name}"'},
-        )
+        named = f'attachment; filename="labels-{self._session.metric}.csv"'
+        return text_response(text, "text/csv", headers={"Content-Disposition": named})
 
     async def _answer(self, request: web.Request) -> dict[str, Any]:
         sent = parse(LabelRequest, await _read_json(request))
-        return await asyncio.to_thread(
-            self._session.answer,
-            sent.rater, sent.tab, sent.id, sent.unit, sent.value, sent.aided, sent.answer,
-            sent.comment,
-        )  # fmt: skip
+        return await asyncio.to_thread(self._session.answer, sent)
 
     async def _undo(self, request: web.Request) -> dict[str, Any]:
         sent = parse(UndoRequest, await _read_json(request))

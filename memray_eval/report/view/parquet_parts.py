@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from memray_eval.errors import DataError
+from memray_eval.results.parts import Part
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 
@@ -21,38 +20,16 @@ _BATCH_BYTES = 8 << 20  # uncompressed, by the file's own account, which counts 
 _MOST_ROWS = 2048
 
 
-class RecordFile(NamedTuple):
-    """One file of the records, as it was when listed. If it is rewritten, it is another part."""
-
-    path: str
-    size_bytes: int | None
-    mtime_ns: int | None
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
-
-
-def list_parts(records: pads.Dataset) -> list[RecordFile]:
-    """Lists the files of the records by name, which is the order of the run."""
-    infos = records.filesystem.get_file_info(sorted(records.files))
-    return [
-        RecordFile(info.path, info.size, info.mtime_ns)
-        for info in infos
-        if info.type == fs.FileType.File
-    ]
-
-
 def read_columns(
-    filesystem: fs.FileSystem,
-    part: RecordFile,
+    folder: RunFolder,
+    part: Part,
     columns: Sequence[str] | None = None,
     first: int = 0,
     optional: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yields batches of these columns (None: of all) in the order of the file, from a row on.
     Nested columns go by the paths of their leaves; a file may lack `optional` ones."""
-    with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
+    with _translate_read_errors(part), folder.open_part(part) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
         missing = [
             name for name in columns or () if name.partition(".")[0] not in file.schema_arrow.names
@@ -75,10 +52,10 @@ def read_columns(
                 first = max(0, first - batch.num_rows)
 
 
-def read_record(filesystem: fs.FileSystem, part: RecordFile, row: int) -> Record:
+def read_record(folder: RunFolder, part: Part, row: int) -> Record:
     """Reads the record at a row of the part. Raises DataError, also for an invalid one."""
     with _translate_read_errors(part):
-        for batch in read_columns(filesystem, part, first=row):
+        for batch in read_columns(folder, part, first=row):
             return next(from_table(pa.Table.from_batches([batch.slice(0, 1)])))
     raise DataError(f"{part.name} has fewer records than before; load the page again")
 
@@ -105,7 +82,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = No
 
 
 @contextmanager
-def _translate_read_errors(part: RecordFile) -> Iterator[None]:
+def _translate_read_errors(part: Part) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

@@ -28,10 +28,8 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Query(Frozen):
-    """A request for a page of the samples that match. Names are given by their numbers. One of a
-    sample's scores has the metric, status and value together. `sort` is m3+ (metric 3, lowest
-    first), duration-, tokens+, ..., or "" for the run's order. `fresh` looks for new parts
-    first."""
+    """A request for a page of samples. Names are numbers; one score has metric, status and value
+    together. `sort` is m3+ (metric 3, lowest first), duration-, ..., or "": the run's order."""
 
     text: str = Field("", max_length=500)
     session: str = Field("", max_length=500)
@@ -69,8 +67,7 @@ def select(index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda
 def select_all(
     index: Index, query: Query, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Numbers:
-    """Selects all units that match, in no order: the query's page and sort do not count. Raises
-    DataError if a part to search can no longer be read."""
+    """Selects all units that match, in no order. Raises DataError if a part is unreadable."""
     database, fits, values = _prepare(index, query, is_cancelled)
     units: Numbers = database.execute(f"SELECT unit FROM units {fits}", values).fetchnumpy()["unit"]
     return units
@@ -133,11 +130,8 @@ def _fetch_rows(
     for unit, metric, status, value, estimate in database.execute(
         f"SELECT * FROM outcomes WHERE {among}", units
     ).fetchall():
-        scores[unit].append(
-            [metric, status]
-            if value is None
-            else [metric, status, round(value, 6), *[1] * estimate]
-        )
+        figures = [] if value is None else [round(value, 6), *[1] * estimate]
+        scores[unit].append([metric, status, *figures])
     shown = database.execute(f"SELECT {_SHOWN} FROM units WHERE {among}", units).fetchall()
     rows = {
         unit: (unit_id, [*row, scores[unit], *([epoch] if (epoch or 1) > 1 else [])])

@@ -59,14 +59,10 @@ class Endpoint(NamedTuple):
 
 @asynccontextmanager
 async def serving_routes(
-    routes: Sequence[Endpoint],
-    port: int,
-    guard: Guard = lambda request: None,
-    host: str = HOST,
+    routes: Sequence[Endpoint], port: int, guard: Guard = lambda request: None, host: str = HOST
 ) -> AsyncIterator[str]:
-    """Serves the routes at `host` until the block ends, and yields the URL. Port 0 picks a free
-    one. Beyond this machine any Host is answered, and only the guard knows whom: it checks a
-    token. Raises ConfigError if it cannot listen there."""
+    """Serves the routes at `host` until the block ends, and yields the URL; port 0 picks a free
+    one. Beyond this machine only the guard knows whom it answers. Raises ConfigError."""
     handlers = {route: _responding(route) for route in routes}
     pages = [handler for route, handler in handlers.items() if route.is_page]
     methods = list(dict.fromkeys(["GET", "HEAD", *(route.method for route in routes)]))
@@ -136,8 +132,7 @@ def _refuse_host(request: web.Request) -> web.Response | None:
 
 
 def _refuse(request: web.Request, is_page: bool, methods: Sequence[str]) -> web.Response | None:
-    """Refuses what a page of another site asks, unless it is a link to a page, and what is not
-    sent as this server's own page sends it."""
+    """Refuses what another site's page asks, but a link, and what none of ours sends."""
     headers = request.headers
     is_own_origin = headers.get("Origin") in (None, f"http://{headers.get('Host', '')}")
     is_own_site = headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
@@ -163,10 +158,8 @@ def _responding(route: Endpoint) -> Callable[[web.Request], Awaitable[web.Stream
             status = 404 if isinstance(error, UnknownRun) else status
             if not route.is_page:
                 return json_response({"error": str(error)}, status)
-            scripts, home = ("theme.js",), route.home
-            return _page_response(
-                render_page("message.html", scripts, message=str(error), home=home), status
-            )
+            about = {"message": str(error), "home": route.home}
+            return _page_response(render_page("message.html", ("theme.js",), **about), status)
         if isinstance(content, web.StreamResponse):
             return content
         return _page_response(content) if isinstance(content, str) else json_response(content)
@@ -175,18 +168,20 @@ def _responding(route: Endpoint) -> Callable[[web.Request], Awaitable[web.Stream
 
 
 def _page_response(page: str, status: int = 200) -> web.Response:
-    return web.Response(
-        body=page.encode("utf-8", "backslashreplace"),
-        status=status,
-        content_type="text/html",
-        charset="utf-8",
-        headers={"Content-Security-Policy": _OF_PAGE},
-    )
+    return text_response(page, "text/html", status, {"Content-Security-Policy": _OF_PAGE})
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
-    body = to_json(value).encode("utf-8", "backslashreplace")
-    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")
+    return text_response(to_json(value), "application/json", status)
+
+
+def text_response(
+    text: str, mime: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body, charset = text.encode("utf-8", "backslashreplace"), "utf-8"
+    return web.Response(
+        body=body, status=status, content_type=mime, charset=charset, headers=headers
+    )
 
 
 def parse(model: type[F], values: Mapping[str, Any]) -> F:

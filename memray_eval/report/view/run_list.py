@@ -67,11 +67,8 @@ class RunList:
         self._list()
         readers = self._readers.values()
         read_row = partial(RunReader.read, until=time.monotonic() + SCORES_S)
-        read = (
-            map(read_row, readers)
-            if self._is_local
-            else map_ahead(read_row, readers, REQUESTS_AT_ONCE)
-        )
+        in_turn = map(read_row, readers)
+        read = in_turn if self._is_local else map_ahead(read_row, readers, REQUESTS_AT_ONCE)
         rows = [row for row in read if row is not None]
         rows.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
         return {row.id: row for row in rows}
@@ -96,8 +93,7 @@ class _Opened:
 
 
 class OpenedRuns:
-    """Views by run id, opened when somebody looks at the run, and closed when others were looked at
-    since. Safe for several threads."""
+    """Views by run id, closed when others were looked at since. Safe for several threads."""
 
     def __init__(self, runs: RunList, most_open: int = MAX_OPEN) -> None:
         self.runs, self._most_open = runs, most_open
@@ -106,8 +102,7 @@ class OpenedRuns:
 
     @contextmanager
     def view(self, run_id: str) -> Iterator[View]:
-        """The view of a run, which stays open while the block runs. Raises UnknownRun if the
-        folder holds no such run, and DataError for one that cannot be shown."""
+        """The view of a run, open while the block runs. Raises UnknownRun, and DataError."""
         path = self.runs.path_of(run_id)
         with self._lock:
             opened = self._opened.setdefault(run_id, _Opened())

@@ -19,12 +19,12 @@ from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import digits_of, format_figure, mark, metric_mark, name_figure
 from memray_eval.benchmarks import all_suites
 from memray_eval.errors import DataError, EvalError
-from memray_eval.report.sections import metric_ends
-from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments, scale_of, sort_like
+from memray_eval.metrics import all_metrics
+from memray_eval.report.sections import metric_ends, share_of
+from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
 from memray_eval.results.lookup import HolderWatch
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RESPONSES, RunFolder
-from memray_eval.storage.paths import locate, translate_cloud_errors
 from memray_eval.types import Frozen, MetricSummary, Summary
 
 Status = Literal["preparing", "running", "finished", "stopped", "interrupted", "failed", "damaged"]
@@ -41,8 +41,7 @@ Stamps = tuple[tuple[int | None, int | None], ...]
 
 
 class RowFigure(Frozen):
-    """A metric's figure of one candidate, as texts; `place` is where on its scale it lies (0 to 1),
-    None without a figure or a known scale."""
+    """A figure as texts; `place` is where on its metric's scale, 0 to 1, None if not known."""
 
     candidate: str
     metric: str
@@ -54,10 +53,8 @@ class RowFigure(Frozen):
 
 
 class RunRow(Frozen):
-    """A run, as the list shows it; `note` says why it ended or what is wrong with its folder.
-    `n_units` were planned (None: unknown). `figures` are the headline metric's, `all_figures` every
-    metric's; `is_so_far`: of the units so far. `units_per_s` is over the last minute; `written_s`
-    is of a run without a start."""
+    """A run, as the list shows it; `note` says why it ended or what is wrong. `figures` are the
+    headline metric's; `is_so_far`: of the units so far. `written_s` is of a run without a start."""
 
     id: str
     status: Status
@@ -140,10 +137,9 @@ class RunReader:
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         self.folder, self._clock = RunFolder(path), clock
-        self._filesystem, self._inner = locate(path)
-        is_local = isinstance(self._filesystem, fs.LocalFileSystem)
-        self.every_s = LOCAL_EVERY_S if is_local else CLOUD_EVERY_S  # how often a look is worth it
-        self._holder = HolderWatch(path)
+        # How often a look is worth it
+        self.every_s = LOCAL_EVERY_S if self.folder.local_path else CLOUD_EVERY_S
+        self._holder = HolderWatch(self.folder)
         self._so_far = FiguresSoFar(self.folder)
         self._row: RunRow | None = None
         self._stamps: Stamps = ()
@@ -158,10 +154,7 @@ class RunReader:
         without a summary are read until `until` (time.monotonic); the next call goes on."""
         infos: Sequence[fs.FileInfo] = ()
         try:
-            with translate_cloud_errors(self.folder.path):
-                infos = self._filesystem.get_file_info(
-                    [f"{self._inner}/{name}" for name in _STAMPED]
-                )
+            infos = self.folder.infos(_STAMPED)
             stamps = tuple((info.size, info.mtime_ns) for info in infos)
             if not self._is_settled or stamps != self._stamps:
                 has = {name for name, info in zip(_STAMPED, infos, strict=True)
@@ -186,9 +179,8 @@ class RunReader:
         book = _parse(_Spending, self.folder.read_spending(), "spending.json")
         spending = book.usd
         status, note = self._find_status(manifest, SUMMARY in has)
-        started_s = next(
-            (session.started_s for session in manifest.sessions if session.started_s), None
-        )
+        starts = (session.started_s for session in manifest.sessions if session.started_s)
+        started_s = next(starts, None)
         with suppress(ValueError):
             started_s = datetime.fromisoformat(manifest.started).timestamp()
         fields: dict[str, Any] = {
@@ -205,7 +197,10 @@ class RunReader:
             fields |= {**_summary_fields(self.folder.read_summary()), "cost_usd": paid or None}
             self._is_settled = True
         elif status != "damaged":
-            config = self._read_config(stamps[_STAMPED.index(CONFIG)])
+            stamp = stamps[_STAMPED.index(CONFIG)]
+            if self._config is None or self._config[0] != stamp:
+                self._config = (stamp, _parse(_Config, self.folder.read_config(), CONFIG))
+            config = self._config[1]
             fields |= self._fields_so_far(manifest, config, status, until)
             costs = [cost for cost in (spending, fields["cost_usd"]) if cost is not None]
             fields["cost_usd"] = max(costs, default=None)
@@ -213,7 +208,7 @@ class RunReader:
         return RunRow.model_validate(fields)
 
     def _row_without_manifest(self) -> RunRow | None:
-        infos = self._filesystem.get_file_info([f"{self._inner}/{name}" for name in _BEGUN])
+        infos = self.folder.infos(_BEGUN)
         if all(info.type == fs.FileType.NotFound for info in infos):
             return None
         run_id = self.folder.run_id
@@ -282,19 +277,13 @@ class RunReader:
             "cost_usd": self._so_far.cost_usd or None,
         }
 
-    def _read_config(self, stamp: Any) -> _Config:
-        if self._config is None or self._config[0] != stamp:
-            self._config = (stamp, _parse(_Config, self.folder.read_config(), CONFIG))
-        return self._config[1]
-
     def _count_answered(self) -> int | None:
         """The units that have an answer kept for their judges; None if none is kept."""
         listed = self.folder.list_parts(RESPONSES)
         fresh = [part for part in listed if part not in self._answered]
         indexes = self.folder.read_indexes(fresh, RESPONSES)
-        counts = self._answered | {
-            part: len(index.units) for part, index in zip(fresh, indexes, strict=True)
-        }
+        added = (len(index.units) for index in indexes)
+        counts = self._answered | dict(zip(fresh, added, strict=True))
         self._answered = {part: counts[part] for part in listed}
         return sum(self._answered.values()) or None
 
@@ -323,13 +312,11 @@ def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
 
 def _summary_fields(summary: Summary) -> dict[str, Any]:
     headline = summary.headline or next((metric.metric for metric in summary.metrics), "")
+    of_headline = (metric for metric in summary.metrics if metric.metric == headline)
+    named = [(row.candidate, row.model) for row in summary.candidates]
     return {
-        **_names(
-            summary.suite, [(row.candidate, row.model) for row in summary.candidates], summary.name
-        ),
-        "figures": tuple(
-            _summary_figure(metric) for metric in summary.metrics if metric.metric == headline
-        ),
+        **_names(summary.suite, named, summary.name),
+        "figures": tuple(map(_summary_figure, of_headline)),
         "n_units": summary.n_units,
         "n_done": summary.n_units,
         "n_failed": summary.n_failed_units,
@@ -337,8 +324,7 @@ def _summary_fields(summary: Summary) -> dict[str, Any]:
 
 
 def _names(suite: str, named: Sequence[tuple[str, str]], title: str) -> dict[str, Any]:
-    """The fields that name a run of these candidates, each with its model; its own `title` comes
-    first."""
+    """The fields that name a run of these candidates and models; its own `title` comes first."""
     models = {model for _, model in named if model}
     # What all share is said once
     shared = f" ({models.pop()})" if len(models) == 1 and len(named) > 1 else ""
@@ -370,21 +356,18 @@ def _figures_so_far(
     moments: Mapping[tuple[str, str], Moments], metrics: Sequence[str]
 ) -> list[tuple[str, RowFigure]]:
     """Every metric's figure of each candidate, with the metric's name, in the run's order."""
-    return [
-        (metric, _figure_so_far(metric, candidate, moments[metric, candidate]))
-        for metric, candidate in sort_like(metrics, moments)
-    ]
+    order = {name: number for number, name in enumerate(metrics)}
+    keys = sorted(moments, key=lambda key: (order.get(key[0], len(order)), key[1]))
+    return [(key[0], _figure_so_far(*key, moments[key])) for key in keys]
 
 
 def _figure_so_far(metric: str, candidate: str, moments: Moments) -> RowFigure:
-    figure, known_scale = moments.figure(metric), scale_of(metric)
-    scale = known_scale or (0.0, 1.0)
-    # A metric of the run's own has no scale here, so neither Wilson's interval nor ends
-    interval = (
-        _PLAIN.of((candidate, metric, None), figure.value, figure.stderr, moments.n, scale)
-        if known_scale
-        else None
-    )
+    # One of the run's own, whose code is not loaded to look at it, has no scale here: no interval
+    figure, definition = moments.figure(metric), all_metrics().get(metric)
+    scale, interval = definition.scale if definition else (0.0, 1.0), None
+    if definition:
+        key = (candidate, metric, None)
+        interval = _PLAIN.of(key, figure.value, figure.stderr, moments.n, scale)
     digits = digits_of(scale)
     return RowFigure(
         candidate=candidate,
@@ -393,9 +376,9 @@ def _figure_so_far(metric: str, candidate: str, moments: Moments) -> RowFigure:
         between=f"{interval.low:z.{digits}f}, {interval.high:z.{digits}f}" if interval else "",
         n=moments.n,
         mark=mark(moments.n, moments.n_estimated, moments.n_replaced),
-        place=_place(figure.value, scale) if known_scale else None,
+        place=_place(figure.value, scale) if definition else None,
     )
 
 
 def _place(value: float | None, scale: tuple[float, float]) -> float | None:
-    return None if value is None else (value - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+    return None if value is None else share_of(value, scale)

@@ -11,19 +11,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from jinja2 import TemplateError
-from pyarrow import fs
 
 from memray_eval.errors import DataError
-from memray_eval.metrics import all_metrics
 from memray_eval.report.html.page import ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
+from memray_eval.report.sections import metric_scales
 from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.parquet_parts import RecordFile, list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
+from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate, readable
+from memray_eval.storage.paths import readable
 from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import Summary
 
@@ -34,8 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class View:
-    """Answers questions about one run, from several threads at once. Parts that cannot be read are
-    left out of the list and named in `problems`."""
+    """Answers about a run, for several threads. Unreadable parts are only in `problems`."""
 
     def __init__(self, run: RunFolder, index: Index, home: str = "") -> None:
         self._run, self._index, self._home = run, index, home
@@ -48,13 +46,11 @@ class View:
         self.problems: list[str] = []
 
     def refresh(self, tell: Callable[[int], None] = lambda n_units: None) -> None:
-        """Indexes what was written since. Raises DataError for a run without records, unless its
-        manifest says that it has not finished."""
+        """Indexes what is new. Raises DataError for a finished run without records."""
         self.problems = self._index.refresh(_list_parts(self._run), tell)
 
     def page(self) -> str:
-        """Renders the page of the run as it is now; if some records cannot be read, returns the
-        last one. Raises DataError if the summary or manifest is broken."""
+        """The page of the run as it is, the last one if unreadable. Raises DataError."""
         self.refresh()
         summary = self._run.read_summary() if _has_summary(self._run) else None
         manifest = self._run.read_manifest()
@@ -97,25 +93,15 @@ class View:
         return None if record is None else whole_record(record, self._index.metrics)
 
     def _named(self) -> dict[str, Any]:
-        scales = {name: metric.scale for name, metric in all_metrics().items()}
-        scales |= {
-            metric.metric: metric.scale
-            for metric in (self._summary.metrics if self._summary else ())
-        }
-        index = self._index
-        return {
-            **describe_numbers(index.metrics, index.candidates, index.tasks, scales),
-            "total": index.n_units,
-        }
+        scales, index = metric_scales(self._summary), self._index
+        named = describe_numbers(index.metrics, index.candidates, index.tasks, scales)
+        return {**named, "total": index.n_units}
 
     def _notice(self) -> str:
         notices = []
         if self.problems:
-            others = (
-                f" ({len(self.problems) - 1:,} more cannot either)"
-                if len(self.problems) > 1
-                else ""
-            )
+            more = len(self.problems) - 1
+            others = f" ({more:,} more cannot either)" if more else ""
             notices.append(f"{self.problems[0]}{others}. What it holds is left out here.")
         if self._summary and self._summary.n_units != self._index.n_units:
             notices.append(
@@ -131,13 +117,11 @@ class View:
 def viewing(
     run: RunFolder, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
 ) -> Iterator[View]:
-    """Opens a view of the run and indexes its records; `tell` hears the number of units after each
-    file. `home` is a list of runs. Raises DataError if this is not a run, has finished without
-    records, or has a part or summary that cannot be read."""
+    """Opens a view of the run and indexes its records; `tell` hears how many after each file.
+    Raises DataError if this is no run, or finished without records, or unreadable."""
     run.read_manifest()
-    filesystem, _ = locate(run.path)
     with ScratchFolder("view") as spill:
-        view = View(run, Index(filesystem, spill), home)
+        view = View(run, Index(run, spill), home)
         view.refresh(tell)
         if view.problems:
             raise DataError(view.problems[0])
@@ -158,11 +142,11 @@ def _as_written() -> Iterator[None]:
         ) from None
 
 
-def _list_parts(run: RunFolder) -> list[RecordFile]:
+def _list_parts(run: RunFolder) -> list[Part]:
     """The files of the records. Raises DataError if a run has finished without any."""
     try:
         with readable(run.path):
-            return list_parts(run.records())
+            return run.some_parts()
     except DataError:
         if run.read_manifest().get("status") in UNFINISHED:
             return []
@@ -171,5 +155,4 @@ def _list_parts(run: RunFolder) -> list[RecordFile]:
 
 def _has_summary(run: RunFolder) -> bool:
     with readable(run.path):
-        filesystem, inner = locate(f"{run.path}/summary.json")
-        return bool(filesystem.get_file_info(inner).type == fs.FileType.File)
+        return run.has_file("summary.json")

@@ -37,8 +37,7 @@ IsCancelled = Callable[[], bool]
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
-    """Serves one run at 127.0.0.1 until the block ends, and yields the URL. Port 0 picks a free
-    one. Raises ConfigError if the port is taken."""
+    """Serves one run at 127.0.0.1, and yields the URL; port 0 picks one. Raises ConfigError."""
     routes = RunPages(lambda run_id: nullcontext(view)).routes("", home="")
     async with serving_routes(routes, port) as url:
         yield url
@@ -188,10 +187,8 @@ class ListPages:
             rows, known = self._runs.rows(), before or {}
             changed = [_plain(row) for name, row in rows.items() if row != known.get(name)]
             gone = [name for name in known if name not in rows]
-            is_news = changed or gone or before is None
-            return (
-                {"rows": changed, "gone": gone, "all": before is None} if is_news else None
-            ), rows
+            news = {"rows": changed, "gone": gone, "all": before is None}
+            return (news if changed or gone or before is None else None), rows
 
         return await _stream(request, read, self._runs.every_s)
 

@@ -20,12 +20,11 @@ from memray_eval.affect.judge_prompts import (
     TRAITS_RUBRIC,
     BigFiveJudgment,
     from_traits,
-    judge_affect_messages,
+    judge_affect_prompt,
 )
 from memray_eval.affect.labels import EKMAN, normalised_weights
 from memray_eval.errors import BudgetSpent, ServiceLost, Unavailable
-from memray_eval.metrics._shared.judging import judge_messages
-from memray_eval.types import BIG_FIVE, Message, Sample, Turn
+from memray_eval.types import BIG_FIVE, Sample, Turn
 
 
 class Judge:
@@ -48,7 +47,6 @@ def enriched(sample: Sample, error: Exception | None = None, **changes: Any) -> 
         "weights": normalised_weights(0.0, 1.0),
         "traits": "judge",
         "judge": Judge(error or Unavailable("down")),
-        "frame": lambda rubric, parts: (Message(role="user", content=rubric),),
     }
     [result] = asyncio.run(add_affect([sample], "", AffectBackends(**(backends | changes))))
     return result
@@ -130,8 +128,8 @@ def test_the_judge_sees_the_users_words_and_not_the_assistants(sample: Sample) -
         Turn(role="user", content="I plan every meal."),
         Turn(role="assistant", content="How orderly of you."),
     )
-    system, user = judge_affect_messages(
-        TRAITS_RUBRIC, sample.model_copy(update={"history": history}), judge_messages
+    system, user = judge_affect_prompt(
+        TRAITS_RUBRIC, sample.model_copy(update={"history": history})
     )
     assert "weak evidence" in system.content
     assert "I plan every meal." in user.content

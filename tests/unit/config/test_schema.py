@@ -259,15 +259,15 @@ def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        ("{tensor_parallel: 8, nodes: 3}", "nodes: 3 share"),
-        ("{tensor_parallel: 8, nodes: 2, data_parallel: 2}", "without data_parallel"),
+        ("{tensor_parallel: 8, nodes: 3}", "spread evenly over nodes: 3"),
+        ("{tensor_parallel: 8, nodes: 2, data_parallel: 2}", "data_parallel: 2 copies"),
         (
             "{tensor_parallel: 8, nodes: 2, engine_kwargs: {distributed_executor_backend: mp}}",
-            "distributed_executor_backend: mp",
+            "distributed_executor_backend is mp",
         ),
         (
             "{data_parallel: 2, engine_kwargs: {distributed_executor_backend: ray}}",
-            r"distributed_executor_backend: ray",
+            r"distributed_executor_backend is ray",
         ),
         ("{engine_kwargs: {data_parallel_size: 2}}", r"write engine\.data_parallel"),
         ("{data_parallel: 2, cpus: 0.5}", "2 workers"),

@@ -116,3 +116,14 @@ def test_what_is_no_server_is_one_message(tmp_path: Path, servers: Any) -> None:
     with pytest.raises(ConfigError, match="servers"):
         load_config(None, {"dataset": "d.jsonl", "candidates": [{"name": "a", "model": "local/m"}],
                            "servers": servers})  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["s3://bucket/models/small", "gs://bucket/small", "org/weights"])
+def test_weights_of_an_engine_may_lie_in_a_bucket(model: str) -> None:
+    (candidate,) = job(candidates=[{"name": "a", "model": model}]).candidates
+    assert (candidate.backend, candidate.model) == ("vllm", model)
+
+
+def test_a_servers_model_without_its_server_is_refused() -> None:
+    with pytest.raises(ValueError, match="as only a server's model has"):
+        job(candidates=[{"name": "a", "model": "llama3:latest"}])

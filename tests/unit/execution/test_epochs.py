@@ -14,7 +14,7 @@ from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.execution import prompt_stage
 from memray_eval.execution.block_stages import PART, read_waiting
-from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_engine, prompts_for_servers
+from memray_eval.execution.prompt_stage import PromptSpec, prompts_to_ask
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet, load_resume_state
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import from_table, samples_to_table
@@ -45,7 +45,7 @@ def asking(folder: Path, *candidates: Candidate, done: UnitIdSet | None = None) 
 def test_answers_of_a_candidate_to_a_sample_stand_together(tmp_path: Path) -> None:
     names = ("a", "b")
     spec = asking(tmp_path, *(Candidate(name=name, model="m", backend="openai") for name in names))
-    rows = pa.concat_tables(prompts_for_servers(samples_to_table(SAMPLES), spec)).to_pylist()
+    rows = pa.concat_tables(prompts_to_ask(samples_to_table(SAMPLES), spec)).to_pylist()
     assert [(row["sample_id"], row["candidate"], row["epoch"]) for row in rows] == [
         (sample.id, name, epoch) for sample in SAMPLES for name in names for epoch in (1, 2, 3)
     ]
@@ -61,7 +61,7 @@ def test_an_engine_draws_by_seeds_that_follow_each_other(
     candidate = Candidate(name="a", model="m", sampling=Sampling(temperature=0.5, seed=seed))
     done = UnitIdSet([unit_id("s1", candidate, "memory", 2)])
     spec = asking(tmp_path, candidate, done=done)
-    rows = pa.concat_tables(prompts_for_engine(samples_to_table(SAMPLES), spec)).to_pylist()
+    rows = pa.concat_tables(prompts_to_ask(samples_to_table(SAMPLES), spec)).to_pylist()
     asked = [(row["sample_id"], json.loads(row["sampling_params"]).get("seed")) for row in rows]
     assert asked == [("s0", seed) for seed in seeds] + [("s1", seeds[0]), ("s1", seeds[2])]
     assert len({row["unit_id"] for row in rows}) == 5

@@ -14,7 +14,6 @@ from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import (
-    CALL_CPU_S,
     EMBED_CPU_S,
     STARTUP_S,
     WRITE_CPU_S,
@@ -22,6 +21,7 @@ from memray_eval.execution.estimate import (
     parse_node_prices,
     parse_sample_count,
 )
+from memray_eval.execution.estimate_judges import CALL_CPU_S
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.executors import duration_text
 from memray_eval.execution.prepare.estimates import estimate_of

@@ -21,15 +21,14 @@ from memray_eval.errors import ServiceLost
 from memray_eval.execution import block_stages as actors
 from memray_eval.execution import prompt_stage as prompts
 from memray_eval.execution.block_stages import JudgeRecords, collect_engine_answers
-from memray_eval.execution.progress import STAGES, RunSize
+from memray_eval.execution.progress import STAGES, RunOutline
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
     SECOND,
     TOKENS,
     PromptSpec,
-    prompts_for_engine,
-    prompts_for_servers,
+    prompts_to_ask,
 )
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_counter import RunCounter
@@ -179,7 +178,7 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
         context=context,
     )
     table = samples_to_table(samples)
-    rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
+    rows = [row for out in prompts_to_ask(table, asking) for row in out.to_pylist()]
     assert [row["prompt"] is None for row in rows] == [False, True, False]
     assert rows[1]["error"].startswith("no prompt can be built: JSONDecodeError")
 
@@ -202,7 +201,7 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
     )
     shard = Shard(path=str(path), kind="jsonl", rows=3)
     table = pa.table({"shard": [shard.model_dump_json()]})
-    rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
+    rows = [row for out in prompts_to_ask(table, asking) for row in out.to_pylist()]
     assert len(rows) == 2
     assert [words[0] for words in context.counter.of("record_failure")] == ["read"]
 
@@ -248,7 +247,7 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_
 
 
 def test_a_resumed_run_counts_what_was_done() -> None:
-    extent = RunSize(total=90, finished=30, generated=20)
+    extent = RunOutline(name="r", total=90, finished=30, generated=20)
     assert [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")] == [
         50,
         50,
@@ -281,7 +280,7 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
         context=context,
     )
     table = samples_to_table(samples)
-    table = pa.concat_tables(prompts_for_engine(table, asking))
+    table = pa.concat_tables(prompts_to_ask(table, asking))
     assert table.column(TOKENS).to_pylist() == [np.array([1, 2, 3], np.int32).tobytes(), None]
     answers = pa.array([{"__inference_error__": "nothing"}, None], ANSWER_TYPE)
     records = table.select(RECORD_SCHEMA.names).append_column(ANSWER, answers)

@@ -27,7 +27,6 @@ from memray_eval.execution.progress import (
     FailedUnit,
     JudgeNow,
     RunOutline,
-    RunSize,
     Snapshot,
     StageCount,
 )
@@ -43,7 +42,7 @@ LIMIT = BindingLimit(what="requests_per_min", amount=3600, source="assumed")
 def outline(total: int = 100, **more: Any) -> RunOutline:
     return RunOutline(
         name="memory-x",
-        size=RunSize(total=total),
+        total=total,
         stages=STAGES,
         first_waits={
             "read": "Ray's workers",

@@ -22,7 +22,7 @@ from memray_eval.execution.prompt_stage import (
     SAMPLING,
     TOKENS,
     PromptSpec,
-    prompts_for_servers,
+    prompts_to_ask,
     take_stored,
 )
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
@@ -65,7 +65,7 @@ def requests(
         is_repeated=lambda: is_again,
     )
     table = samples_to_table([unit.sample for unit in units[::2]])
-    return pa.concat_tables(prompts_for_servers(table, asking))
+    return pa.concat_tables(prompts_to_ask(table, asking))
 
 
 def store(path: Path, units: list[Record]) -> list[Record]:

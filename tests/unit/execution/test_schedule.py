@@ -14,14 +14,19 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution import schedule as schedule_module
 from memray_eval.execution.capacity import Capacity, Node
-from memray_eval.execution.plan import Pool, check_room, explain_lack, first_homeless
+from memray_eval.execution.plan import (
+    Pool,
+    check_room,
+    explain_lack,
+    first_homeless,
+    judge_actors,
+)
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import (
     Group,
     OnEngineEnd,
     Wave,
-    judge_actors_per_pipeline,
     pools_beside,
     run_waves,
     schedule,
@@ -158,7 +163,7 @@ def test_pipelines_side_by_side_share_the_judges_and_their_engine() -> None:
     job = config(judging={"actors": 6}, judge="embedded", metrics=["empathy"])
     wave = schedule(job, cluster(H100, CPUS), "gpu")[0]
     pools = wave_pools(job, wave, cluster(H100, CPUS), "gpu")
-    assert judge_actors_per_pipeline(job, wave, 48) == 2
+    assert judge_actors(job, 48, len(wave)) == 2
     assert [pool.actors for pool in pools if pool.name == "judges"] == [2, 2, 2]
     assert sum(pool.name == "embedded judge" for pool in pools) == 1
 

@@ -32,7 +32,6 @@ from memray_eval.metric import ComputedMetric, Metric, MetricValue
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA
-from memray_eval.stages.judge import JudgingOptions
 from memray_eval.types import Response, Sample
 
 READER = SampleReader(suite="qa", has_responses=True)
@@ -102,7 +101,6 @@ def score_of(context: StageContext, state: ResumeState | None = None) -> ScoreAn
         resume_state=state or ResumeState(),
         metrics=NAMES,
         options=MetricOptions(),
-        judging=JudgingOptions(),
         context=context,
     )
 

@@ -15,17 +15,15 @@ from memray_eval.config.sections import MetricOptions, Weights
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
-from memray_eval.metrics.companion._judgment import (
+from memray_eval.metrics.companion.dimensions import (
     METRIC_OF,
     OVERALL,
     WEIGHTS,
     CompanionJudgment,
-    stated_figures,
-)
-from memray_eval.metrics.companion.dimensions import (
     aggregate_overall,
     measure_dimension,
     measure_overall,
+    stated_figures,
 )
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import judge_record

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks.companion.suite import SCENARIOS
-from memray_eval.metrics.companion._judgment import OVERALL
+from memray_eval.metrics.companion.dimensions import OVERALL
 from memray_eval.report.decisions import (
     METRICS,
     Decision,

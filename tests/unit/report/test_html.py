@@ -321,8 +321,8 @@ def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_in
     unscored = tuple(
         sweep.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for sweep in whole.sweeps
     )
-    assert len(list(curves(whole))) == 4
-    assert list(curves(whole.model_copy(update={"sweeps": unscored}))) == []
+    assert len(list(curves(whole, Intervals()))) == 4
+    assert list(curves(whole.model_copy(update={"sweeps": unscored}), Intervals())) == []
     low, high = wilson_interval(0, 20)
     interval = Intervals().of(("small-t0", "empathy", None), 1.0, 0.0, 20, (1.0, 5.0))
     assert interval == pytest.approx((1 + 4 * low, 1 + 4 * high))

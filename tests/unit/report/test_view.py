@@ -19,7 +19,6 @@ from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, embed
 from memray_eval.report.view import View, viewing
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.parquet_parts import list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
@@ -40,8 +39,8 @@ HUGE = 1_000_000
 
 
 def indexed(folder: RunFolder, tmp_path: Path) -> Index:
-    index = Index(folder.records().filesystem, str(tmp_path / "spill"))
-    assert index.refresh(list_parts(folder.records())) == []
+    index = Index(folder, str(tmp_path / "spill"))
+    assert index.refresh(folder.list_parts()) == []
     return index
 
 
@@ -260,15 +259,15 @@ def test_parts_that_come_go_and_change_are_followed(tmp_path: Path) -> None:
     added = folder.write_part(
         to_table([record("late", "this is answer late", candidates()[0], seed=7)])
     )
-    assert index.refresh(list_parts(folder.records())) == []
+    assert index.refresh(folder.list_parts()) == []
     assert select(index, query).n == index.n_units == 31
     folder.delete_part(next(name for name in folder.parts() if name != added))
-    assert index.refresh(list_parts(folder.records())) == []
+    assert index.refresh(folder.list_parts()) == []
     ((unit, row),) = select(index, query).rows
     assert row[0] == "late"
     again = record("late", "this is answer two, judged again", candidates()[0], seed=7)
     assert folder.write_part(to_table([again])) == added
-    assert index.refresh(list_parts(folder.records())) == []
+    assert index.refresh(folder.list_parts()) == []
     assert [row[5] for _, row in select(index, query).rows] == ["this is answer two, judged again"]
     assert index.record(unit) == again
 
@@ -277,7 +276,7 @@ def test_a_part_that_cannot_be_read_is_said_and_the_others_stay(tmp_path: Path) 
     folder = write_run(tmp_path / "run", plain_records(30), 30)
     index = indexed(folder, tmp_path)
     (tmp_path / "run" / "records" / "part-broken.parquet").write_bytes(b"PAR1 and no more")
-    (problem,) = index.refresh(list_parts(folder.records()))
+    (problem,) = index.refresh(folder.list_parts())
     assert problem.startswith("part-broken.parquet of the records cannot be read")
     assert select(index, Query()).n == 30
     whole = next(

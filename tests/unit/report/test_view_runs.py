@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -25,7 +26,6 @@ from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.export import export_rows, file_name
 from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.parquet_parts import list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_list import OpenedRuns, UnknownRun
 from memray_eval.report.view.run_rows import RunReader, RunRow
@@ -169,6 +169,13 @@ def test_a_ratio_so_far_has_the_value_and_the_error_of_its_linearised_figures() 
     agrees()
 
 
+def make_unreadable(part: Path) -> None:
+    """Of the same size and time, so that its listing does not change."""
+    before = part.stat()
+    part.write_bytes(b"\0" * before.st_size)
+    os.utime(part, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def test_a_part_that_grows_is_read_again_and_no_other(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
@@ -179,8 +186,8 @@ def test_a_part_that_grows_is_read_again_and_no_other(tmp_path: Path) -> None:
     so_far.refresh(is_resumed=False)
     assert (so_far.n_done, so_far.is_complete) == (5, True)
     # A part that has not changed is not opened: this one can no longer be read
-    whole = (tmp_path / "run" / "records" / "part-a.parquet").read_bytes()
-    (tmp_path / "run" / "records" / "part-a.parquet").write_bytes(b"\0" * len(whole))
+    part = tmp_path / "run" / "records" / "part-a.parquet"
+    make_unreadable(part)
     folder.write_part(to_table(records[3:9]), name="part-b.parquet")
     so_far.refresh(is_resumed=False, until=0.0)  # no time for scores
     assert (so_far.n_done, so_far.is_complete, so_far.moments()) == (9, False, {})
@@ -249,7 +256,7 @@ def test_a_run_whose_judges_are_behind_says_how_many_are_answered(tmp_path: Path
         assert answered() == 5
         # A part that has not changed is not opened: this one can no longer be read
         path = tmp_path / "run" / "responses" / "part-a.parquet"
-        path.write_bytes(b"\0" * path.stat().st_size)
+        make_unreadable(path)
         folder.write_part(to_table(answers[5:]), "responses", "part-b.parquet")
         assert answered() == 9
 
@@ -373,7 +380,7 @@ def test_a_folder_that_is_being_prepared_is_no_damage(tmp_path: Path) -> None:
 def test_looking_does_not_keep_a_run_from_its_folder(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    watch = HolderWatch(folder.path)
+    watch = HolderWatch(folder)
     assert not watch.is_held()
     with folder.held():
         assert watch.is_held()
@@ -480,8 +487,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     folder = write_run(work / "run", [*plain_records(60), *hostile_records()], 64)
     formula = record("=cmd|' /C calc'!A0", "@SUM(1+1)", candidates()[0], query="\t=1+1")
     folder.write_part(to_table([formula]))
-    indexed = Index(folder.records().filesystem, str(work / "spill"))
-    assert indexed.refresh(list_parts(folder.records())) == []
+    indexed = Index(folder, str(work / "spill"))
+    assert indexed.refresh(folder.list_parts()) == []
     return indexed
 
 
@@ -537,8 +544,8 @@ def test_the_name_of_a_file_says_run_and_filter(index: Index) -> None:
 
 def test_a_part_that_breaks_ends_a_file_with_an_error(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(2000), 2000)
-    index = Index(folder.records().filesystem, str(tmp_path / "spill"))
-    index.refresh(list_parts(folder.records()))
+    index = Index(folder, str(tmp_path / "spill"))
+    index.refresh(folder.list_parts())
     _, second = sorted((tmp_path / "run" / "records").iterdir())
     second.write_bytes(b"PAR1")
     pieces = export_rows(index, Query(), "jsonl")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.execution.exported_metrics import ENGINE_SERIES, RUN, Series
-from memray_eval.execution.ray.engine_metrics import EngineMetrics
+from memray_eval.execution.exported_metrics import ENGINE_SERIES, RUN, EngineMetrics, Series
 
 OURS = {"model": "org/m", "replica": "0a1b"}
 

@@ -438,7 +438,8 @@ def test_the_overall_score_is_the_weighted_sum() -> None:
 
 def test_other_weights_are_named_with_the_score() -> None:
     weights = {"structure_score": 0.25, "length_appropriateness": 0.75}
-    metric = overall(weights)
+    (metric,) = pick(["overall_score"], MetricOptions(text_weights=weights))
+    assert isinstance(metric, ComputedMetric)
     assert (metric.name, metric.family) == ("overall_score", "text")
     score = score_by_code(metric, sample(), Response(text="- " + sentence(25)))
     assert score.value == pytest.approx(0.25 * 0.3 + 0.75 * 0.4)

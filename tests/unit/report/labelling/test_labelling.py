@@ -18,7 +18,7 @@ from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.report.labelling import LabelSession, open_labelling
 from memray_eval.report.labelling.queue import Queue, UnitColumns, choices_for, doubt_of
-from memray_eval.report.labelling.store import FILE, LabelEvent, LabelStore
+from memray_eval.report.labelling.store import FILE, LabelEvent, LabelRequest, LabelStore
 from memray_eval.types import Candidate, Record
 from tests.build import build_record, build_sample, build_score
 from tests.runs import candidates, full_summary, write_run
@@ -50,9 +50,16 @@ def order(session: LabelSession) -> list[str]:
     return [session._record(place).unit_id for place in range(len(session.queue))]
 
 
+def answer(
+    session: LabelSession, rater: str, tab: str, id: str, unit: str, value: float | None, **of: Any
+) -> dict[str, Any]:
+    sent = {"rater": rater, "tab": tab, "id": id, "unit": unit, "value": value, **of}
+    return session.answer(LabelRequest.model_validate(sent))
+
+
 def give(session: LabelSession, value: float | None, rater: str = "ana", tab: str = "t") -> str:
     unit = session.state(rater, tab)["unit"]["id"]
-    session.answer(rater, tab, f"{rater}-{unit}", unit, value, aided=False)
+    answer(session, rater, tab, f"{rater}-{unit}", unit, value)
     return str(unit)
 
 
@@ -102,7 +109,7 @@ def test_undo_takes_back_the_last_answer_of_the_tab(session: LabelSession) -> No
     state = session.undo("ana", "one", "undo-1")
     assert state["unit"]["id"] == first
     assert state["labelled"] == 1
-    session.answer("ana", "one", "again", first, 1, aided=True)
+    answer(session, "ana", "one", "again", first, 1, aided=True)
     rows = list(csv.DictReader(io.StringIO(session.write_csv())))
     assert {row["unit_id"]: row["human"] for row in rows}[first] == "1"
     lines = (Path(session.folder.path) / FILE).read_text().splitlines()
@@ -124,7 +131,7 @@ def test_what_is_no_answer_is_refused(
 ) -> None:
     shown = unit or session.state("ana", "t")["unit"]["id"]
     with pytest.raises(ConfigError, match=wrong):
-        session.answer("ana", "t", "e", shown, value, aided=False)
+        answer(session, "ana", "t", "e", shown, value)
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 65, "a\x00b"])
@@ -349,7 +356,7 @@ def answer_all(session: LabelSession, rater: str, values: Sequence[float], **wor
         if unit is None:
             return
         value = values[session.queue.rank(unit["id"]) or 0]
-        session.answer(rater, "t", f"{rater}{number}", unit["id"], value, False, **words)
+        answer(session, rater, "t", f"{rater}{number}", unit["id"], value, **words)
 
 
 def test_of_two_tabs_on_one_unit_the_last_word_counts_and_both_are_kept(
@@ -359,8 +366,8 @@ def test_of_two_tabs_on_one_unit_the_last_word_counts_and_both_are_kept(
     other = open_labelling(session.folder, METRIC)  # another server, so no lease between them
     unit = session.state("ana", "one")["unit"]["id"]
     assert other.state("ana", "two")["unit"]["id"] == unit
-    session.answer("ana", "one", "first", unit, 2, False, comment="so so")
-    state = other.answer("ana", "two", "second", unit, 4, False)
+    answer(session, "ana", "one", "first", unit, 2, comment="so so")
+    state = answer(other, "ana", "two", "second", unit, 4)
     assert state["labelled"] == 1
     (row,) = csv.DictReader(io.StringIO(session.write_csv()))
     assert (row["human"], row.get("comment")) == ("4", None)
@@ -427,8 +434,9 @@ def test_another_server_takes_up_how_units_are_shared(session: LabelSession) -> 
 
 def test_corrected_answers_are_those_of_the_next_run(session: LabelSession, tmp_path: Path) -> None:
     unit = session.state("ana", "t")["unit"]["id"]
-    session.answer("ana", "t", "1", unit, None, False, " Rest, and\ncall. ", "too short")
-    session.answer("bo", "t", "2", unit, 2, False, "Call.", "")
+    words = {"answer": " Rest, and\ncall. ", "comment": "too short"}
+    answer(session, "ana", "t", "1", unit, None, **words)
+    answer(session, "bo", "t", "2", unit, 2, answer="Call.")
     give(session, 3, "ana")
     (line,) = session.write_corrected().splitlines()
     file = tmp_path / "next.jsonl"

@@ -9,7 +9,7 @@ from memray_eval.benchmarks.generator.plan import Task, TaskSet
 from memray_eval.benchmarks.needles.generator.tasks.code import code_run
 from memray_eval.benchmarks.needles.generator.tasks.documents import qa
 from memray_eval.benchmarks.needles.generator.tasks.frequency import cwe, fwe
-from memray_eval.benchmarks.needles.generator.tasks.magic import VARIANTS, niah
+from memray_eval.benchmarks.needles.generator.tasks.magic import VARIANTS, among_decoys, in_text
 from memray_eval.benchmarks.needles.generator.tasks.numbers import math_calc, math_find
 from memray_eval.benchmarks.needles.generator.tasks.retrieval import (
     kv_retrieval,
@@ -27,7 +27,9 @@ TASKS = {
     "code_run": Task(code_run, has_depth=False),
     **{
         name: Task(
-            partial(niah, variant), has_depth=variant.n_needed == 1, needs_all=variant.n_needed > 1
+            partial(among_decoys if variant.haystack == "decoys" else in_text, variant),
+            has_depth=variant.n_needed == 1,
+            needs_all=variant.n_needed > 1,
         )
         for name, variant in VARIANTS.items()
     },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,16 +43,6 @@ NUMBERED = 14  # tokens: fewer than any function takes, so that there are number
 LEVELLED = 0.95
 
 
-class Costs(NamedTuple):
-    """Tokens of a function's parts: its name by number, its call by number, and, by constant, what
-    it adds to a call or to x itself."""
-
-    name: IntArray
-    call: IntArray
-    to_call: IntArray
-    to_x: IntArray
-
-
 def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """Sample i has LEVELS[i modulo 5] levels. Functions are in the order of their numbers."""
     rng, words, levels = order.rng(), WORDS[order.language], LEVELS[order.number % len(LEVELS)]
@@ -63,14 +52,18 @@ def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDr
     x = rng.randint(-10, 10)
     query = words["query"].format(number=numbers[0], x=x)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    costs = _costs(resources, limit)
-    a_level = _a_level(costs, numbers, spec.room, levels)
+    table, pieces = resources.counter.table, resources.counter.pieces
+    name = table("def func_{}", range(limit + 1), LINE)[numbers]
+    call = table("(x):\n    return func_{}", range(limit + 1), "def func_1")[numbers]
+    to_call, to_x = pieces(TO_CALL, "return func_1"), pieces(TO_X, "def func_1")
+    mean = float(name.mean() + call.mean() + to_call.mean())
+    functions = min(int(LEVELLED * spec.room / mean), len(numbers))
+    if functions < LEAST_A_LEVEL * max(LEVELS):
+        raise TooShort(int(LEAST_A_LEVEL * max(LEVELS) * mean / LEVELLED) + 1 - spec.room)
+    a_level = functions // levels
     level, called = _levels(rng, len(numbers), levels, a_level)
     is_last = level == levels - 1
-    tokens = costs.name[numbers] + np.where(
-        is_last, costs.to_x[added], costs.call[numbers[called]] + costs.to_call[added]
-    )
-    sums = np.cumsum(tokens)
+    sums = np.cumsum(name + np.where(is_last, to_x[added], call[called] + to_call[added]))
     n = levels * a_level - 1 + spec.most(sums[levels * a_level - 1 :])
     answer, function = x, 0
     while not is_last[function]:
@@ -78,25 +71,6 @@ def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDr
     answer += LOWEST + int(added[function])
     body = _write_functions(numbers[:n], numbers[called[:n]], added[:n], is_last[:n])
     return spec.finish(body, int(sums[n - 1]), (str(answer),), answer)
-
-
-def _costs(resources: Resources, limit: int) -> Costs:
-    table, pieces = resources.counter.table, resources.counter.pieces
-    return Costs(
-        name=table("def func_{}", range(limit + 1), LINE),
-        call=table("(x):\n    return func_{}", range(limit + 1), "def func_1"),
-        to_call=pieces(TO_CALL, "return func_1"),
-        to_x=pieces(TO_X, "def func_1"),
-    )
-
-
-def _a_level(costs: Costs, numbers: IntArray, room: int, levels: int) -> int:
-    """The number of functions of each level. Raises TooShort if there are too few."""
-    mean = float(costs.name[numbers].mean() + costs.call[numbers].mean() + costs.to_call.mean())
-    functions = min(int(LEVELLED * room / mean), len(numbers))
-    if functions < LEAST_A_LEVEL * max(LEVELS):
-        raise TooShort(int(LEAST_A_LEVEL * max(LEVELS) * mean / LEVELLED) + 1 - room)
-    return functions // levels
 
 
 def _levels(rng: Random, n: int, levels: int, a_level: int) -> tuple[IntArray, IntArray]:

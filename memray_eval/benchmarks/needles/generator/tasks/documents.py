@@ -107,8 +107,8 @@ def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    tokens, depth = int(pool.counts([target])[0]), order.depth or 0
-    return spec.hide([unit.text], tokens, pool, others, (answer,), depth=depth, least=LEAST_OTHERS)
+    depth = order.depth or 0
+    return spec.hide([unit.text], pool, others, (answer,), depth=depth, least=LEAST_OTHERS)
 
 
 def _lives(language: str, seed: int) -> Callable[[Random, int], TextUnit]:

@@ -90,10 +90,8 @@ def _cwe(
     times = np.full(len(drawn), seldom)
     times[:COMMON] = often
     items = np.cumsum(times)
-    tokens_of_numbers = np.cumsum(
-        resources.counter.table("{}.", range(1, int(items[-1]) + 1), LINE)
-    )
-    totals = np.cumsum(times * pool.counts(drawn)) + tokens_of_numbers[items - 1]
+    numbering = resources.counter.table("{}.", range(1, int(items[-1]) + 1), LINE)
+    totals = np.cumsum(times * pool.counts(drawn)) + np.cumsum(numbering)[items - 1]
     n = spec.most(totals, COMMON + LEAST_RARE)
     body = _number_words(pool.texts(drawn[:n]), shuffle(rng, np.repeat(np.arange(n), times[:n])))
     return spec.finish(

@@ -68,12 +68,7 @@ VARIANTS = {
 }
 
 
-def niah(variant: Variant, order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    make = _among_decoys if variant.haystack == "decoys" else _in_text
-    return make(variant, order, resources, slack)
-
-
-def _in_text(
+def in_text(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
     """Needles in noise are on lines of their own, needles in prose within paragraphs: the first at
@@ -104,7 +99,6 @@ def _in_text(
         ]
     return spec.hide(
         needles,
-        int(resources.counter.lines(needles).sum()),
         pile,
         lines,
         answers,
@@ -114,7 +108,7 @@ def _in_text(
     )
 
 
-def _among_decoys(
+def among_decoys(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
     """The asked needle is one of many of its kind, all with other keys and values."""
@@ -123,8 +117,8 @@ def _among_decoys(
     target, *others = pool.draw(rng, order.length, extra=1)
     unit = pool.unit(target)
     spec = _make_spec(variant, order, resources, slack, [unit.key])
-    tokens, depth = int(pool.counts([target])[0]), order.depth or 0
-    return spec.hide([unit.text], tokens, pool, others, unit.values, depth=depth, least=LEAST_LINES)
+    depth = order.depth or 0
+    return spec.hide([unit.text], pool, others, unit.values, depth=depth, least=LEAST_LINES)
 
 
 def _make_spec(

@@ -77,22 +77,17 @@ def math_find(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     numbers = drawn[: spec.most(totals, LEAST_NUMBERS)]
     body = ", ".join([TEXTS[number] for number in numbers.tolist()]) + "\n"
     label = _answer(numbers, kind)
-    answers = (
-        (str(label),)
-        if label != int(label)
-        else tuple(dict.fromkeys((str(int(label)), str(label))))
-    )
-    return spec.finish(body, int(totals[len(numbers) - 1]), answers, label)
+    answers = (str(int(label)), str(label)) if label == int(label) else (str(label),)
+    used = int(totals[len(numbers) - 1])
+    return spec.finish(body, used, tuple(dict.fromkeys(answers)), label)
 
 
 def _answer(numbers: IntArray, kind: str) -> int | float:
     if kind == "median":
         ordered, middle = np.sort(numbers), len(numbers) // 2
-        return (
-            int(ordered[middle])
-            if len(numbers) % 2
-            else float(ordered[middle - 1] + ordered[middle]) / 2
-        )
+        if len(numbers) % 2:
+            return int(ordered[middle])
+        return float(ordered[middle - 1] + ordered[middle]) / 2
     distinct = np.unique(numbers)
     rank = 3 if kind.startswith("third") else 2 if kind.startswith("second") else 1
     return int(distinct[-rank] if kind.endswith("largest") else distinct[rank - 1])
@@ -112,11 +107,7 @@ def math_calc(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     ends = resources.counter.known(LINE, str(start)) + resources.counter.known("1", "\n")
     totals = ends + np.cumsum(costs[operations])
     n = spec.most(totals, LEAST_STEPS)
-    body = (
-        str(start)
-        + "".join([OPERATIONS[operation] for operation in operations[:n].tolist()])
-        + "\n"
-    )
+    body = f"{start}{''.join([OPERATIONS[step] for step in operations[:n].tolist()])}\n"
     label = values[:n].tolist()
     listed = "[" + ", ".join([TEXTS[value] for value in label]) + "]"
     return spec.finish(body, int(totals[n - 1]), (listed,), label)

@@ -67,9 +67,8 @@ def _hide_number(
     query = words["query"].format(what=what)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     noise = resources.noise(order.language)
-    lines, tokens = noise.draw(rng, order.length), resources.counter.line(needle)
-    depth = order.depth or 0
-    return spec.hide([needle], tokens, noise, lines, (number,), depth=depth, least=LEAST_LINES)
+    lines, depth = noise.draw(rng, order.length), order.depth or 0
+    return spec.hide([needle], noise, lines, (number,), depth=depth, least=LEAST_LINES)
 
 
 def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
@@ -138,7 +137,6 @@ def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     lines, chain = noise.draw(rng, order.length), _chain(names, value)
     return spec.hide(
         chain,
-        int(resources.counter.lines(chain).sum()),
         noise,
         lines,
         tuple(names),

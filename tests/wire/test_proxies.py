@@ -1,0 +1,162 @@
+"""Calls through a real proxy: CONNECT with a password, and TLS to the server inside it."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from memray_eval.config.sections import EmbeddingConfig, ServerConfig
+from memray_eval.errors import Unavailable
+from memray_eval.judges.adapter import JudgeSpec
+from memray_eval.judges.structured_judge import CallPolicy
+from memray_eval.models.embeddings import OpenAIEmbedder
+from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.types import Message, Prompt
+from tests.servers.provider import serving
+from tests.wire.test_odd_replies import BUILDERS, Rating, candidate_at, self_signed_files
+
+# The Anthropic SDK's transport says a proxy's password in a way that aiohttp 4 will not know
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The 'proxy_auth' parameter:DeprecationWarning"),
+]
+HOST = "models.internal"
+QUESTION = (Message(role="user", content="Well?"),)
+VERDICT = '{"score": 4, "explanation": "good"}'
+
+
+@dataclass
+class Proxy:
+    """`CONNECT` lines and passwords that a proxy got; it lets through who has the password."""
+
+    port: int
+    heads: list[str] = field(default_factory=list)
+
+
+def _relay(one: ssl.SSLSocket, other: socket.socket) -> None:
+    """Passes on what either side sends until one closes."""
+    while True:
+        ready = [one] if one.pending() else select.select([one, other], [], [], 10)[0]
+        for side in ready:
+            if not (piece := side.recv(65536)):
+                return
+            (other if side is one else one).sendall(piece)
+        if not ready:
+            return
+
+
+@contextmanager
+def proxying(behind: int, certificate: Path, key: Path) -> Iterator[Proxy]:
+    """A proxy in front of the plain server at port `behind`, which has the certificate here."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    threads: list[Thread] = []
+
+    def connect(visitor: socket.socket) -> None:
+        with suppress(OSError), visitor:
+            head = visitor.recv(65536).decode()
+            proxy.heads.append(head)
+            if "Basic dXNlcjp3b3Jk" not in head:  # user:word
+                visitor.sendall(
+                    b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+                )
+                return
+            visitor.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            with (
+                context.wrap_socket(visitor, server_side=True) as inside,
+                socket.create_connection(("127.0.0.1", behind)) as server,
+            ):
+                _relay(inside, server)
+
+    def serve() -> None:
+        with suppress(OSError):  # closed at the end
+            while True:
+                threads.append(Thread(target=connect, args=listening.accept()[:1], daemon=True))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        proxy = Proxy(listening.getsockname()[1])
+        accepting = Thread(target=serve, daemon=True)
+        accepting.start()
+        yield proxy
+        listening.shutdown(socket.SHUT_RDWR)
+        for thread in (accepting, *threads):
+            thread.join(15)
+
+
+@pytest.fixture
+def way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The proxy that the environment names, in front of a server that answers all three wires."""
+    certificate, key = self_signed_files(tmp_path, f"DNS:{HOST}")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv("TEST_KEY", "secret-key")
+    for name in ("no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(lambda body: VERDICT) as server, proxying(server.port, certificate, key) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://user:word@127.0.0.1:{proxy.port}")
+        yield proxy
+
+
+async def ask(client: str) -> str:
+    """The text that comes back; raises Unavailable if none does."""
+    url = f"https://{HOST}/v1"
+    if client == "candidate":
+        candidate = candidate_at(url)
+        generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=5))
+        generator._client.max_retries = 0
+        response = await generator.generate(Prompt(messages=QUESTION), candidate)
+        await generator._client.close()
+        if response.error:
+            raise Unavailable(response.error)
+        return response.text
+    if client == "embedding":
+        config = EmbeddingConfig(model="openai/m", base_url=url, api_key_env="TEST_KEY")
+        embedder = OpenAIEmbedder(config)
+        embedder._client.max_retries = 0
+        vectors = await embedder.embed(["a"])
+        await embedder._client.close()
+        return str(len(vectors))
+    base_url = url if client == "openai" else f"https://{HOST}"
+    spec = JudgeSpec(
+        name=f"{client}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=5
+    )
+    judge = BUILDERS[client](spec, CallPolicy(RetryPolicy(tries=1)))
+    try:
+        return (await judge.judge(QUESTION, Rating)).judgment.model_dump_json()
+    finally:
+        await judge.aclose()
+
+
+@pytest.mark.parametrize("client", [*BUILDERS, "candidate", "embedding"])
+def test_calls_go_through_a_proxy_with_a_password_and_a_certificate_of_ones_own(
+    client: str, way: Proxy
+) -> None:
+    assert asyncio.run(ask(client))
+    assert way.heads[0].startswith(f"CONNECT {HOST}:443 HTTP/1.1")
+    assert "secret-key" not in "".join(way.heads)
+
+
+@pytest.mark.parametrize("client", [*BUILDERS, "candidate"])
+@pytest.mark.parametrize("reason", ["password", "refused"])
+def test_what_a_proxy_refuses_is_said_with_its_name(
+    client: str, reason: str, way: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = f"127.0.0.1:{way.port}" if reason == "password" else "127.0.0.1:9"
+    monkeypatch.setenv("https_proxy", f"http://user:wrong@{at}")
+    with pytest.raises(Unavailable) as raised:
+        asyncio.run(ask(client))
+    message = str(raised.value)
+    assert HOST in message, message
+    assert f"the proxy {at}" in message, message
+    assert "wrong" not in message
+    assert ("407" if reason == "password" else "refused") in message
