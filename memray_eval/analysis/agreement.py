@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,10 @@ import numpy.typing as npt
 from memray_eval.ports import FloatArray
 
 Scale = tuple[float, float]
+Values = TypeVar("Values", float, FloatArray)
 
 
-def rescale(values: FloatArray, from_scale: Scale, to_scale: Scale) -> FloatArray:
+def rescale(values: Values, from_scale: Scale, to_scale: Scale) -> Values:
     """Maps values linearly from one scale to another."""
     (low, high), (to_low, to_high) = from_scale, to_scale
     return to_low + (values - low) * ((to_high - to_low) / (high - low))

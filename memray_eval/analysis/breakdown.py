@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, TypeAlias
 
 import duckdb
@@ -17,23 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from memray_eval.analysis.disagreements import (
-    CORRECT_FROM,
-    agreement,
-    compares,
-)
-from memray_eval.analysis.intervals import Intervals
+from memray_eval.analysis.disagreements import CORRECT_FROM, agreement, compares
 from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
     ScoreTable,
     is_fallback,
-    map_names,
     read_blocks,
     score_columns,
-    shares,
 )
 from memray_eval.analysis.scores import find_cluster
+from memray_eval.analysis.statistics import figures_interval
+from memray_eval.benchmarks import mean_of
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import (
     RULE_METRIC,
@@ -67,24 +61,10 @@ _UNIT_ROWS = pa.schema(
     {"unit": pa.int64(), **dict.fromkeys(_TEXTS_OF_UNITS, pa.string()), "prompt_tokens": pa.int64()}
 )
 _SCORE_ROWS = pa.schema(
-    [
-        ("unit", pa.int64()),
-        ("metric", pa.dictionary(pa.int32(), pa.string())),
-        ("is_failed", pa.bool_()),
-        ("is_applicable", pa.bool_()),
-        ("is_fallback", pa.bool_()),
-        ("is_estimate", pa.bool_()),
-        ("calls", pa.int64()),
-        ("value", pa.float64()),
-        ("part", pa.float64()),
-        ("whole", pa.float64()),
-        ("cached", pa.bool_()),
-        ("cost_usd", pa.float64()),
-        ("input_tokens", pa.int64()),
-        ("output_tokens", pa.int64()),
-        ("latency_s", pa.float64()),
-        ("unpriced_calls", pa.int64()),
-    ]
+    {"metric": pa.dictionary(pa.int32(), pa.string())}
+    | dict.fromkeys("is_failed is_applicable is_fallback is_estimate cached".split(), pa.bool_())
+    | dict.fromkeys("unit calls input_tokens output_tokens unpriced_calls".split(), pa.int64())
+    | dict.fromkeys("value part whole cost_usd latency_s".split(), pa.float64())
 )
 
 # A depth of null says that the task has no depth (common words). A sample whose metadata has a
@@ -208,18 +188,16 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
             for candidate, task, bucket, *counts in database.execute(_AGREEMENTS).fetchall()
         }
         tasks = tuple(_summarise_tasks(database, metrics, agreements)) if has_tasks else ()
-        macro: tuple[MacroSummary, ...] = ()
-        if has_tasks or agreements:
-            macro = tuple(_summarise_macro(database, metrics, tasks, agreements))
-        heat_maps: tuple[HeatMap, ...] = ()
-        if n_lengths:
-            bins = n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS
-            heat_maps = tuple(_heat_maps(database, metrics, *bins))
-        return Breakdown(tasks=tasks, macro=macro, heat_maps=heat_maps)
+        macro = _summarise_macro(database, metrics, tasks, agreements)
+        bins = n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS
+        return Breakdown(
+            tasks=tasks,
+            macro=tuple(macro) if has_tasks or agreements else (),
+            heat_maps=tuple(_heat_maps(database, metrics, *bins)) if n_lengths else (),
+        )
 
 
 def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordBatch]:
-    """Yields one row per unit, numbered across all files."""
     first = 0
     for file in files:
         for batch in read_blocks(file, _OF_UNITS):
@@ -233,7 +211,6 @@ def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordB
 def _score_rows(
     files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields one row per score of the metrics, with the number of its unit."""
     first = 0
     columns = _OF_SCORES
     if any(metric.pooled for metric in metrics):
@@ -246,25 +223,22 @@ def _score_rows(
 
 def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
     names = [metric.name for metric in metrics]
-    metric = map_names(table.column("metric"), names.index, among=names)
-    status, judge = table.column("status"), table.column("judge")
+    metric = table.codes(names)
     figures = {name: table.column(name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
-    pooled = {
-        code: definition.pooled for code, definition in enumerate(metrics) if definition.pooled
-    }
-    part, whole = shares(table.scores, metric, pooled)
+    part, whole = table.shares(metrics)
     # Records of older versions count no calls: one for each model behind the score, then
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
-    guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
+    n_models = table.map_names("judge", _count_models, np.int64(0))
+    guessed = pa.array(np.where(was_asked, n_models, 0))
     columns = {
         **figures,
         "unit": pa.array(table.unit + first),
         "metric": pa.DictionaryArray.from_arrays(
             pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
         ),
-        "is_failed": pa.array(map_names(status, lambda name: name == "error") > 0),
-        "is_applicable": pa.array(map_names(status, lambda name: name != "not_applicable") > 0),
+        "is_failed": pa.array(table.map_names("status", "error".__eq__, np.False_)),
+        "is_applicable": pa.array(table.map_names("status", "not_applicable".__ne__, np.False_)),
         "is_fallback": pa.array(table.is_judge(is_fallback)),
         "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
         "part": pa.array(part, mask=np.isnan(part)),
@@ -283,27 +257,20 @@ def _count_models(judge: str) -> int:
 def _summarise_tasks(
     database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
 ) -> Iterator[TaskSummary]:
-    metrics_of: dict[tuple[Place, str], TaskMetric] = {}
+    metrics_of: defaultdict[Place, dict[str, TaskMetric]] = defaultdict(dict)
     by_name = {metric.name: metric for metric in metrics}
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
         cell = row.pop("candidate"), row.pop("task"), row.pop("bucket")
         metric = by_name[row["metric"]]
-        metrics_of[cell, metric.name] = TaskMetric(**metric.clip_mean(row), average=metric.average)
-    rows = database.execute(_TASKS).fetchall()
-    for candidate, task, bucket, n in sorted(rows, key=_place_key):
+        of_metric = TaskMetric(**metric.clip_mean(row), average=metric.average)
+        metrics_of[cell][metric.name] = of_metric
+    for candidate, task, bucket, n in sorted(database.execute(_TASKS).fetchall(), key=_place_key):
         cell = candidate, task, bucket
+        of_cell = metrics_of[cell]
         yield TaskSummary(
-            candidate=candidate,
-            task=task,
-            bucket=bucket,
-            n=n,
-            metrics=tuple(
-                metrics_of[cell, metric.name]
-                for metric in metrics
-                if (cell, metric.name) in metrics_of
-            ),
-            agreement=agreements.get(cell),
-        )
+            candidate=candidate, task=task, bucket=bucket, n=n, agreement=agreements.get(cell),
+            metrics=tuple(of_cell[name] for name in by_name if name in of_cell),
+        )  # fmt: skip
 
 
 def _place_key(row: Sequence[Any]) -> tuple[str, str, float, str]:
@@ -328,19 +295,13 @@ def _summarise_macro(
         for metric in task.metrics:
             if task.bucket is None and metric.mean is not None:
                 means[task.candidate, metric.metric].append(metric.mean)
-    for candidate, n in database.execute(
-        "SELECT candidate, count(*) FROM units GROUP BY 1 ORDER BY 1"
-    ).fetchall():
-        of_tasks = (
-            {metric.name: means[candidate, metric.name] for metric in metrics} if tasks else {}
-        )
+    counts = "SELECT candidate, count(*) FROM units GROUP BY 1 ORDER BY 1"
+    for candidate, n in database.execute(counts).fetchall():
+        of_tasks = {metric.name: means[candidate, metric.name] for metric in metrics if tasks}
         yield MacroSummary(
             candidate=candidate,
             n=n,
-            means={
-                name: fmean(of_metric) if of_metric else None
-                for name, of_metric in of_tasks.items()
-            },
+            means={name: mean_of(of_metric) for name, of_metric in of_tasks.items()},
             n_tasks={name: len(of_metric) for name, of_metric in of_tasks.items()},
             agreement=agreements.get((candidate, None, None)),
         )
@@ -349,10 +310,8 @@ def _summarise_macro(
 def _heat_maps(
     database: Any, metrics: Sequence[Metric], bins_lengths: bool, bins_depths: bool
 ) -> Iterator[HeatMap]:
-    axes = {
-        "length": _BINNED["length"] if bins_lengths else "length",
-        "depth": _BINNED["depth"] if bins_depths else "depth",
-    }
+    is_binned = {"length": bins_lengths, "depth": bins_depths}
+    axes = {axis: _BINNED[axis] if is_binned[axis] else axis for axis in is_binned}
     by_name = {metric.name: metric for metric in metrics}
     cells: defaultdict[tuple[str, str, Any], dict[tuple[float, float | None], LengthPoint]] = (
         defaultdict(dict)
@@ -363,8 +322,8 @@ def _heat_maps(
     ).fetchall():
         mean, stderr, n, groups, tokens, cost_usd, unpriced, *others = figures
         key = candidate, name, measure
-        clustered = Intervals(errors={key: (stderr or 0.0, groups)} if groups < n else {})
-        interval = clustered.of(key, mean, stderr, n, by_name[name].scale)
+        scale, clustered = by_name[name].scale, (stderr or 0.0, groups) if groups < n else None
+        interval = figures_interval(mean, stderr, n, scale=scale, clustered=clustered)
         low, high = interval or (None, None)
         cells[key][length, depth] = LengthPoint(
             length=length, mean=mean, n=n, low=low, high=high,

@@ -186,16 +186,11 @@ def people_agreement(
     shared = [unit for unit in units if sum(label is not None for label in unit.people) > 1]
     if not shared:
         return None
-    ratings = np.array(
-        [[np.nan if label is None else label for label in unit.people] for unit in shared]
-    )
+    ratings = np.array([unit.people for unit in shared], np.float64)  # None becomes NaN
     nothing = np.full(len(shared), np.nan)
-    figures = estimate_with_intervals(
-        agreement_statistics(human_scale),
-        Table(ratings, nothing, nothing),
-        [unit.cluster for unit in shared],
-        draws,
-    )
+    table, clusters = Table(ratings, nothing, nothing), [unit.cluster for unit in shared]
+    statistics = agreement_statistics(human_scale)
+    figures = estimate_with_intervals(statistics, table, clusters, draws)
     return People(n=len(shared), raters=ratings.shape[1], figures=figures)
 
 
@@ -210,12 +205,11 @@ def suggest_judge(
         for trial in trials
         if trial[0].coverage >= MIN_COVERAGE and (trial[0].figures["kappa"].low or 0.0) > 0
     ]
+    beyond_chance = (
+        f"agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the responses"
+    )
     if not able:
-        return Suggestion(
-            judge=None,
-            reason=f"none agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of "
-            f"the responses",
-        )
+        return Suggestion(judge=None, reason=f"none {beyond_chance}")
     able.sort(key=lambda trial: trial[0].figures["kappa"].value or 0.0, reverse=True)
     best, units = able[0]
     alike = []
@@ -225,17 +219,12 @@ def suggest_judge(
             alike.append(other.judge)
     reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
     if alike:
-        reason += (
-            f"; these responses cannot tell it from {', '.join(alike)}: take the cheapest, or "
-            "label more"
-        )
+        doubt = f"these responses cannot tell it from {', '.join(alike)}"
+        reason += f"; {doubt}: take the cheapest, or label more"
     elif len(able) > 1:
         reason += ", beyond chance above every other judge that can be suggested"
     else:
-        reason += (
-            f"; no other agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the "
-            "responses"
-        )
+        reason += f"; no other {beyond_chance}"
     return Suggestion(judge=best.judge, reason=reason)
 
 
@@ -259,10 +248,8 @@ def compare_agreement(
     statistics: dict[str, Statistic] = {
         "first": lambda table: agreement(table.ratings[:, :2]),
         "second": lambda table: agreement(table.ratings[:, [0, 2]]),
+        "difference": lambda table: statistics["first"](table) - statistics["second"](table),
     }
-    statistics["difference"] = lambda table: (
-        statistics["first"](table) - statistics["second"](table)
-    )
     figures = estimate_with_intervals(statistics, both, [unit.cluster for unit in shared])
     return figures["first"], figures["second"], figures["difference"]
 
@@ -275,7 +262,7 @@ def to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
     judge = rescale(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
     return Table(
         np.round(np.column_stack([human, judge]), 9),
-        np.array([np.nan if unit.confidence is None else unit.confidence for unit in units]),
+        np.array([unit.confidence for unit in units], np.float64),
         np.array([flip_share(unit.repeats) for unit in units]),
     )
 

@@ -14,7 +14,7 @@ import pyarrow.dataset as pads
 
 from memray_eval.analysis.disagreements import CORRECT_FROM, agreement
 from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
-from memray_eval.analysis.statistics import mean_interval
+from memray_eval.analysis.statistics import code_names, count_units, mean_interval
 from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.rules import rule_name, score_by_rule
@@ -36,20 +36,9 @@ from memray_eval.types import (
 from memray_eval.types.json_text import candidate_from_json
 
 _COLUMNS = (
-    "unit_id",
-    "sample_id",
-    "candidate",
-    "candidate_config",
-    "suite",
-    "task",
-    "answers",
-    "metadata",
-    "response",
-    "error",
-    "prompt_tokens",
-    "output_tokens",
-    "duration_s",
-)
+    "unit_id sample_id candidate candidate_config suite task answers metadata response error "
+    "prompt_tokens output_tokens duration_s"
+).split()
 
 
 class Answer(NamedTuple):
@@ -150,10 +139,8 @@ def _summarise(
 ) -> ArmSummary:
     judge, rule = VERDICT_METRIC, suite.own_metric
     answered = [answer for answer in answers if not answer.has_error]
-    failures = Counter[str]()
-    for answer in answered:
-        if (where := classify(answer, judge, rule)) is not None:
-            failures[where] += 1
+    causes = (classify(answer, judge, rule) for answer in answered)
+    failures = Counter(cause for cause in causes if cause is not None)
     n_unexplained = failures.pop("", 0)
     recalls = [
         answer.n_found / answer.n_evidence
@@ -238,14 +225,9 @@ def _categories(
             if not scored:
                 continue
             values = np.array([answer.scored.values[metric] for answer in scored])
-            names = {answer.conversation for answer in scored}
-            clusters = None
-            if 1 < len(names) < len(scored):
-                numbers = {name: number for number, name in enumerate(sorted(names))}
-                clusters = np.array(
-                    [numbers[answer.conversation] for answer in scored], dtype=np.intp
-                )
-            interval = mean_interval(values, clusters, scale=(0.0, 1.0))
+            clusters = code_names([answer.conversation for answer in scored])
+            is_clustered = 1 < count_units(values, clusters) < len(scored)
+            interval = mean_interval(values, clusters if is_clustered else None, scale=(0.0, 1.0))
             ends = interval._asdict() if interval else {}
             yield CategoryFigure(
                 category=category, metric=metric, n=len(scored), mean=float(values.mean()), **ends

@@ -20,16 +20,8 @@ CORRECT_FROM = 0.5  # a score of at least this says that the answer is correct
 RESPONSE_CHARACTERS = 500  # how much of a response the list of disagreements shows
 
 _COMPARED = score_columns("metric", "value", "judge")
-_TEXTS = (
-    "unit_id",
-    "sample_id",
-    "candidate",
-    "task",
-    "answers",
-    "response",
-    *_COMPARED,
-    *score_columns("judgment"),
-)
+_OF_UNITS = "unit_id sample_id candidate task answers response".split()
+_TEXTS = (*_OF_UNITS, *_COMPARED, *score_columns("judgment"))
 
 
 def compares(metrics: Sequence[Metric]) -> bool:
@@ -69,7 +61,6 @@ def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
 
 
 def _find_disagreeing(table: ScoreTable) -> Flags:
-    """Marks the units whose verdict and rule's score contradict each other."""
     metric, values = table.codes((VERDICT_METRIC, RULE_METRIC)), table.values
     verdict = table.by_unit((metric == 0) & ~table.is_judge(is_fallback), values)
     rule = table.by_unit(metric == 1, values)

@@ -23,10 +23,9 @@ from memray_eval.analysis.statistics import (
     Clusters,
     Interval,
     Rows,
-    clustered_error,
+    error_by_cluster,
     figures_interval,
     standard_error,
-    t_interval,
 )
 from memray_eval.types import SESSION, Figure, MetricSummary, Performance, Summary
 
@@ -37,8 +36,8 @@ Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all o
 
 @dataclass(frozen=True)
 class Intervals:
-    """`errors` holds, by key, the clustered standard error of a mean and the number of clusters.
-    `cluster` is the metadata field, None if units are independent."""
+    """`errors` holds the `error_by_cluster` of means by key. `cluster` is the metadata field, None
+    if units are independent."""
 
     cluster: str | None = None
     errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
@@ -52,15 +51,8 @@ class Intervals:
         scale: tuple[float, float] = (0.0, 1.0),
         level: float = 0.95,
     ) -> Interval | None:
-        """The interval of a mean, by its plain standard error over n scored units of this scale.
-        Where clusters do not differ they count as so many units."""
-        if mean is None:
-            return None
-        if key in self.errors:
-            stderr, n = self.errors[key]
-            if stderr:
-                return t_interval(mean, stderr, n - 1, level, scale)
-        return figures_interval(mean, stderr, n, level, scale)
+        """The interval of a mean, by its plain standard error over n scored units of this scale."""
+        return figures_interval(mean, stderr, n, level, scale, self.errors.get(key))
 
     def of_metric(self, metric: MetricSummary) -> Interval | None:
         """The interval of the figure that stands for a metric: the one in the summary, if there."""
@@ -93,9 +85,7 @@ def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
 
     def add(metric: MetricSummary) -> MetricSummary:
         interval = intervals.of_metric(metric)
-        ends: dict[str, float | None] = (
-            {"low": interval.low, "high": interval.high} if interval else {}
-        )
+        ends: dict[str, float | None] = dict(interval._asdict()) if interval else {}
         _, groups = intervals.errors.get((metric.candidate, metric.metric, None), (0.0, 2))
         if groups == 1:  # whose answers a reader of the summary would take as independent
             ends = {"stderr": None}
@@ -149,10 +139,7 @@ def clustered_intervals(
                 rows = np.flatnonzero(of_task & ~np.isnan(values))
                 figures = scores.of_figure(metric, rows) if rows.size else None
                 if figures is not None:
-                    errors[name, metric, task] = (
-                        clustered_error(figures, clusters[rows]) or 0.0,
-                        int(np.unique(clusters[rows]).size),
-                    )
+                    errors[name, metric, task] = error_by_cluster(figures, clusters[rows])
     return Intervals(cluster or ("sample" if errors else None), errors)
 
 
@@ -182,17 +169,12 @@ def summarise_groups(
 def _figure_of(
     scores: Scores, metric: MetricSummary, rows: Rows, clusters: Clusters | None
 ) -> Figure:
-    """A metric's figure over these units, all scored, with its interval."""
-    key: Key = (metric.candidate, metric.metric, None)
     figures = scores.of_figure(metric.metric, rows) if rows.size else None
     if figures is None:
         return metric.figure.model_copy(update=dict.fromkeys(("value", "stderr", "low", "high")))
     mean, error = float(figures.mean()), standard_error(figures)
-    errors: dict[Key, tuple[float, int]] = {}
-    if clusters is not None:
-        of_group = clusters[rows]
-        errors[key] = clustered_error(figures, of_group) or 0.0, int(np.unique(of_group).size)
-    interval = Intervals(errors=errors).of(key, mean, error, rows.size, metric.scale)
+    clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
+    interval = figures_interval(mean, error, rows.size, scale=metric.scale, clustered=clustered)
     low, high = interval or (None, None)
     update = {"value": mean, "stderr": error, "low": low, "high": high}
     return metric.figure.model_copy(update=update)

@@ -12,13 +12,14 @@ import pyarrow.dataset as pads
 
 from memray_eval.analysis.scores import Scores, find_cluster, read_all_scores
 from memray_eval.analysis.statistics import (
+    SETTINGS,
     TIE,
     Clusters,
     Settings,
-    clustered_error,
+    count_units,
     difference_interval,
+    mean_error,
     more_to_show,
-    standard_error,
 )
 from memray_eval.analysis.where import clusters_of_units, common_rows
 from memray_eval.metric import Metric
@@ -29,15 +30,15 @@ _POINTS = 100.0
 
 
 def paired_qualities(
-    records: pads.Dataset, headline: Metric, candidates: Sequence[str], level: float = 0.95
+    records: pads.Dataset, headline: Metric, candidates: Sequence[str]
 ) -> tuple[QualityPair, ...]:
-    """Compares every pair of candidates by the headline metric, its scale laid over 0-100. `level`
-    holds for all intervals together (Bonferroni)."""
+    """Compares every pair of candidates by the headline metric, its scale laid over 0-100. The
+    level holds for all intervals together."""
     pairs = list(combinations(candidates, 2))
     if not pairs:
         return ()
     scores = read_all_scores(records, candidates, find_cluster(records), metrics=[headline.name])
-    settings = Settings(level=1 - (1 - level) / len(pairs))
+    settings = SETTINGS.for_all(len(pairs))
     return tuple(_compare(headline, scores[a], scores[b], (a, b), settings) for a, b in pairs)
 
 
@@ -54,8 +55,7 @@ def differences_from_best(
     candidates = sorted({name for figures in compared.values() for name in figures})
     if not compared:
         return ()
-    n_pairs = len(compared) * math.comb(len(candidates), 2)
-    settings = Settings(level=1 - (1 - Settings().level) / n_pairs)
+    settings = SETTINGS.for_all(len(compared) * math.comb(len(candidates), 2))
     scores = read_all_scores(records, candidates, find_cluster(records), metrics=list(compared))
     return tuple(
         _compare(by_name[name], scores[best], scores[other], (best, other), settings)
@@ -91,31 +91,26 @@ def pair_of(
     of_a: FloatArray,
     of_b: FloatArray,
     clusters: Clusters | None = None,
-    settings: Settings | None = None,
+    settings: Settings = SETTINGS,
 ) -> QualityPair:
-    """Compares two columns of qualities in 0-1, one row per prompt, NaN for a missing one."""
-    how, both = settings or Settings(), ~np.isnan(of_a) & ~np.isnan(of_b)
-    groups = None if clusters is None else clusters[both]
-    left, right = of_a[both], of_b[both]
-    pair = QualityPair(a=a, b=b, n=left.size, level=how.level)
-    if not left.size:
+    """Compares two columns of qualities in 0-1, one row per prompt."""
+    pair = QualityPair(a=a, b=b, n=of_a.size, level=settings.level)
+    if not of_a.size:
         return pair
-    difference = float((right - left).mean())
-    error = (
-        standard_error(right - left) if groups is None else clustered_error(right - left, groups)
-    ) or 0.0
-    units = left.size if groups is None else int(np.unique(groups).size)
-    interval = difference_interval(left, right, groups, how, (0.0, 1.0))
+    difference = float((of_b - of_a).mean())
+    error, units = mean_error(of_b - of_a, clusters) or 0.0, count_units(of_a, clusters)
+    interval = difference_interval(of_a, of_b, clusters, settings, (0.0, 1.0))
     if interval is not None:
         is_shown = interval.low > 0 or interval.high < 0
     else:  # no spread: only the number of units can tell
-        is_shown = abs(difference) > TIE and 2.0 ** (1 - units) < 1 - how.level
+        is_shown = abs(difference) > TIE and 2.0 ** (1 - units) < 1 - settings.level
+    more = None if is_shown else more_to_show(difference, error, of_a.size, units, settings)
     return pair.model_copy(
         update={
             "difference": _POINTS * difference,
             "low": interval and _POINTS * interval.low,
             "high": interval and _POINTS * interval.high,
             "is_shown": is_shown,
-            "more": None if is_shown else more_to_show(difference, error, left.size, units, how),
+            "more": more,
         }
     )

@@ -78,7 +78,6 @@ def auc(scores: FloatArray, is_high: NDArray[np.bool_], folds: NDArray[np.int_])
 
 
 def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int_]:
-    """A fold for each row, the same one for all rows of a group."""
     names = sorted(set(groups))
     order = np.random.default_rng(seed).permutation(len(names))
     fold_of = {names[index]: number % FOLDS for number, index in enumerate(order)}

@@ -44,11 +44,8 @@ def compare_raters(
         _measure(judge, _pairs_of_judge(own, sum(scale) / 2, sum(human_scale) / 2), DRAWS)
         for judge, own in verdicts.items()
     )
-    return RaterComparison(
-        judges=tuple(judges),
-        people=tuple(people),
-        people_mean=total / n_pairs if n_pairs else None,
-    )
+    people_mean = total / n_pairs if n_pairs else None
+    return RaterComparison(judges=tuple(judges), people=tuple(people), people_mean=people_mean)
 
 
 def _pairs_by_person(units: Iterable[Unit], middle: float) -> dict[str, list[_Pair]]:

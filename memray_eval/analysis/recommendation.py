@@ -5,75 +5,41 @@ slowdown and shown by the paired differences on common prompts. Otherwise speed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from memray_eval.analysis.statistics import Interval, OpenShare, figures_interval
-from memray_eval.types import Frozen, Performance, QualityPair, Recommendation, SpeedRatio
+from memray_eval.analysis.statistics import SETTINGS, Interval, figures_interval
+from memray_eval.types import Performance, QualityPair, Recommendation, SpeedRatio
 
 SAME_SPEED = 1.1  # two runs of one model differ as much
+# How many points of quality (0-100) are worth up to how many times the time. Seed 004: at parity
+# speed wins; 13 points are worth 1.7x; "quality gap large (15-20pts), worth slowdown". The first
+# step keeps speeds that differ by chance, as of two candidates of one model, from deciding.
+WORTH = ((2, SAME_SPEED), (5, 1.5), (10, 2.0), (15, 3.0), (20, math.inf))
 _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
 
-class Worth(Frozen):
-    """`points` of quality (0-100) are worth up to `slowdown` times the time (None: any)."""
-
-    points: float
-    slowdown: float | None
-
-
-class TradeoffRule(Frozen):
-    """The thresholds of a recommendation. `level` holds for all intervals together."""
-
-    worth: tuple[Worth, ...]
-    level: OpenShare = 0.95
-
-    def is_worth(self, points: float, slowdown: float) -> bool:
-        return any(
-            points >= step.points - _ROUNDING
-            and (step.slowdown is None or slowdown <= step.slowdown + _ROUNDING)
-            for step in self.worth
-        )
-
-    def in_words(self, n_pairs: int = 1) -> str:
-        steps = (
-            f"{step.points:g} points better at "
-            f"{'any speed' if step.slowdown is None else f'up to {step.slowdown:g}x slower'}"
-            for step in self.worth
-        )
-        level = 1 - (1 - self.level) / max(1, n_pairs)
-        several = f" ({level * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
-        return (
-            f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and "
-            f"the {self.level * 100:g} % interval of the difference on common prompts{several} "
-            "lies above 0; else speed wins, if that of the median ratio of speeds lies above 1.1."
-        )
-
-
-# Seed 004: at parity speed wins; 13 points are worth 1.7x; "quality gap large (15-20pts), worth
-# slowdown". The first step keeps speeds that differ by chance, as of two candidates of one model,
-# from deciding.
-RULE = TradeoffRule(
-    worth=(
-        Worth(points=2, slowdown=SAME_SPEED),
-        Worth(points=5, slowdown=1.5),
-        Worth(points=10, slowdown=2.0),
-        Worth(points=15, slowdown=3.0),
-        Worth(points=20, slowdown=None),
+def describe_rule(n_pairs: int = 1) -> str:
+    """The rule in words, with the level of each interval where there are several pairs."""
+    steps = ", ".join(
+        f"{points} points better at "
+        f"{f'up to {slowdown:g}x slower' if math.isfinite(slowdown) else 'any speed'}"
+        for points, slowdown in WORTH
     )
-)
+    level = SETTINGS.for_all(n_pairs).level
+    several = f" ({level * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
+    return (
+        f"from the fastest on, a slower candidate is taken where it is {steps}, and the "
+        f"{SETTINGS.level * 100:g} % interval of the difference on common prompts{several} lies "
+        "above 0; else speed wins, if that of the median ratio of speeds lies above 1.1."
+    )
 
 
-class Point(Frozen):
-    """A candidate's speed (tokens/s) and quality (0-100); None: not measured."""
+class Point(NamedTuple):
+    """A candidate whose speed (tokens/s) and quality (0-100) are both measured."""
 
     name: str
-    speed: float | None
-    quality: float | None
-
-
-class _Known(Point):
-    """A candidate whose speed and quality are both measured."""
-
     speed: float
     quality: float
 
@@ -82,7 +48,7 @@ def quality_interval(row: Performance) -> Interval | None:
     """Computes the interval of a quality on 0-100 by `figures_interval`: answers count as
     independent, of sessions these."""
     n = row.n_scored if row.n_clusters is None else row.n_clusters
-    return figures_interval(row.quality, row.quality_stderr, n, RULE.level, scale=(0.0, 100.0))
+    return figures_interval(row.quality, row.quality_stderr, n, scale=(0.0, 100.0))
 
 
 def recommend(
@@ -90,60 +56,43 @@ def recommend(
     pairs: Sequence[QualityPair] = (),
     speeds: Sequence[SpeedRatio] = (),
     corrected: Sequence[QualityPair] = (),
-    rule: TradeoffRule = RULE,
 ) -> Recommendation | None:
     """Recommends a candidate by their rows over all tasks and their differences on common prompts,
     without those not shown in `corrected` (over all metrics); None for fewer than two."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
-    points = [
-        Point(name=row.candidate, speed=row.tokens_per_s or None, quality=row.quality)
-        for row in rows
-    ]
-    if len(points) < 2:
+    if len(rows) < 2:
         return None
-    compared: Sequence[Point]
-    use: str | None
+    speed_of = {row.candidate: row.tokens_per_s for row in rows if row.tokens_per_s}
+    quality_of = {row.candidate: row.quality for row in rows if row.quality is not None}
     measured = [
-        _Known(**dict(point))
-        for point in points
-        if point.speed is not None and point.quality is not None
+        Point(name, speed, quality_of[name])
+        for name, speed in speed_of.items()
+        if name in quality_of
     ]
-    rated = sorted(
-        (point for point in points if point.quality is not None),
-        key=lambda point: -(point.quality or 0.0),
-    )
-    timed = sorted(
-        (point for point in points if point.speed is not None),
-        key=lambda point: -(point.speed or 0.0),
-    )
-    front, differences = (
-        pareto(measured),
-        _Differences([*pairs, *(pair for pair in corrected if not pair.is_shown)], speeds),
-    )
+    rated = sorted(quality_of, key=lambda name: -quality_of[name])
+    timed = sorted(speed_of, key=lambda name: -speed_of[name])
+    front = pareto(measured)
+    hidden = [pair for pair in corrected if not pair.is_shown]
+    differences = _Differences([*pairs, *hidden], speeds)
+    compared: Sequence[str] = ()
+    use, reason = None, "neither speed nor quality was measured of two candidates"
     if len(measured) > 1:
-        compared, use, reason = measured, *_choose_from_front(measured, front, differences, rule)
+        compared = [point.name for point in measured]
+        use, reason = _choose_from_front(measured, front, differences)
     elif len(rated) > 1:
-        compared, use, reason = rated, *_choose_by_quality(rated, differences)
+        compared, (use, reason) = rated, _choose_by_quality(rated, differences)
     elif len(timed) > 1:
-        (fastest, *others), compared = timed, timed
-        use, reason = fastest.name, "fastest; quality was not measured"
-        if even := [other.name for other in others if not differences.is_faster(fastest, other)]:
-            use = None
-            even_ones = f"{fastest.name} and {even[0]}"
-            reason = f"no difference shown in speed between {even_ones}; quality was not measured"
-    else:
-        compared, use, reason = [], None, "neither speed nor quality was measured of two candidates"
-    names = {point.name for point in compared}
-    lower = [point.name for point in rated if point.quality != rated[0].quality]
+        compared, (use, reason) = timed, _choose_by_speed(timed, differences)
+    lower = [name for name in rated if quality_of[name] != quality_of[rated[0]]]
     return Recommendation(
-        fastest=tuple(point.name for point in timed if point.speed == timed[0].speed),
-        best=tuple(point.name for point in rated if point.quality == rated[0].quality),
-        as_good=tuple(name for name in lower if not differences.of(name, rated[0].name).is_shown),
+        fastest=tuple(name for name in timed if speed_of[name] == speed_of[timed[0]]),
+        best=tuple(name for name in rated if name not in lower),
+        as_good=tuple(name for name in lower if not differences.of(name, rated[0]).is_shown),
         pareto=tuple(point.name for point in front),
-        left_out=tuple(point.name for point in points if point.name not in names),
+        left_out=tuple(row.candidate for row in rows if row.candidate not in compared),
         use=use,
         reason=reason,
-        rule=rule.in_words(len(pairs)),
+        rule=describe_rule(len(pairs)),
         pairs=tuple(sorted(pairs, key=lambda pair: (pair.a, pair.b))),
         speeds=tuple(sorted(speeds, key=lambda pair: (pair.a, pair.b))),
     )
@@ -162,15 +111,29 @@ class _Differences:
 
     def of(self, a: str, b: str) -> QualityPair:
         """B against A; a pair without figures if they have no prompt in common."""
-        return self._pairs.get((a, b)) or QualityPair(a=a, b=b, n=0, level=RULE.level)
+        return self._pairs.get((a, b)) or QualityPair(a=a, b=b, n=0, level=SETTINGS.level)
 
-    def is_better(self, better: Point, other: Point) -> bool:
-        pair = self.of(other.name, better.name)
+    def is_better(self, better: str, other: str) -> bool:
+        pair = self.of(other, better)
         return pair.is_shown and (pair.difference or 0.0) > 0
 
-    def is_faster(self, faster: Point, other: Point) -> bool:
+    def is_faster(self, faster: str, other: str) -> bool:
         """True if the ratio of speeds on common prompts is told from SAME_SPEED."""
-        return self._times_as_fast.get((faster.name, other.name), 0.0) > SAME_SPEED
+        return self._times_as_fast.get((faster, other), 0.0) > SAME_SPEED
+
+    def gain_and_slowdown(self, faster: Point, slower: Point) -> tuple[float, float]:
+        """The points that the slower candidate gains on the common prompts (on all if there are
+        none), and how many times slower it is."""
+        gain = self.of(faster.name, slower.name).difference
+        gain = slower.quality - faster.quality if gain is None else gain
+        return gain, faster.speed / slower.speed
+
+    def is_worth(self, better: Point, faster: Point) -> bool:
+        """True if the better one is shown to be, and by as much as its slowdown asks for."""
+        gain, slowdown = self.gain_and_slowdown(faster, better)
+        return self.is_better(better.name, faster.name) and any(
+            gain >= points - _ROUNDING and slowdown <= most + _ROUNDING for points, most in WORTH
+        )
 
 
 def swap_sides(pair: QualityPair) -> QualityPair:
@@ -183,11 +146,11 @@ def swap_sides(pair: QualityPair) -> QualityPair:
     )
 
 
-def pareto(points: Sequence[_Known]) -> list[_Known]:
+def pareto(points: Sequence[Point]) -> list[Point]:
     """The candidates that no other beats, the fastest first. One beats another if it is as good in
     speed and quality and better in one of them; equal candidates are all on the front."""
 
-    def is_beaten(point: _Known) -> bool:
+    def is_beaten(point: Point) -> bool:
         return any(
             other.speed >= point.speed
             and other.quality >= point.quality
@@ -202,34 +165,24 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
 
 
 def _choose_from_front(
-    measured: Sequence[_Known],
-    front: Sequence[_Known],
-    differences: _Differences,
-    rule: TradeoffRule,
+    measured: Sequence[Point], front: Sequence[Point], differences: _Differences
 ) -> tuple[str | None, str]:
     """Chooses the candidate of the front to use, and says why. It is called the best only if it is
     shown to be better than every other; none is chosen if the fastest is not shown to be faster
     (`is_faster`) than another and no difference in quality is shown either."""
-
-    def is_taken(better: _Known, faster: _Known) -> bool:
-        return differences.is_better(better, faster) and rule.is_worth(
-            *_gain_and_slowdown(faster, better, differences)
-        )
-
     fastest = chosen = front[0]
     for point in front[1:]:
-        if all(is_taken(point, other) for other in (fastest, chosen)):
+        if all(differences.is_worth(point, other) for other in (fastest, chosen)):
             chosen = point
+    rest = [point for point in measured if point is not chosen]
     reasons = ["fastest"]
     if chosen is not fastest:
-        points, slowdown = _gain_and_slowdown(fastest, chosen, differences)
+        points, slowdown = differences.gain_and_slowdown(fastest, chosen)
         gain = f"Better quality ({_format_points(points)})"
         reasons = [f"{gain}, reasonable speed tradeoff ({slowdown:.1f}x)"]
-    for point in measured:
-        if point is chosen or chosen is not fastest or differences.is_faster(chosen, point):
-            continue
+    for point in rest if chosen is fastest else ():
         pair = differences.of(chosen.name, point.name)
-        if not pair.is_shown:
+        if not differences.is_faster(chosen.name, point.name) and not pair.is_shown:
             is_near = chosen.speed <= SAME_SPEED * point.speed
             speed = f"under {SAME_SPEED:g}x" if is_near else "it may be chance"
             return None, (
@@ -238,46 +191,44 @@ def _choose_from_front(
             )
     best = front[-1]
     if best.quality > chosen.quality:
-        against = next(other for other in (chosen, fastest) if not is_taken(best, other))
-        reasons.append(_explain_refusal(best, against, differences, rule))
-    elif chosen is fastest:
-        is_best = all(
-            differences.is_better(chosen, point) for point in measured if point is not chosen
+        against = next(
+            other for other in (chosen, fastest) if not differences.is_worth(best, other)
         )
+        reasons.append(_explain_refusal(best, against, differences))
+    elif chosen is fastest:
+        is_best = all(differences.is_better(chosen.name, point.name) for point in rest)
         reasons.append("best quality" if is_best else "no other is shown to be better")
     return chosen.name, "; ".join(reasons)
 
 
-def _explain_refusal(
-    best: _Known, against: _Known, differences: _Differences, rule: TradeoffRule
-) -> str:
-    """Says why the candidate of the best quality is not chosen over a faster one."""
-    points, slowdown = _gain_and_slowdown(against, best, differences)
+def _explain_refusal(best: Point, against: Point, differences: _Differences) -> str:
+    points, slowdown = differences.gain_and_slowdown(against, best)
     gain = f"+{_format_points(points)}"
-    if not differences.is_better(best, against):
-        return (
-            f"no difference shown in quality to {best.name} "
-            f"({why_not_shown(differences.of(against.name, best.name))})"
-        )
-    if points < min(step.points for step in rule.worth) - _ROUNDING:
-        return (
-            f"quality parity with {best.name} ({gain}), which is {slowdown:.1f}x slower than "
-            f"{against.name}"
-        )
+    if not differences.is_better(best.name, against.name):
+        why = why_not_shown(differences.of(against.name, best.name))
+        return f"no difference shown in quality to {best.name} ({why})"
+    if points < WORTH[0][0] - _ROUNDING:
+        than = f"which is {slowdown:.1f}x slower than {against.name}"
+        return f"quality parity with {best.name} ({gain}), {than}"
     return f"{best.name} is better ({gain}), but {slowdown:.1f}x slower than {against.name}"
 
 
-def _choose_by_quality(rated: Sequence[Point], differences: _Differences) -> tuple[str | None, str]:
+def _choose_by_quality(rated: Sequence[str], differences: _Differences) -> tuple[str | None, str]:
     best, *others = rated
     for other in others:
         if not differences.is_better(best, other):
-            why = why_not_shown(differences.of(other.name, best.name))
-            return (
-                None,
-                f"no difference shown in quality between {best.name} and {other.name} ({why}); "
-                "speed was not measured",
-            )
-    return best.name, "best quality; speed was not measured"
+            why = f"{best} and {other} ({why_not_shown(differences.of(other, best))})"
+            return None, f"no difference shown in quality between {why}; speed was not measured"
+    return best, "best quality; speed was not measured"
+
+
+def _choose_by_speed(timed: Sequence[str], differences: _Differences) -> tuple[str | None, str]:
+    fastest, *others = timed
+    for other in others:
+        if not differences.is_faster(fastest, other):
+            even = f"{fastest} and {other}"
+            return None, f"no difference shown in speed between {even}; quality was not measured"
+    return fastest, "fastest; quality was not measured"
 
 
 def why_not_shown(pair: QualityPair) -> str:
@@ -304,15 +255,6 @@ def round_up(count: int) -> int:
     """Rounds up to two digits, because an estimate is not known better."""
     unit = int("1".ljust(max(1, len(str(count)) - 1), "0"))
     return -(-count // unit) * unit
-
-
-def _gain_and_slowdown(
-    faster: _Known, slower: _Known, differences: _Differences
-) -> tuple[float, float]:
-    """The points that the slower candidate gains on the common prompts (on all if there are none),
-    and how many times slower it is."""
-    gain = differences.of(faster.name, slower.name).difference
-    return slower.quality - faster.quality if gain is None else gain, faster.speed / slower.speed
 
 
 def _format_points(points: float) -> str:

@@ -22,13 +22,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from memray_eval.analysis.score_table import (
-    Flags,
     ScoreTable,
     column_statistics,
-    part_columns,
     read_blocks,
+    read_parts,
     score_columns,
-    tag_values,
 )
 from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
@@ -43,21 +41,9 @@ _LOCAL_FILES_AT_ONCE = 4
 _UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are split
 _CODED = score_columns("metric", "status", "judge", "parts.key_value.key")
 _OF_UNITS = (
-    "candidate",
-    "model",
-    "finish_reason",
-    "prompt_tokens",
-    "output_tokens",
-    "ttft_s",
-    "duration_s",
-    "prompt_form",
-    "truncated_tokens",
-    "cached_tokens",
-    "thinking_blocks",
-    "no_answer",
-    "raised_max_tokens",
-    "ended_s",
-)
+    "candidate model finish_reason prompt_tokens output_tokens ttft_s duration_s prompt_form "
+    "truncated_tokens cached_tokens thinking_blocks no_answer raised_max_tokens ended_s"
+).split()
 # what a score says of its prompt's cache
 _OF_CACHE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "saved_usd")
 _OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")
@@ -83,12 +69,12 @@ SELECT candidate, any_value(model) AS model, count(*) AS n, count_if(unanswered)
        count(raised_max_tokens) AS asked_again,
        count(*) FILTER (
            raised_max_tokens IS NOT NULL AND no_answer IS NULL AND NOT unanswered
-       ) AS answered_then
+       ) AS answered_then,
+       histogram(finish_reason) AS finish_reasons, histogram(prompt_form) AS prompt_forms,
+       histogram(no_answer) AS no_answer
 FROM units GROUP BY candidate ORDER BY candidate
 """
-_TALLY = """
-SELECT {0}, count(*) FROM units WHERE candidate = ? AND {0} IS NOT NULL GROUP BY 1 ORDER BY 1
-"""
+_TALLIES = ("finish_reasons", "prompt_forms", "no_answer")
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 
@@ -201,7 +187,6 @@ def _reduce_file(
     metrics: Sequence[Metric],
     columns: Sequence[str],
 ) -> list[_Block]:
-    """Reads the rows of a file that have a rank, in blocks of _UNITS_AT_ONCE."""
     blocks, row = [], 0
     for batch in read_blocks(file, columns, _UNITS_AT_ONCE, _CODED, head.metadata):
         ids, ranked = head.ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
@@ -219,21 +204,19 @@ def _reduce_block(
     """Splits a block of records into its units, its outcomes and its causes of failure. A unit has
     failed if it is unanswered, or if any of its scores is an error."""
     units, unit = table.units, table.unit
-    names = {name: _encode(table.column(name)) for name in ("metric", "status", "judge")}
     unanswered = pc.is_valid(units["error"]).to_numpy(zero_copy_only=False)
-    is_error = names["status"].is_name("error")
+    is_error = table.map_names("status", "error".__eq__, np.False_)
     failed = unanswered.copy()
     failed[unit[is_error]] = True
     columns = [*(units[name] for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
-    outcomes = _split_by_metric(table, names, ranks, metrics)
+    outcomes = _split_by_metric(table, ranks, metrics)
     # If an answer failed, its error is the cause, not those of its scores.
     counted = is_error & ~unanswered[unit]
     errors = table.column("error")
     rows = np.concatenate([np.flatnonzero(unanswered), unit[counted]])
     texts = pa.concat_arrays([units["error"].drop_null(), errors.filter(pa.array(counted))])
     cache = tuple(float(pc.sum(table.column(name)).as_py() or 0) for name in _OF_CACHE)
-    fallbacks = [code for code, name in enumerate(names["judge"].names) if name in FALLBACKS]
-    replaced = np.flatnonzero(np.isin(names["judge"].codes, fallbacks))
+    replaced = np.flatnonzero(table.is_judge(FALLBACKS.__contains__))
     return _Block(
         pa.record_batch(columns, schema=_UNITS),
         list(outcomes),
@@ -285,7 +268,6 @@ def causes_of(texts: pa.StringArray) -> Iterator[str]:
 
 
 def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
-    """Adds up the causes of all blocks, the most frequent first, with their first examples."""
     n_units: Counter[str] = Counter()
     first: dict[str, Cause] = {}
     for cause in causes:
@@ -296,36 +278,33 @@ def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _split_by_metric(
-    table: ScoreTable, names: Mapping[str, _CodedColumn], ranks: Indices, metrics: Sequence[Metric]
+    table: ScoreTable, ranks: Indices, metrics: Sequence[Metric]
 ) -> Iterator[tuple[str, _Outcomes]]:
-    """Yields the outcomes of each metric and candidate of a block."""
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
-    parts, tags = part_columns(table.column("parts")), tag_values(table.column("parts"))
-    metric, status, judge = (names[name] for name in ("metric", "status", "judge"))
-    n_candidates = len(candidates.names)
-    n_groups = len(metric.names) * n_candidates
-    group = metric.codes * n_candidates + candidates.codes[unit]
+    parts, tags = read_parts(table.column("parts"))
+    status, judge = _encode(table.column("status")), _encode(table.column("judge"))
+    # The scores of other metrics are behind those of the last one
+    metric = table.codes([metric.name for metric in metrics]) % (len(metrics) + 1)
+    n_groups = (len(metrics) + 1) * len(candidates.names)
+    group = metric * len(candidates.names) + candidates.codes[unit]
     group = group.astype(np.min_scalar_type(n_groups))  # of 16 bits or fewer is sorted in one pass
     by_status = status.tally(group, n_groups)
-    scored = np.flatnonzero(status.is_name("scored"))
+    scored = np.flatnonzero(table.map_names("status", "scored".__eq__, np.False_))
     scored = scored[np.argsort(group[scored], kind="stable")]
     by_judge = judge.tally(group, n_groups, scored)
     ends = np.cumsum(np.bincount(group[scored], minlength=n_groups))
     rows_of = np.split(scored, ends[:-1])
-    for definition in metrics:
-        is_scored = definition.name in metric.names
-        first = metric.names.index(definition.name) * n_candidates if is_scored else 0
-        for cell, name in enumerate(candidates.names, first):
-            rows = rows_of[cell] if is_scored else scored[:0]
-            columns = {part: parts[part][rows] for part in definition.columns if part in parts}
-            outcome = MetricColumns(
-                candidate=name,
-                by_status=by_status[cell] if is_scored else {},
-                by_judge=by_judge[cell] if is_scored else {},
-                columns={"value": values[rows], **columns},
-                tags={tag: of_tag[np.isin(at, rows)] for tag, (at, of_tag) in tags.items()},
-            )
-            yield definition.name, _Outcomes(outcome, ranks[unit[rows]])
+    for cell, (definition, name) in enumerate(product(metrics, candidates.names)):
+        rows = rows_of[cell]
+        columns = {part: parts[part][rows] for part in definition.columns if part in parts}
+        outcome = MetricColumns(
+            candidate=name,
+            by_status=by_status[cell],
+            by_judge=by_judge[cell],
+            columns={"value": values[rows], **columns},
+            tags={tag: of_tag[np.isin(at, rows)] for tag, (at, of_tag) in tags.items()},
+        )
+        yield definition.name, _Outcomes(outcome, ranks[unit[rows]])
 
 
 class _CodedColumn(NamedTuple):
@@ -333,11 +312,6 @@ class _CodedColumn(NamedTuple):
 
     names: list[str]
     codes: npt.NDArray[np.int32]
-
-    def is_name(self, name: str) -> Flags:
-        """Marks the rows of this name."""
-        flags: Flags = self.codes == (self.names.index(name) if name in self.names else -1)
-        return flags
 
     def tally(
         self, group: Indices, n_groups: int, rows: Indices | slice = slice(None)
@@ -417,20 +391,12 @@ def _summarise_generation(units: pa.Table) -> Iterator[GenerationSummary]:
     with duckdb.connect() as database:
         database.register("units", units)
         for row in database.sql(_GENERATION).to_arrow_table().to_pylist():
-            hits, cacheable = row.pop("cached_tokens"), row.pop("cacheable_tokens")
-            ends, forms, causes = (
-                dict(database.execute(_TALLY.format(column), [row["candidate"]]).fetchall())
-                for column in ("finish_reason", "prompt_form", "no_answer")
-            )
+            tallies = {name: dict(row.pop(name) or ()) for name in _TALLIES}
+            cacheable, busy = row.pop("cacheable_tokens"), busy_s[row["candidate"]]
             yield GenerationSummary(
                 **row,
-                output_tokens_per_s=generated_tokens_per_s(
-                    row["output_tokens"], busy_s[row["candidate"]]
-                ),
-                finish_reasons=ends,
-                cached_tokens=hits,
-                cache_hit_rate=hits / cacheable if cacheable else None,
-                prompt_forms=forms,
-                no_answer=causes,
-                answered=row["n"] - row["n_failed"] - sum(causes.values()),
+                **tallies,
+                output_tokens_per_s=generated_tokens_per_s(row["output_tokens"], busy),
+                cache_hit_rate=row["cached_tokens"] / cacheable if cacheable else None,
+                answered=row["n"] - row["n_failed"] - sum(tallies["no_answer"].values()),
             )

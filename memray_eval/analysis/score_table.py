@@ -65,9 +65,8 @@ class ScoreTable:
 
     def codes(self, metrics: Sequence[str]) -> Codes:
         """The index in `metrics` of each score's metric, -1 for other metrics."""
-        index = pc.index_in(self.column("metric"), pa.array(metrics, pa.string())).fill_null(-1)
-        codes: Codes = index.to_numpy().astype(np.int64)
-        return codes
+        index = {name: code for code, name in enumerate(metrics)}
+        return self.map_names("metric", lambda name: index.get(name, -1), np.int64(-1))
 
     @cached_property
     def values(self) -> FloatArray:
@@ -82,14 +81,16 @@ class ScoreTable:
 
     def is_judge(self, belongs: Callable[[str], bool]) -> Flags:
         """Marks the scores whose judge belongs to a kind; False without a judge."""
-        of_kind = [belongs(name) for name in self._judges.dictionary.to_pylist()]
-        codes = self._judges.indices.fill_null(-1).to_numpy()
-        flags: Flags = np.array([*of_kind, False])[codes]
-        return flags
+        return self.map_names("judge", belongs, np.False_)
 
-    @cached_property
-    def _judges(self) -> pa.DictionaryArray:
-        return self.column("judge").dictionary_encode()
+    def map_names(
+        self, column: str, figure: Callable[[str], T | bool | int], nothing: T
+    ) -> npt.NDArray[T]:
+        """A figure of each score's name in a column, once per distinct name; of null `nothing`."""
+        coded = self.column(column).dictionary_encode()  # a no-op if it was read as codes
+        by_name = np.array([*map(figure, coded.dictionary.to_pylist()), nothing], type(nothing))
+        figures: npt.NDArray[T] = by_name[coded.indices.fill_null(-1).to_numpy()]
+        return figures
 
     def by_unit(self, rows: Flags | slice, column: npt.NDArray[T]) -> npt.NDArray[T]:
         """The figures of the marked scores by unit, NaN (0) without one; of several the last."""
@@ -161,45 +162,30 @@ def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
     return ("metric", "value", "parts") if is_pooled else ("metric", "value")
 
 
-def part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
-    """Returns, by part, one figure per score, 0 for a score without that part; without tags, of
-    which there may be thousands."""
-    names, is_tag, codes, scores, figures = _read_entries(parts)
-    if is_tag.any():
-        kept = ~is_tag[codes]
-        codes, scores, figures = (np.cumsum(~is_tag) - 1)[codes[kept]], scores[kept], figures[kept]
-        names = [name for name in names if not name.startswith(TAG)]
-    columns = np.zeros((len(names), len(parts)))
-    columns[codes, scores] = figures
-    return dict(zip(names, columns, strict=True))
-
-
-def tag_values(parts: pa.MapArray) -> dict[str, tuple[Indices, FloatArray]]:
-    """Returns, by tag, the scores that have a value for it, and these values."""
-    names, is_tag, codes, scores, figures = _read_entries(parts)
-    if not is_tag.any():
-        return {}
-    rows = np.flatnonzero(is_tag[codes])
-    ends = np.cumsum(np.bincount(codes[rows], minlength=len(names)))[:-1]
-    by_name = np.split(rows[np.argsort(codes[rows], kind="stable")], ends)
-    return {
-        name.removeprefix(TAG): (scores[of_tag], figures[of_tag])
-        for name, of_tag in zip(names, by_name, strict=True)
-        if name.startswith(TAG)
-    }
-
-
-def _read_entries(parts: pa.MapArray) -> tuple[list[str], Flags, Indices, Indices, FloatArray]:
-    """The names of parts, and which of them are of tags; of each entry the name's code, its score
-    and its figure."""
+def read_parts(
+    parts: pa.MapArray,
+) -> tuple[dict[str, FloatArray], dict[str, tuple[Indices, FloatArray]]]:
+    """Returns, by part, one figure per score, 0 for a score without that part; and by tag, of which
+    there may be thousands, the scores that have a value for it, and these values."""
     offsets = parts.offsets.to_numpy()
     scores = np.repeat(np.arange(len(parts)), np.diff(offsets))
     entries = slice(offsets[0], offsets[-1])
     part = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
-    names = part.dictionary.to_pylist()
-    is_tag = np.array([name.startswith(TAG) for name in names], np.bool_)
+    names, codes = part.dictionary.to_pylist(), part.indices.to_numpy()
     figures = parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
-    return names, is_tag, part.indices.to_numpy(), scores, figures
+    codes = codes.astype(np.min_scalar_type(len(names)))  # of 16 bits or fewer: sorted in one pass
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
+    rows_of = np.split(np.argsort(codes, kind="stable"), ends)
+    columns: dict[str, FloatArray] = {}
+    tags: dict[str, tuple[Indices, FloatArray]] = {}
+    for code, name in enumerate(names):
+        rows = rows_of[code]
+        if name.startswith(TAG):
+            tags[name.removeprefix(TAG)] = scores[rows], figures[rows]
+        else:
+            columns[name] = np.zeros(len(parts))
+            columns[name][scores[rows]] = figures[rows]
+    return columns, tags
 
 
 def shares(
@@ -211,7 +197,7 @@ def shares(
     part, whole = values.copy(), np.where(np.isnan(values), np.nan, 1.0)
     if not pooled:
         return part, whole
-    parts = part_columns(pc.struct_field(scores, "parts"))
+    parts, _ = read_parts(pc.struct_field(scores, "parts"))
     nothing = np.zeros(len(values))
     for code, ratio in pooled.items():
         rows = (codes == code) & ~np.isnan(values)
@@ -219,19 +205,6 @@ def shares(
             columns = {name: parts.get(name, nothing)[rows] for name in ratio.parts}
             part[rows], whole[rows] = ratio.share(columns)
     return part, whole
-
-
-def map_names(
-    names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
-) -> Codes:
-    """Maps each name of a column to a figure, once per distinct name; -1 if it is not `among`."""
-    coded = names.dictionary_encode()  # a no-op if it was read as codes
-    by_name = [
-        figure(name) if among is None or name in among else -1
-        for name in coded.dictionary.to_pylist()
-    ]
-    figures: Codes = np.array(by_name, dtype=np.int64)[coded.indices.to_numpy()]
-    return figures
 
 
 def is_fallback(judge: str) -> bool:

@@ -23,7 +23,7 @@ from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import from_table_apart
-from memray_eval.types import CLUSTER_KEYS, FALLBACKS, SESSION, Record, Response, Score, is_estimate
+from memray_eval.types import CLUSTER_KEYS, FALLBACKS, SESSION, Record, is_estimate
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _NO_ANSWER, _EPOCH = "no_answer", "epoch"  # which records of older versions lack
@@ -155,7 +155,6 @@ def read_all_scores(
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
-    """Joins one candidate's scores of all files."""
     names = set.intersection(*(set(file.units.column_names) for file in read))
     units = pa.concat_tables([file.units.select(sorted(names)) for file in read])
     columns, keys = _join_columns(read), unit_keys(units)
@@ -207,18 +206,7 @@ def unit_keys(units: pa.Table) -> pa.ChunkedArray:
 
 
 def _column_of(field: str) -> str:
-    """The column of the records that holds a field."""
     return field if field in CLUSTER_COLUMNS else METADATA
-
-
-def find_split(records: pads.Dataset) -> str | None:
-    """The first of SPLIT_COLUMNS that splits the units in two groups or more, and not too many."""
-    read = records.to_table(columns=list(SPLIT_COLUMNS))
-    for name in SPLIT_COLUMNS:
-        n_groups = len(pc.unique(pc.fill_null(read[name], "")))
-        if 1 < n_groups <= MOST_GROUPS:
-            return name
-    return None
 
 
 class _FileScores(NamedTuple):
@@ -244,28 +232,6 @@ def _join_columns(files: Sequence[_FileScores]) -> dict[tuple[str, str], npt.NDA
         )
         for key, dtype in dtypes.items()
     }
-
-
-class Text(NamedTuple):
-    """A unit's query and response, or its `error` if generation failed, and its scores."""
-
-    query: str
-    response: str
-    error: str
-    scores: tuple[Score, ...] = ()
-
-
-def read_texts(
-    records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], Text]:
-    """Reads the texts of one candidate's units, by sample id and task."""
-    texts = {}
-    for (_, sample_id, task), record in read_units(records, [candidate], units).items():
-        response = record.response or Response()
-        texts[sample_id, task] = Text(
-            record.sample.query, response.text, response.error or "", record.scores
-        )
-    return texts
 
 
 def read_units(
@@ -317,7 +283,6 @@ def _read_file(
 
 
 def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _FileScores:
-    """Returns a column for each metric, a figure a unit."""
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}

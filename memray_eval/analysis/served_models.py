@@ -91,7 +91,6 @@ def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tup
 
 
 def _holds(metadata: pq.FileMetaData, name: str) -> bool:
-    """Returns True if a file may hold a value in a column."""
     kept = column_statistics(metadata, [name])
     return any(
         column is None or not column.has_null_count or column.null_count < n for column, n in kept

@@ -21,7 +21,7 @@ from memray_eval.analysis.score_table import (
     read_score_tables,
 )
 from memray_eval.analysis.scores import count_epochs, first_of_each, unit_keys
-from memray_eval.analysis.statistics import median_interval
+from memray_eval.analysis.statistics import SETTINGS, median_interval
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.ports import FloatArray
 from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
@@ -31,17 +31,10 @@ _TEXTS = ("unit_id", "candidate", "task", "prompt_type")
 _FIGURES = ("output_tokens", "ttft_s", "duration_s")
 _COLUMNS = (*_TEXTS, *_FIGURES, "error")
 _ROWS = pa.schema(
-    [
-        *((name, pa.string()) for name in _TEXTS),
-        ("output_tokens", pa.int64()),
-        ("ttft_s", pa.float64()),
-        ("duration_s", pa.float64()),
-        ("is_answered", pa.bool_()),
-        ("part", pa.float64()),
-        ("whole", pa.float64()),
-        ("is_estimate", pa.bool_()),
-        ("is_fallback", pa.bool_()),
-    ]
+    dict.fromkeys(_TEXTS, pa.string())
+    | {"output_tokens": pa.int64(), "ttft_s": pa.float64(), "duration_s": pa.float64()}
+    | {"is_answered": pa.bool_(), "part": pa.float64(), "whole": pa.float64()}
+    | dict.fromkeys(("is_estimate", "is_fallback"), pa.bool_())
 )
 
 # The time of a failed answer does not count. A sample without a task goes by its prompt type.
@@ -85,13 +78,11 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     return tuple(Performance(**row | apart) for row in performance)
 
 
-def speed_ratios(
-    records: pads.Dataset, candidates: Sequence[str], level: float = 0.95
-) -> tuple[SpeedRatio, ...]:
-    """Compares the speeds of every pair of candidates on the prompts that both answered. `level`
-    holds for all intervals together (Bonferroni), of medians by order statistics."""
+def speed_ratios(records: pads.Dataset, candidates: Sequence[str]) -> tuple[SpeedRatio, ...]:
+    """Compares the speeds of every pair of candidates on the prompts that both answered. The level
+    holds for all intervals together, of medians by order statistics."""
     pairs = list(combinations(candidates, 2))
-    level = 1 - (1 - level) / max(1, len(pairs))
+    level = SETTINGS.for_all(len(pairs)).level
     speeds = {name: _speeds(records, name) for name in candidates} if pairs else {}
     ratios = []
     for a, b in pairs:
@@ -103,7 +94,7 @@ def speed_ratios(
     return tuple(ratios)
 
 
-def median_ratio(a: str, b: str, ratios: FloatArray, level: float = 0.95) -> SpeedRatio:
+def median_ratio(a: str, b: str, ratios: FloatArray, level: float = SETTINGS.level) -> SpeedRatio:
     """The median of the ratios of two candidates' speeds, with its interval."""
     low, high = median_interval(ratios, level) or (None, None)
     median = float(np.median(ratios))

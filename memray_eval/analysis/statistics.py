@@ -44,18 +44,17 @@ class Settings(Frozen):
     seed: Annotated[int, Field(ge=0)] = 0
     bootstrap: bool = False
 
+    def for_all(self, n: int) -> Settings:
+        """The same with intervals whose level holds for `n` of them together (Bonferroni)."""
+        return self.model_copy(update={"level": 1 - (1 - self.level) / max(1, n)})
+
+
+SETTINGS = Settings()  # of all figures, unless bootstrap intervals are asked for
+
 
 class Interval(NamedTuple):
     low: float
     high: float
-
-
-class Counts(NamedTuple):
-    """The number of units on which B is higher, equal (within TIE) and lower."""
-
-    wins: int
-    ties: int
-    losses: int
 
 
 class Paired(Frozen):
@@ -83,20 +82,16 @@ class Paired(Frozen):
 
 def paired(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings | None = None, scale: Scale | None = None,
+    settings: Settings = SETTINGS, scale: Scale | None = None,
 ) -> Paired:  # fmt: skip
     """Compares two columns of scores unit by unit."""
-    how = settings or Settings()
-    n = a.size
-    if not n:
+    if not a.size:
         return Paired(n=0)
     differences = b - a
-    error = _mean_error(differences, clusters)
-    groups = n if clusters is None else int(np.unique(clusters).size)
-    interval = difference_interval(a, b, clusters, how, scale)
-    wins, ties, losses = win_tie_loss(differences)
+    error, groups = mean_error(differences, clusters), count_units(differences, clusters)
+    interval = difference_interval(a, b, clusters, settings, scale)
     return Paired(
-        n=n,
+        n=a.size,
         n_clusters=None if clusters is None else groups,
         mean_a=float(a.mean()),
         mean_b=float(b.mean()),
@@ -104,12 +99,10 @@ def paired(
         stderr=error,
         low=interval and interval.low,
         high=interval and interval.high,
-        p_value=sign_flip_p(differences, clusters, how),
+        p_value=sign_flip_p(differences, clusters, settings),
         effect_size=cohens_d(differences),
-        wins=wins,
-        ties=ties,
-        losses=losses,
-        detectable=detectable_difference(error, groups - 1, how) if error else None,
+        detectable=detectable_difference(error, groups - 1, settings) if error else None,
+        **count_wins(differences),
     )
 
 
@@ -132,33 +125,52 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
     return error * math.sqrt(groups / (groups - 1))
 
 
+def error_by_cluster(values: FloatArray, clusters: Clusters) -> tuple[float, int]:
+    """The `clustered_error`, 0.0 for one cluster, and the number of clusters."""
+    return clustered_error(values, clusters) or 0.0, count_units(values, clusters)
+
+
+def mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
+    """The mean's standard error; 0.0 if the values differ only by float error."""
+    error = standard_error(values) if clusters is None else clustered_error(values, clusters)
+    return 0.0 if error is not None and error <= TIE else error
+
+
+def code_names(names: Sequence[str]) -> Clusters:
+    """The code of each name: its place among the sorted ones."""
+    codes: Clusters = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
+    return codes
+
+
+def count_units(values: FloatArray, clusters: Clusters | None) -> int:
+    """How many independent units the values are of: clusters, if these are given."""
+    return values.size if clusters is None else int(np.unique(clusters).size)
+
+
 def mean_interval(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None,
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS,
     scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
     misses the truth far too often near 0 and 1; otherwise Student's within `scale`, or the
     bootstrap's (BCa, expanded) if `settings` ask for it. None without a standard error above 0,
     except for Wilson's."""
-    how = settings or Settings()
-    if values.size and clusters is None and not how.bootstrap and is_binary(values):
-        return wilson_interval(int(values.sum()), values.size, how.level)
-    return _general_interval(values, clusters, how, scale)
+    if values.size and clusters is None and not settings.bootstrap and is_binary(values):
+        return wilson_interval(int(values.sum()), values.size, settings.level)
+    return _general_interval(values, clusters, settings, scale)
 
 
 def difference_interval(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings | None = None, scale: Scale | None = None,
+    settings: Settings = SETTINGS, scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
     otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
-    how = settings or Settings()
-    if a.size and clusters is None and not how.bootstrap and is_binary(a) and is_binary(b):
-        return tango_interval(
-            int(np.count_nonzero(b > a)), int(np.count_nonzero(b < a)), a.size, how.level
-        )
+    if a.size and clusters is None and not settings.bootstrap and is_binary(a) and is_binary(b):
+        up, down = (int(np.count_nonzero(side)) for side in (b > a, b < a))
+        return tango_interval(up, down, a.size, settings.level)
     span = None if scale is None else (scale[0] - scale[1], scale[1] - scale[0])
-    return _general_interval(b - a, clusters, how, span)
+    return _general_interval(b - a, clusters, settings, span)
 
 
 def is_binary(values: FloatArray) -> bool:
@@ -169,11 +181,9 @@ def is_binary(values: FloatArray) -> bool:
 def _general_interval(
     values: FloatArray, clusters: Clusters | None, how: Settings, scale: Scale | None
 ) -> Interval | None:
-    """A mean's interval, Student's or the bootstrap's."""
-    error = _mean_error(values, clusters)
+    error, groups = mean_error(values, clusters), count_units(values, clusters)
     if not error:
         return None
-    groups = values.size if clusters is None else int(np.unique(clusters).size)
     if how.bootstrap:
         drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
         return bca_interval(drawn, float(values.mean()), without, expand_level(how.level, groups))
@@ -186,12 +196,18 @@ def figures_interval(
     n: int,
     level: float = 0.95,
     scale: Scale = (0.0, 1.0),
+    clustered: tuple[float, int] | None = None,
 ) -> Interval | None:
     """`mean_interval` of n independent values within `scale`, from their mean and standard error
     alone. All values lie at the ends of the scale if and only if their variance is (mean - low)
-    (high - mean): then the interval is Wilson's, laid over the scale."""
+    (high - mean): then the interval is Wilson's, laid over the scale. `clustered` is the
+    `error_by_cluster`; where clusters do not differ they count as so many units."""
+    if clustered is not None:
+        stderr, n = clustered
     if mean is None or stderr is None or n < 2:
         return None
+    if clustered is not None and stderr:
+        return t_interval(mean, stderr, n - 1, level, scale)
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     share, error = (mean - low) / width, stderr / width
     if abs(error**2 * (n - 1) - share * (1 - share)) <= TIE:
@@ -221,8 +237,8 @@ def student_p(difference: float, stderr: float, units: int) -> float:
 
 def paired_p(a: FloatArray, b: FloatArray, clusters: Clusters | None = None) -> float:
     """`student_p` of the mean of B - A."""
-    units = a.size if clusters is None else int(np.unique(clusters).size)
-    return student_p(float((b - a).mean()), _mean_error(b - a, clusters) or 0.0, units)
+    error = mean_error(b - a, clusters) or 0.0
+    return student_p(float((b - a).mean()), error, count_units(a, clusters))
 
 
 def apart_p(
@@ -293,14 +309,13 @@ def _bisect_edge(is_apart: Callable[[float], bool], out: float, within: float) -
 
 
 def bootstrap_means(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
 ) -> FloatArray:
     """The mean of each resample with replacement, of whole clusters if these are given."""
-    how = settings or Settings()
     sums, sizes = _sum_by_cluster(values, clusters)
     # clusters of equal size give every resample the same number of units
     n_units = None if np.ptp(sizes) else sizes[0] * sums.size
-    draws = resample_clusters(sums.size, how.resamples, how.seed)
+    draws = resample_clusters(sums.size, settings.resamples, settings.seed)
     means = [
         sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units)
         for drawn in draws
@@ -375,54 +390,45 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
 
 
 def sign_flip_p(
-    differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
 ) -> float:
     """Two-sided p-value of the hypothesis that the mean difference is zero, by flipping the signs
     of differences (or clusters' sums of them). Exact if there are no more than `resamples`
     patterns; else sampled, with the observed one counted in, so that it is never 0."""
-    how = settings or Settings()
     sums, _ = _sum_by_cluster(differences, clusters)
     sums = sums[np.abs(sums) > TIE]
     total, at_least = float(sums.sum()), abs(float(sums.sum())) - _EXACT * float(np.abs(sums).sum())
-    if sums.size < how.resamples.bit_length():  # 2^units <= resamples
+    if sums.size < settings.resamples.bit_length():  # 2^units <= resamples
         patterns = (np.arange(2**sums.size)[:, None] >> np.arange(sums.size)) & 1
         return float(np.mean(np.abs(2.0 * (patterns @ sums) - total) >= at_least))
-    random = np.random.default_rng(how.seed)
+    random = np.random.default_rng(settings.seed)
     as_far = 0
-    for rows in _chunk_sizes(how.resamples, sums.size):
+    for rows in _chunk_sizes(settings.resamples, sums.size):
         eights = random.integers(0, 256, size=(rows, -(-sums.size // 8)), dtype=np.uint8)
         flips = np.unpackbits(eights, axis=1, count=sums.size).astype(np.float64)
         as_far += int(np.count_nonzero(np.abs(2.0 * (flips @ sums) - total) >= at_least))
-    return (1 + as_far) / (1 + how.resamples)
+    return (1 + as_far) / (1 + settings.resamples)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Corrects p-values for the chance of any false finding (Holm 1979). Keeps their order."""
-    n = len(p_values)
-    return _step_correct(
-        p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate
-    )
+    rising = np.argsort(p_values, kind="stable")
+    stepped = np.take(p_values, rising) * np.arange(rising.size, 0, -1)
+    return _put_back(np.maximum.accumulate(stepped), rising)
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     """Corrects p-values so that the share of false findings stays below the level (Benjamini and
     Hochberg 1995). Keeps their order."""
-    n = len(p_values)
     falling = np.argsort(p_values, kind="stable")[::-1]
-    return _step_correct(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
+    stepped = np.take(p_values, falling) * (falling.size / np.arange(falling.size, 0, -1))
+    return _put_back(np.minimum.accumulate(stepped), falling)
 
 
-def _step_correct(
-    p_values: Sequence[float],
-    order: npt.NDArray[np.intp],
-    factor: Callable[[int], float],
-    accumulate: Callable[[FloatArray], FloatArray],
-) -> list[float]:
-    corrected = np.empty(len(p_values))
-    factors = np.array([factor(rank) for rank in range(len(p_values))], dtype=np.float64)
-    if corrected.size:
-        ordered = np.asarray(p_values, dtype=np.float64)[order]
-        corrected[order] = np.minimum(1.0, accumulate(ordered * factors))
+def _put_back(stepped: FloatArray, order: Rows) -> list[float]:
+    """Corrected p-values, cut at 1, in the order that they had before they were sorted."""
+    corrected = np.empty(order.size)
+    corrected[order] = np.minimum(1.0, stepped)
     return [float(p) for p in corrected]
 
 
@@ -432,33 +438,34 @@ def cohens_d(differences: FloatArray) -> float | None:
     return float(differences.mean()) / spread if spread > TIE else None
 
 
-def win_tie_loss(differences: FloatArray) -> Counts:
+def count_wins(differences: FloatArray) -> dict[str, int]:
+    """The units on which B is higher (`wins`), equal within TIE (`ties`) and lower (`losses`)."""
     wins = int(np.count_nonzero(differences > TIE))
     losses = int(np.count_nonzero(differences < -TIE))
-    return Counts(wins, differences.size - wins - losses, losses)
+    return {"wins": wins, "ties": differences.size - wins - losses, "losses": losses}
 
 
-def detectable_difference(stderr: float, freedom: int, settings: Settings | None = None) -> float:
+def detectable_difference(stderr: float, freedom: int, settings: Settings = SETTINGS) -> float:
     """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 -
     alpha/2) + t(power)) x stderr (Bloom 1995), in the scale of `stderr`."""
-    how = settings or Settings()
-    return (t_quantile((1 + how.level) / 2, freedom) + t_quantile(how.power, freedom)) * stderr
+    found_from = t_quantile((1 + settings.level) / 2, freedom)
+    return (found_from + t_quantile(settings.power, freedom)) * stderr
 
 
 def units_to_show(
-    difference: float, stderr: float, units: int, settings: Settings | None = None
+    difference: float, stderr: float, units: int, settings: Settings = SETTINGS
 ) -> int | None:
     """About how many units (or clusters) a test at 1 - level needs to find this difference with the
     given power, if `units` of them give this standard error: the fewest whose
     `detectable_difference` is not larger. None for no difference."""
-    how = settings or Settings()
     if abs(difference) <= TIE or units < 2:
         return None
     if stderr <= TIE:  # all differences are equal: only the sign-flip test can tell, at 2 x 2^-n
-        return max(units, math.ceil(1 - math.log2(1 - how.level)))
+        return max(units, math.ceil(1 - math.log2(1 - settings.level)))
 
     def is_enough(n: int) -> bool:
-        return detectable_difference(stderr * math.sqrt(units / n), n - 1, how) <= abs(difference)
+        error = stderr * math.sqrt(units / n)
+        return detectable_difference(error, n - 1, settings) <= abs(difference)
 
     few, many = 1, 2
     while not is_enough(many):
@@ -487,12 +494,6 @@ def _sum_by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[Floa
     _, codes = np.unique(clusters, return_inverse=True)
     sums: FloatArray = np.bincount(codes, weights=values).astype(np.float64)
     return sums, np.bincount(codes).astype(np.float64)
-
-
-def _mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
-    """The mean's standard error; 0.0 if the values differ only by float error."""
-    error = standard_error(values) if clusters is None else clustered_error(values, clusters)
-    return 0.0 if error is not None and error <= TIE else error
 
 
 def _chunk_sizes(rows: int, width: int) -> Iterator[int]:

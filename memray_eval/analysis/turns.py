@@ -19,6 +19,8 @@ from memray_eval.analysis.scores import metadata_keys
 from memray_eval.analysis.statistics import (
     TIE,
     Clusters,
+    code_names,
+    count_units,
     mean_interval,
     standard_error,
     t_interval,
@@ -168,7 +170,8 @@ def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> Tur
     lowest = np.full(columns.cluster_of.size, np.inf)
     np.minimum.at(lowest, columns.conversations, columns.values)
     last = columns.values[columns.is_last]
-    clusters = None if np.unique(columns.clusters).size == len(scored) else columns.clusters
+    is_alone = count_units(columns.values, columns.clusters) == len(scored)
+    clusters = None if is_alone else columns.clusters
     return TurnSummary(
         candidate=first.candidate,
         metric=metric.name,
@@ -188,17 +191,13 @@ def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> Tur
 
 
 def _to_columns(values: Sequence[Value]) -> _Columns:
-    def number(names: Sequence[str]) -> Clusters:
-        codes: Clusters = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
-        return codes
-
     turns = [value.turn for value in values]
     return _Columns(
         values=np.array([value.value for value in values]),
         at=np.array([turn.at for turn in turns], dtype=np.float64),
         is_last=np.array([turn.is_last for turn in turns], dtype=np.bool_),
-        conversations=number([turn.conversation for turn in turns]),
-        clusters=number([turn.cluster for turn in turns]),
+        conversations=code_names([turn.conversation for turn in turns]),
+        clusters=code_names([turn.cluster for turn in turns]),
     )
 
 
@@ -292,7 +291,6 @@ def summarise_sessions(tables: Iterable[pa.Table]) -> tuple[SessionSummary, ...]
 
 
 def _read_turns(table: pa.Table) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The rows that are turns of sessions, with their metadata."""
     for row in table.select(SESSION_COLUMNS).to_pylist():
         notes = json.loads(row["metadata"] or "{}")
         if SESSION in notes and all(isinstance(notes.get(key), int) for key in (TURN, TURNS)):

@@ -36,6 +36,7 @@ from memray_eval.analysis.scores import (
     unit_keys,
 )
 from memray_eval.analysis.statistics import (
+    SETTINGS,
     Clusters,
     Interval,
     Rows,
@@ -47,7 +48,7 @@ from memray_eval.analysis.statistics import (
     mean_interval,
 )
 from memray_eval.ports import FloatArray
-from memray_eval.types import Summary
+from memray_eval.types import Frozen, Summary
 
 LENGTH = "length"
 MOST = 0.5  # a group has most of a difference if it has more than this share of it
@@ -58,17 +59,27 @@ _UNITS = ((1 << 20, "M"), (1 << 10, "k"))
 Codes = npt.NDArray[np.int64]
 
 
-class GroupFigure(NamedTuple):
-    """The difference in one group of `n` units, in the metric's own scale, with its interval.
-    `p` is that of the hypothesis that the group is like all units (`apart_p`). `is_shown`: it has
-    LEAST units and is told from all units, corrected over all groups (Holm)."""
+class GroupFigure(Frozen):
+    """The difference in one group of `n` units, in the metric's own scale, with its interval, whose
+    level holds for all groups together; in a comparison that of `other` from A on the common units
+    of a group of the field `by`. `p` is that of the hypothesis that the group is like all units
+    (`apart_p`). `is_shown`: it has LEAST units and is told from all units, corrected over all
+    groups (Holm)."""
 
+    metric: str = ""
+    other: str = ""
+    by: str = ""
     group: str
     n: int
     difference: float
-    interval: Interval | None
+    low: float | None = None
+    high: float | None = None
     p: float | None = None
     is_shown: bool = False
+
+    @property
+    def interval(self) -> Interval | None:
+        return None if self.low is None or self.high is None else Interval(self.low, self.high)
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -163,10 +174,8 @@ def _lengths(table: pa.Table) -> FloatArray | None:
     """The length of each unit's prompt: what the sample's metadata say, else its tokens."""
     looked_at = table[METADATA].slice(0, LOOKED_AT).to_pylist()
     if any(_length_of(text) is not None for text in looked_at):
-        lengths_told = [_length_of(text) for text in table[METADATA].to_pylist()]
-        return np.array(
-            [math.nan if length is None else length for length in lengths_told], np.float64
-        )
+        # None becomes NaN
+        return np.array([_length_of(text) for text in table[METADATA].to_pylist()], np.float64)
     tokens = table["prompt_tokens"].cast(pa.float64()).to_numpy()
     return None if np.isnan(tokens).all() else np.asarray(tokens, np.float64)
 
@@ -220,15 +229,12 @@ def differences_by_group(
         of_a, of_b = a.of_figure(metric, rows_a[in_group]), b.of_figure(metric, rows_b[in_group])
         if of_a is None or of_b is None or whole[0] is None or whole[1] is None:
             continue
-        yield GroupFigure(
-            name,
-            rows.size,
-            float((of_b - of_a).mean()),
-            difference_interval(
-                of_a, of_b, None if clusters is None else clusters[in_group], settings, scale
-            ),
-            apart_p(rows, of_b - of_a, whole[1] - whole[0], of_clusters),
-        )
+        in_clusters = None if clusters is None else clusters[in_group]
+        ends = difference_interval(of_a, of_b, in_clusters, settings, scale)
+        low, high = ends or (None, None)
+        p = apart_p(rows, of_b - of_a, whole[1] - whole[0], of_clusters)
+        difference = float((of_b - of_a).mean())
+        yield GroupFigure(group=name, n=rows.size, difference=difference, low=low, high=high, p=p)
 
 
 def deviations_by_group(
@@ -244,10 +250,8 @@ def deviations_by_group(
     the units or, for a ratio, of its whole."""
     scored = ~np.isnan(scores.values[metric])
     every = np.flatnonzero(scored)
-    of_all, of_clusters = (
-        scores.of_figure(metric, every),
-        None if clusters is None else clusters[every],
-    )
+    of_all = scores.of_figure(metric, every)
+    of_clusters = None if clusters is None else clusters[every]
     weights = scores.shares[metric][1] if metric in scores.shares else scored.astype(np.float64)
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     for code, name in enumerate(names):
@@ -266,14 +270,12 @@ def deviations_by_group(
         away = float(weights[rest].sum() / weights[scored].sum()) * width
         interval = _interval_of_difference(means[0], means[1], *ends)
         yield GroupFigure(
-            name,
-            group.size,
-            away * (means[0] - means[1]),
-            interval
-            and Interval(
-                away * max(-means[1], interval.low), away * min(1 - means[1], interval.high)
-            ),
-            apart_p(np.searchsorted(every, group), sides[0], of_all, of_clusters),
+            group=name,
+            n=group.size,
+            difference=away * (means[0] - means[1]),
+            low=interval and away * max(-means[1], interval.low),
+            high=interval and away * min(1 - means[1], interval.high),
+            p=apart_p(np.searchsorted(every, group), sides[0], of_all, of_clusters),
         )
 
 
@@ -284,14 +286,14 @@ def mark_shown(groups: Sequence[GroupFigure]) -> list[GroupFigure]:
     }
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     return [
-        group._replace(is_shown=corrected.get(at, 1.0) <= CHANCE) for at, group in enumerate(groups)
+        group.model_copy(update={"is_shown": corrected.get(at, 1.0) <= CHANCE})
+        for at, group in enumerate(groups)
     ]
 
 
 def _interval_of_difference(
     first: float, second: float, of_first: Interval | None, of_second: Interval | None
 ) -> Interval | None:
-    """The interval of the difference of two independent figures, from their own."""
     if of_first is None or of_second is None:
         return None
     below = math.hypot(first - of_first.low, of_second.high - second)
@@ -322,23 +324,18 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
     pairs = {
         metric.metric: pair for metric in summary.metrics if (pair := _pair(summary, metric.metric))
     }
-    n_groups = len(pairs) * sum(len(names) for _, names in run.groups.of.values())
-    how = Settings(level=1 - (1 - Settings().level) / max(1, n_groups))
-    found: list[tuple[Split, list[GroupFigure]]] = []
+    how = SETTINGS.for_all(len(pairs) * sum(len(names) for _, names in run.groups.of.values()))
+    splits = []
     for metric, (of, against) in pairs.items():
         if not all(metric in run.of[name].values for name in (of, against) if name):
             continue
         scale = next(row.scale for row in summary.metrics if row.metric == metric)
         for by in run.groups.of:
-            shown = (
-                _pair_by_group(run, against, of, metric, by, how, scale)
-                if against
-                else _one_by_group(run, of, metric, by, how, scale)
-            )
-            found.append((Split(metric, by, of, against, scale, ()), list(shown)))
-    marked = iter(mark_shown([group for _, groups in found for group in groups]))
+            groups = _by_group(run, of, against, metric, by, how, scale)
+            splits.append(Split(metric, by, of, against, scale, tuple(groups)))
+    marked = iter(mark_shown([group for split in splits for group in split.groups]))
     return sort_splits(
-        split._replace(groups=tuple(islice(marked, len(groups)))) for split, groups in found
+        split._replace(groups=tuple(islice(marked, len(split.groups)))) for split in splits
     )
 
 
@@ -375,26 +372,20 @@ def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
     return rising[-1], rising[0]
 
 
-def _pair_by_group(
-    run: RunScores, a: str, b: str, metric: str, by: str, how: Settings, scale: Scale
-) -> Iterator[GroupFigure]:
-    of_a, of_b = run.of[a], run.of[b]
-    rows_a, rows_b = common_rows(of_a, of_b)
-    codes = run.groups.numbered(by, of_b.units["key"].take(rows_b))
-    clusters = clusters_of_units(of_b.units["cluster"].take(rows_b))
-    names = run.groups.of[by][1]
-    return differences_by_group(
-        of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how, scale
-    )
-
-
-def _one_by_group(
-    run: RunScores, of: str, metric: str, by: str, how: Settings, scale: Scale
+def _by_group(
+    run: RunScores, of: str, against: str, metric: str, by: str, how: Settings, scale: Scale
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
-    codes = run.groups.numbered(by, scores.units["key"])
-    clusters = clusters_of_units(scores.units["cluster"])
-    return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
+    units = scores.units.select(["key", "cluster"])
+    if not against:
+        codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
+        return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
+    rows_a, rows_b = common_rows(run.of[against], scores)
+    units = units.take(rows_b)
+    codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
+    return differences_by_group(
+        run.of[against], scores, rows_a, rows_b, metric, codes, names, clusters, how, scale
+    )
 
 
 def common_rows(a: Scores, b: Scores) -> tuple[Rows, Rows]:

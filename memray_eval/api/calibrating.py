@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.calibration import (
     CalibrationReport,
     Unit,
@@ -114,12 +115,12 @@ def calibrate(
         file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
         keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
         evaluate = make_evaluate(folder, keys, (), confirm, {}, to_stderr(quiet))
-        judges = [judge] if isinstance(judge, str) else judge
+        judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
         if file.scores_of:
-            judges, evaluate = [file.scores_of], ask_nobody
-        how = file.rows, file.metric, file.metric_scale, file.scale, judges, evaluate, Path(folder)
-        report, _ = compare_judges(path.name if is_file else "rows", *how)
-        return Calibration.model_validate(dict(report))
+            judges = [file.scores_of]
+        report, _ = compare_judges(file, judges, evaluate, Path(folder))
+        named = {} if is_file else {"labelled": "rows"}
+        return Calibration.model_validate(dict(report) | named)
 
 
 def read_labels(
@@ -141,9 +142,8 @@ def read_labels(
     named, labelling = find_preset(preset, metric) if preset else (metric, Labelling(columns={}))
     if named is None:
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
-    own: dict[str, Any] = {"words": {**labelling.words, **words}}
-    own |= {"separator": separator} if separator else {}
-    own |= {"scale": scale} if scale else {}
+    own = {"separator": separator, "scale": scale, "words": {**labelling.words, **words}}
+    own = {key: value for key, value in own.items() if value}
     labelling = map_columns(columns, labelling.model_copy(update=own))
     scores_of = labelling.columns.get("judge", "")
     try:
@@ -154,19 +154,13 @@ def read_labels(
             raise
         name, metric_scale = named, labelling.scale
     scale = labelling.scale or metric_scale
-    low, width = metric_scale[0], (metric_scale[1] - metric_scale[0]) / (scale[1] - scale[0])
     rows = [
-        row.model_copy(update={"judge": low + (row.judge - scale[0]) * width})
-        if row.judge is not None
-        else row
+        row
+        if row.judge is None
+        else row.model_copy(update={"judge": rescale(row.judge, scale, metric_scale)})
         for row in read_labelled(path, labelling, scale, limit, skips, encoding)
     ]
     return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
-
-
-def ask_nobody(responses: Path, judge: str) -> Iterable[Record]:
-    """An Evaluate of scores that exist."""
-    return ()
 
 
 def find_metric(named: str) -> Metric:
@@ -207,34 +201,27 @@ def load_trial(
 
 
 def compare_judges(
-    name: str,
-    rows: Sequence[LabelledResponse],
-    metric: str,
-    scale: tuple[float, float],
-    human_scale: tuple[float, float],
-    judges: Sequence[str],
-    evaluate: Evaluate,
-    folder: Path,
+    file: LabelledFile, judges: Sequence[str], evaluate: Evaluate, folder: Path
 ) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
-    """Compares judges on the same labelled responses, written to `folder` for `evaluate`; returns
-    their verdicts too. `scale` is the metric's. Raises ConfigError if there is no judge."""
+    """Compares judges on the same labelled responses, written to `folder` for `evaluate`, which is
+    not asked if scores exist; returns their verdicts too. Raises ConfigError if there is no judge.
+    """
     if not judges:
         raise ConfigError("--judge names none; try rules")
+    rows, scales = file.rows, (file.metric_scale, file.scale)
     responses = write_responses(rows, folder)
-    verdicts = {
-        judge: to_units(rows, evaluate(responses, judge), metric, judge) for judge in judges
-    }
-    trials = [
-        (calibrate_judge(units, judge, scale, human_scale), units)
-        for judge, units in verdicts.items()
-    ]
-    suggestion = suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None
+    verdicts = {}
+    for judge in judges:
+        records = () if file.scores_of else evaluate(responses, judge)
+        verdicts[judge] = to_units(rows, records, file.metric, judge)
+    trials = [(calibrate_judge(units, judge, *scales), units) for judge, units in verdicts.items()]
     report = CalibrationReport(
-        labelled=name, metric=metric, scale=scale, human_scale=human_scale, n=len(rows),
-        n_clusters=len({row.cluster for row in rows}), suggestion=suggestion,
+        labelled=file.path.name, metric=file.metric, scale=file.metric_scale,
+        human_scale=file.scale, n=len(rows), n_clusters=len({row.cluster for row in rows}),
         judges=tuple(calibration for calibration, _ in trials),
-        people=people_agreement(trials[0][1], human_scale),
-        raters=compare_raters(verdicts, scale, human_scale),
+        people=people_agreement(trials[0][1], file.scale),
+        suggestion=suggest_judge(trials, *scales) if len(trials) > 1 else None,
+        raters=compare_raters(verdicts, *scales),
     )  # fmt: skip
     return report, verdicts
 

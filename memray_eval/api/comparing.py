@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from memray_eval.analysis import comparing
+from memray_eval.analysis.comparing import models
 from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
 from memray_eval.api.displayed import Displayed, Tables, to_table
 from memray_eval.report.comparison_console import short_sections
@@ -19,7 +19,7 @@ _OF_GROUPS = "metric other by group n difference low high p is_shown"
 _OF_MATRIX = "metric side n value low high best p_holm is_best"
 
 
-class Comparison(Displayed, comparing.Comparison):
+class Comparison(Displayed, models.Comparison):
     """What `compare` found. Its tables: `metrics` (a row a metric and side), `groups`, and of three
     sides or more `matrix`.
 

@@ -228,7 +228,6 @@ class Run(Displayed):
             yield _Check(f"{name} {sign} {bound:g}", match["metric"], figure, sign, bound)
 
     def _summaries_of(self, metric: str) -> list[MetricSummary]:
-        """The metric's summary of each candidate."""
         names = dict.fromkeys(summary.metric for summary in self.summary.metrics)
         if metric not in names:
             raise ConfigError(f"check: the run has no metric {metric!r}; {suggest(metric, names)}")

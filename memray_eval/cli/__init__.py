@@ -72,9 +72,11 @@ def main() -> NoReturn:
         except BatchesUnderWay as end:
             say(" ".join([str(end), *getattr(end, "__notes__", ())]))
             sys.exit(end.exit_code)
-        except EvalError as error:
+        except BrokenPipeError:
+            sys.exit(0)
+        except (EvalError, OSError) as error:
             say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
-            sys.exit(error.exit_code)
+            sys.exit(getattr(error, "exit_code", EvalError.exit_code))
         except SystemExit as end:
             _name_jobs(end.__context__)
             cause = getattr(end.__context__, "__cause__", None)  # typer makes an exit of Ctrl-C
@@ -85,11 +87,6 @@ def main() -> NoReturn:
         except KeyboardInterrupt:
             say("interrupted")
             sys.exit(ending.exit_code)
-        except BrokenPipeError:
-            sys.exit(0)
-        except OSError as error:
-            say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
-            sys.exit(EvalError.exit_code)
     sys.exit(0)
 
 

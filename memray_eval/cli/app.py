@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,6 +20,7 @@ from memray_eval.text_processing.printable import escape_controls
 if TYPE_CHECKING:
     from memray_eval.results.run_folder import RunFolder
 
+PROGRESS_S = 5.0
 _ESCAPE = "memray_eval_escape"  # the handler of what an encoding lacks
 # Options of other programs, by ours; --help does not show them
 _ALIASES = {"data": "dataset", "judge-model": "judge"}
@@ -34,10 +37,9 @@ app = typer.Typer(
     "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"
     "Exit codes: 0 done, or its `stop_at` is decided; 1 finished with too many failed units, "
-    "stopped early, a named metric applied to nothing, or "
-    "a --fail-if of compare came true; 2 wrong usage, "
-    "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 "
-    "judge calls are in provider batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "
+    "stopped early, a named metric applied to nothing, or a --fail-if of compare came true; 2 "
+    "wrong usage, config or dataset; 3 nothing could run, or a service that the run needs has "
+    "died; 4 judge calls are in provider batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "
     "finished work is kept, and `memray-eval resume latest` continues.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
@@ -82,31 +84,31 @@ def show(text: str, end: str = "\n") -> None:
     print(escape_controls(text), end=end, flush=True)
 
 
-def open_adjusted(folder: str, calibration: Sequence[str]) -> RunFolder:
-    """The folder of a run whose summary has figures adjusted by the files of --calibration. Raises
-    ConfigError for a file that is none, or of other metrics than the run's."""
-    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
-    from memray_eval.analysis.adjusted.summaries import AdjustedRunFolder
+def now_and_then(report: Callable[[int], None]) -> Callable[[int], None]:
+    """The same function, of which only a call every PROGRESS_S seconds does something."""
+    last = time.monotonic()
 
-    return AdjustedRunFolder(folder, read_calibrations(calibration))
+    def call(n: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PROGRESS_S:
+            last = time.monotonic()
+            report(n)
+
+    return call
 
 
-def print_report(
-    folder: str, as_json: bool = False, full: bool = False, opened: RunFolder | None = None
-) -> None:
+def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
-    say. `opened` is the folder, where its summary is another than that of its file."""
+    say."""
     from memray_eval.analysis.pairs.report import read_report
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
     from memray_eval.report.failed_calls import read_failed_calls
     from memray_eval.report.pairs_console import render_pairs
-    from memray_eval.results.run_folder import RunFolder
 
-    run = opened or RunFolder(folder)
     summary = run.read_summary()
     # a folder below this one by its path from here
-    path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
+    path = run.path.removeprefix(f"{os.getcwd()}{os.sep}")
     if as_json:
         show(summary.model_dump_json(indent=2))
     elif full:
@@ -133,17 +135,9 @@ def escape_what_cannot_be_shown() -> None:
                 file=sys.stderr,
                 flush=True,
             )
-        return "".join(map(_escape_as_json, error.object[error.start : error.end])), error.end
+        return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
     codecs.register_error(_ESCAPE, escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ESCAPE)
-
-
-def _escape_as_json(sign: str) -> str:
-    """A character as JSON writes it in ASCII: two halves beyond the first plane."""
-    units = sign.encode("utf-16-be", "surrogatepass")
-    return "".join(
-        f"\\u{int.from_bytes(units[start : start + 2]):04x}" for start in range(0, len(units), 2)
-    )

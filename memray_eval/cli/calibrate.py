@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from memray_eval.cli.options import (
 )
 from memray_eval.errors import ConfigError
 from memray_eval.storage.scratch import ScratchFolder
-from memray_eval.types import Record
 
 if TYPE_CHECKING:
     from memray_eval.analysis.calibration import CalibrationReport, Unit
@@ -133,17 +133,11 @@ def calibrate(
         judges = [file.scores_of]
     manifests: dict[str, Mapping[str, Any]] = {}
     with ScratchFolder("calibrate") as folder:
-        runs = make_evaluate(folder, overrides, settings, options.yes, manifests, say)
-        how = file.metric, file.metric_scale, file.scale, judges
-        ask = _ask_nobody if file.scores_of else runs
-        report, verdicts = compare_judges(labelled.name, file.rows, *how, ask, Path(folder))
+        evaluate = make_evaluate(folder, overrides, settings, options.yes, manifests, say)
+        report, verdicts = compare_judges(file, judges, evaluate, Path(folder))
     if save is not None:
         _save_verdicts(save, report, verdicts, manifests)
     show(report.model_dump_json(indent=2) if options.as_json else render(report))
-
-
-def _ask_nobody(responses: Path, judge: str) -> Iterable[Record]:
-    return ()
 
 
 def _save_verdicts(
@@ -171,10 +165,7 @@ def _check_save(save: str | None, fit_questions: bool) -> None:
 
 def _parse_scale(option: str) -> tuple[float, float]:
     low, _, high = option.partition(",")
-    try:
-        scale = float(low), float(high)
-    except ValueError:
-        scale = (0.0, 0.0)
-    if not scale[0] < scale[1]:
-        raise ConfigError(f"--human-scale {option}: write LOW,HIGH, such as 1,5")
-    return scale
+    with suppress(ValueError):
+        if float(low) < float(high):
+            return float(low), float(high)
+    raise ConfigError(f"--human-scale {option}: write LOW,HIGH, such as 1,5")

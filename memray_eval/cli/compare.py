@@ -47,7 +47,8 @@ def compare(
     warnings about what makes them hard to compare. Exit code 1 if a --fail-if holds."""
     from memray_eval.analysis.adjusted.differences import adjust_comparison
     from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
-    from memray_eval.analysis.comparing import failures, open_runs, parse_gate
+    from memray_eval.analysis.comparing import open_runs
+    from memray_eval.analysis.comparing.thresholds import failures, parse_gate
     from memray_eval.report.comparison_console import render
 
     gates = [parse_gate(text) for text in fail_if or ()]
@@ -65,7 +66,7 @@ def compare(
     if html is not None:
         from memray_eval.report.html.comparison import write_comparison
 
-        write_comparison(comparison, open_runs.read_changed_texts(comparison, opened), html)
+        write_comparison(comparison, open_runs.read_changed_units(comparison, opened), html)
         say(html)
     for failed in failed_gates:
         say(f"failed: {failed}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from memray_eval.cli.app import dataset_app, say, show
+from memray_eval.cli.app import dataset_app, now_and_then, say, show
 from memray_eval.cli.options import Options, argument, flag, option, takes
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import Sample
@@ -20,7 +20,6 @@ from memray_eval.types import Sample
 if TYPE_CHECKING:
     from memray_eval.benchmarks.memory.generator import Case
 
-PROGRESS_S = 5.0
 NOLIMA = "nolima"  # made from files of the user's own, not by a TaskSet
 MEMORY = "memory"  # splits of short questions, without a length
 RISK = "risk_over_context"  # written conversations, cut after so many turns
@@ -100,10 +99,7 @@ class MakeOptions(Options):
     "taskset out lengths depths samples tasks languages seed tokenizer haystack documents needles "
     "books entries cases held_back limit force"
 )
-def make(
-    options: MakeOptions,
-    taskset: str = argument(f"{', '.join(TASKSETS)}."),
-) -> None:
+def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}.")) -> None:
     """Generate a dataset, its lengths counted by a model's own tokenizer.
 
     needles: InfiniteBench's and RULER's kinds of tasks. mrcr: conversations in which one request is
@@ -153,7 +149,6 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
 
 
 def _make_nolima(options: MakeOptions) -> Made:
-    """Each needle of NoLiMa in each of its books, at each length and depth."""
     from memray_eval.benchmarks.generator.plan import even_depths, lengths_of
     from memray_eval.benchmarks.generator.token_counter import TokenCounter
     from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
@@ -188,7 +183,6 @@ def _make_risk(options: MakeOptions) -> Made:
 
 
 def _choose_tasks(options: MakeOptions, known: Sequence[str]) -> Sequence[str]:
-    """The tasks that the options name. Raises ConfigError for one that is not `known`."""
     names = known if options.tasks == "all" else options.tasks.split(",")
     for name in names:
         _check_known("--tasks: no task", name, known)
@@ -201,7 +195,6 @@ def _check_known(problem: str, name: str, known: Collection[str]) -> None:
 
 
 def _read_cases(path: str) -> tuple[Case, ...]:
-    """The cases of a file. Raises ConfigError."""
     import yaml
 
     from memray_eval.benchmarks.memory.generator import parse_cases
@@ -215,7 +208,6 @@ def _read_cases(path: str) -> tuple[Case, ...]:
 
 
 def _make_tasks(taskset: str, options: MakeOptions) -> Made:
-    """The samples of a benchmark's tasks that the options name."""
     from memray_eval.benchmarks.generator import generate
     from memray_eval.benchmarks.generator.plan import plan_of
     from memray_eval.benchmarks.generator.question_order import length_label
@@ -224,27 +216,16 @@ def _make_tasks(taskset: str, options: MakeOptions) -> Made:
 
     folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
     task_set = getattr(import_module(f"memray_eval.benchmarks.{folder}"), taskset.upper())
-    plan = plan_of(
-        task_set,
-        options.tasks,
-        options.languages,
-        options.lengths,
-        options.depths,
-        options.samples,
-        options.seed,
-    )
+    chosen = options.tasks, options.languages, options.lengths, options.depths, options.samples
+    plan = plan_of(task_set, *chosen, options.seed)
     haystack = read_haystack(options.haystack) if options.haystack else ()
     questions = read_questions(options.documents) if options.documents else ()
     resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack, questions)
 
     def report(task: str, language: str, length: int, by_parts: bool) -> None:
-        slow = (
-            ""
-            if by_parts
-            else " (this tokenizer joins words across lines: each sample is tokenised in full, "
-            "slowly)"
-        )
-        say(f"{task} {language} {length_label(length)}{slow}")
+        slow = "this tokenizer joins words across lines: each sample is tokenised in full, slowly"
+        why = "" if by_parts else f" ({slow})"
+        say(f"{task} {language} {length_label(length)}{why}")
 
     return generate.samples(plan, resources, report), plan.n_samples
 
@@ -254,7 +235,6 @@ _MAKERS = {NOLIMA: _make_nolima, MEMORY: _make_memory, RISK: _make_risk}
 
 
 def _write(samples: Iterable[Sample], out: str) -> None:
-    """Writes samples as they are made, and prints how many, and of contexts how fast."""
     from memray_eval.benchmarks.generator import parquet
 
     started = time.monotonic()
@@ -264,13 +244,10 @@ def _write(samples: Iterable[Sample], out: str) -> None:
     show(f"{out}: {written.samples:,} samples{speed if written.context_bytes else ''}")
 
 
-def _report_progress(
-    samples: Iterable[Sample], total: int | None, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Sample]:
-    """Yields the same samples, and prints progress on stderr every PROGRESS_S seconds."""
-    last_printed = clock()
+def _report_progress(samples: Iterable[Sample], total: int | None) -> Iterator[Sample]:
+    """Yields the same samples, and says how many these were so far."""
+    of = "" if total is None else f" of {total:,}"
+    report = now_and_then(lambda n: say(f"  {n:,}{of} samples"))
     for n, sample in enumerate(samples):
-        if clock() - last_printed >= PROGRESS_S:
-            last_printed = clock()
-            say(f"  {n:,} samples" if total is None else f"  {n:,} of {total:,} samples")
+        report(n)
         yield sample

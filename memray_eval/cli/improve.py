@@ -40,7 +40,7 @@ def improve(
     only, and only if a gain is shown. memray_eval/report/CALIBRATION.md has examples.
     """
     from memray_eval.api.calibrating import find_metric
-    from memray_eval.cli.improving import Trial, improve_judge, render, save_rubric
+    from memray_eval.cli.improving import Trial, improve_judge, result_lines, save_rubric
     from memray_eval.metric import RULES, JudgedMetric
 
     if rubric is not None and proposer is not None:
@@ -59,4 +59,4 @@ def improve(
         done = improve_judge(trial, mine, proposer or "", examples, seed)
     if save is not None and done.is_shown:
         done = done.model_copy(update={"saved": str(save_rubric(done, save))})
-    show(done.model_dump_json(indent=2) if options.as_json else render(done))
+    show(done.model_dump_json(indent=2) if options.as_json else "\n".join(result_lines(done)))

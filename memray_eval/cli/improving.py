@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.analysis import improvement as analysis
+from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.calibration import MIN_COVERAGE, Unit
 from memray_eval.analysis.improvement import Apart, DisagreementCause, Gain, Improvement
 from memray_eval.api.calibrating import (
@@ -65,7 +66,6 @@ class Trial:
         self, proposer: str, current: str, causes: Sequence[DisagreementCause], cases: Sequence[str]
     ) -> list[str]:
         """A model's findings, and the rubric that it writes. Raises JudgeError for none."""
-
         question = {"id": "revision", "query": current, "response": "\n".join(cases)}
         question["context"] = "\n".join(map(_cause_line, causes))
         path = self.folder / "revision.jsonl"
@@ -161,9 +161,8 @@ def _say_cost(job: RunConfig, times: float, proposer: str) -> None:
 
 def _with_examples(rubric: str, file: LabelledFile, cases: Sequence[Apart]) -> str:
     """The rubric with labelled responses at its end, scored on the metric's scale."""
-    (low, high), (from_low, from_high) = file.metric_scale, file.scale
-    width = (high - low) / (from_high - from_low)
-    lines = [_case(file, case, low + (case.label - from_low) * width) for case in cases]
+    low, high = file.metric_scale
+    lines = [_case(file, case, rescale(case.label, file.scale, (low, high))) for case in cases]
     head = ["", f"{EXAMPLES}, from {low:g} to {high:g}:"] if lines else []
     return "\n".join([rubric, *head, *lines])
 
@@ -191,11 +190,7 @@ def save_rubric(done: Improvement, folder: Path) -> Path:
     return folder / f"{done.metric}.v{version}-{digest}.md"
 
 
-def render(done: Improvement) -> str:
-    return "\n".join(_lines(done))
-
-
-def _lines(done: Improvement) -> Iterator[str]:
+def result_lines(done: Improvement) -> Iterator[str]:
     """Renders the disagreements by cause, the revised rubric, and what it gained."""
     low, high = done.human_scale
     yield f"{done.metric} by {done.judge}; people's scale {low:g} to {high:g}, of {done.labelled}"
@@ -229,7 +224,6 @@ def _cause_line(cause: DisagreementCause) -> str:
 
 
 def _why_not(gain: Gain) -> str:
-
     if gain.coverage < MIN_COVERAGE:
         return f"the revised rubric leads to a score of only {gain.coverage:.0%} of the responses"
     if gain.gain.low is None:

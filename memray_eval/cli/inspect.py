@@ -17,7 +17,6 @@ from memray_eval.cli.app import (
     cache_app,
     dataset_app,
     list_app,
-    open_adjusted,
     print_report,
     say,
     show,
@@ -63,46 +62,45 @@ def report(
     the summary and in the files."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
+    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
+    from memray_eval.analysis.adjusted.summaries import AdjustedRunFolder
     from memray_eval.results.lookup import find_run
+    from memray_eval.results.run_folder import RunFolder
 
-    run_folder = find_run(run_folder)
-    adjusted = open_adjusted(run_folder, calibration) if calibration else None
-    print_report(run_folder, as_json, full, adjusted)
-    page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
+    run = RunFolder(find_run(run_folder))
+    if calibration:
+        run = AdjustedRunFolder(run.path, read_calibrations(calibration))
+    print_report(run, as_json, full)
     paths = {
-        "html": page,
+        "html": (out or f"{run.path}/report.html") if as_html else None,
         "benchmark": benchmark,
         "evaluation": evaluation,
         "csv": csv,
         "parquet": parquet,
     }
-    if any(paths.values()):
-        _export(run_folder, {form: path for form, path in paths.items() if path}, adjusted)
+    if wanted := {form: path for form, path in paths.items() if path}:
+        _export(run, wanted)
 
 
-def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | None) -> None:
-    """Exports the run in each form to its path; `adjusted` has its summary, where people's labels
-    adjust it."""
+def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
     from memray_eval.analysis.adjusted.summaries import adjusted_columns
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html
     from memray_eval.report.long_table import write_csv, write_parquet
-    from memray_eval.results.run_folder import RunFolder
     from memray_eval.storage.paths import readable
 
-    folder = adjusted or RunFolder(run_folder)
-    figures = adjusted_columns(folder.read_summary())
+    summary = run.read_summary()
+    figures = adjusted_columns(summary)
     writers: dict[str, Callable[[str], None]] = {
-        "html": lambda path: write_html(folder, path),
-        "benchmark": lambda path: export_benchmark(path, folder.each(), folder.read_summary()),
-        "evaluation": lambda path: export_evaluation(path, folder.each(), folder.read_summary()),
-        "csv": lambda path: write_csv(path, folder.records(), figures),
-        "parquet": lambda path: write_parquet(path, folder.records(), figures),
+        "html": lambda path: write_html(run, path),
+        "benchmark": lambda path: export_benchmark(path, run.each(), summary),
+        "evaluation": lambda path: export_evaluation(path, run.each(), summary),
+        "csv": lambda path: write_csv(path, run.records(), figures),
+        "parquet": lambda path: write_parquet(path, run.records(), figures),
     }
     for form, path in wanted.items():
-        with readable(
-            run_folder, f"the records of {run_folder} cannot be read, or {path} not written"
-        ):
+        problem = f"the records of {run.path} cannot be read, or {path} not written"
+        with readable(run.path, problem):
             writers[form](path)
         say(path)
 
@@ -129,13 +127,12 @@ def doctor(
         own = job.engine_of(model) if job else EngineConfig()
         on = job.cluster if job else ClusterConfig()
         checks = chain(checks, examine_engine(model, own, on))
-    failed = False
+    has_failed = False
     for check in checks:
-        show(
-            f"[{check.state:>4}] {check.what}" + (f"\n       -> {check.mend}" if check.mend else "")
-        )
-        failed = failed or check.state == "fail"
-    if failed:
+        mend = f"\n       -> {check.mend}" if check.mend else ""
+        show(f"[{check.state:>4}] {check.what}{mend}")
+        has_failed |= check.state == "fail"
+    if has_failed:
         raise typer.Exit(3)
 
 
@@ -180,10 +177,11 @@ def validate(
     )
     read = ReadSpec(dataset=path, reader=reader, columns=columns, batch_size=1).with_columns(say)
     scanned = scan(path, read.reader, on_problem=print)
-    if scanned.n_invalid or not scanned.n_samples:
-        show(f"{path}: {scanned.n_samples} valid samples, {scanned.n_invalid} invalid")
+    is_valid = scanned.n_samples and not scanned.n_invalid
+    invalid = "" if is_valid else f", {scanned.n_invalid} invalid"
+    show(f"{path}: {scanned.n_samples} valid samples{invalid}")
+    if not is_valid:
         raise typer.Exit(2)
-    show(f"{path}: {scanned.n_samples} valid samples")
 
 
 @list_app.command("metrics")
@@ -253,6 +251,7 @@ def list_judges(
     from memray_eval.metrics import all_metrics
 
     table, keys, today = load_table(models), keys_set(), date.today()
+    variables: dict[str, str] = {name: facts.key_variable for name, facts in PROVIDERS.items()}
     judged = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
     show(
         "US dollars per million tokens in and out, with the date of the price, and a beginner's "
@@ -261,15 +260,7 @@ def list_judges(
     for name, entry in table.models.items():
         if entry.kind != "judge":
             continue
-        variable = next(
-            (
-                facts.key_variable
-                for provider, facts in PROVIDERS.items()
-                if name.startswith(f"{provider}/")
-            ),
-            "",
-        )
-        state = "key set" if keys.get(variable) else "no key"
+        state = "key set" if keys.get(variables.get(name.partition("/")[0], "")) else "no key"
         limits = ", ".join(
             f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
         )
@@ -334,10 +325,9 @@ def cache_clear(
     from memray_eval.judges.call_cache import CallCache, discard
 
     path = _find_calls_file(cache)
+    older_than_s = None if older_than_days is None else older_than_days * 86400.0
     try:
-        deleted = CallCache(path).clear(
-            None if older_than_days is None else older_than_days * 86400.0
-        )
+        deleted = CallCache(path).clear(older_than_s)
     except ConfigError:
         if older_than_days is not None:
             raise

@@ -79,6 +79,8 @@ def takes(names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callab
     return decorate
 
 
+# Options that are keys of a job by their own names
+_SAME_KEYS = "suite limit epochs dataset encoding include judge stop_at out name".split()
 CONFIG = argument("A job's YAML file, or the name of a built-in job, such as quickstart.")
 BASE_CONFIG = option("Take judging and cluster settings from this job's YAML file.", JUDGING)
 
@@ -192,26 +194,16 @@ class JobOptions(Options):
         """The keys of a job that they set; None leaves what the job says. Raises ConfigError."""
         if self.affect not in (None, "on", "off"):
             raise ConfigError(f"--affect {self.affect}: it is on or off")
-        keys: dict[str, Any] = {
-            "suite": self.suite,
-            "limit": self.limit,
-            "epochs": self.epochs,
-            "dataset": self.dataset,
-            "encoding": self.encoding,
+        keys: dict[str, Any] = {name: getattr(self, name) for name in _SAME_KEYS} | {
             "skip_invalid": self.skip_invalid or None,
             "affect.enabled": None if self.affect is None else self.affect == "on",
             "affect.tts": "off" if self.disable_openai_tts else None,
             "affect.speech_weight": self.speech_weight,
             "affect.text_weight": self.text_weight,
             "metrics": split_names(self.metrics) if self.metrics else None,
-            "include": self.include,
-            "judge": self.judge,
             "calibration": self.calibration or None,
             "judging.cache": "off" if self.no_cache else None,
             "budget.usd": self.budget_usd,
-            "stop_at": self.stop_at,
-            "out": self.out,
-            "name": self.name,
         }
         if self.model is not None:
             keys["candidates.0.model"] = self.model

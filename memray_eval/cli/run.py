@@ -46,7 +46,7 @@ def run_command(options: JobOptions, config: Path = CONFIG) -> None:
     """Run a job: read samples, generate, judge, embed, write records, and print the summary."""
     job = options.load_job(config)
     finished = _run(job, options, quiet=options.as_json)
-    print_report(finished.folder.path, options.as_json, options.full)
+    print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
 
@@ -70,9 +70,9 @@ def generate(
     show(finished.folder.path)
     if as_json:
         stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime())
-        for name in (candidate.name for candidate in job.candidates):
-            path = f"{job.out}/responses_{_to_file_name(name)}_{stamp}.json"
-            export_responses(path, finished.folder.each(), name, stamp)
+        for candidate in job.candidates:
+            path = f"{job.out}/responses_{_to_file_name(candidate.name)}_{stamp}.json"
+            export_responses(path, finished.folder.each(), candidate.name, stamp)
             show(path)
     exit_if_failed(finished)
 
@@ -116,7 +116,7 @@ def evaluate(
     job = options.load_job(config, answered)
     job, check_found = _follow_origin(job, options)
     finished = _run(job, options, check_found=check_found)
-    print_report(finished.folder.path, full=options.full)
+    print_report(finished.folder, False, options.full)
     if as_json:
         path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
@@ -133,9 +133,7 @@ def resume(
         "Change how the run continues: --set judging.actors=2 --set budget.usd=50", WHAT, "--set"
     ),
     complete: bool = flag(
-        "Finish all units, even if `stop_at` was decided and ended the run early.",
-        WHAT,
-        "--all",
+        "Finish all units, even if `stop_at` was decided and ended the run early.", WHAT, "--all"
     ),
 ) -> None:
     """Continue a run that was killed, interrupted or stopped, and retry its failed units."""
@@ -147,16 +145,15 @@ def resume(
     from memray_eval.results.run_folder import RunFolder
 
     folder = find_run(run_folder)
-    changed = [*(settings or ()), *(["stop_at=null"] if complete else [])]
+    changed, quiet = [*(settings or ())], options.as_json
+    if complete:
+        changed.append("stop_at=null")
     RunFolder(folder).read_manifest()  # raises if there is no run
     if is_pairwise(RunFolder(folder)):
-        pairs = resume_pairwise(folder, say, quiet=options.as_json, settings=changed)
-        show_pairs(pairs, options.as_json)
+        show_pairs(resume_pairwise(folder, say, quiet=quiet, settings=changed), options.as_json)
         return
-    finished = runs.resume(
-        folder, say, quiet=options.as_json, settings=changed, detach=options.detach
-    )
-    print_report(finished.folder.path, options.as_json, options.full)
+    finished = runs.resume(folder, say, quiet=quiet, settings=changed, detach=options.detach)
+    print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
 
@@ -172,9 +169,8 @@ def estimate(
         "Estimate for this many samples (1e6) like those of the dataset.", WHAT, show_default=False
     ),
     cluster: Path | None = option(
-        "Estimate for the nodes of a cluster file: a KubeRay RayJob or RayCluster, or "
-        "a Ray launcher "
-        "YAML.",
+        "Estimate for the nodes of a cluster file: a KubeRay RayJob or RayCluster, or a Ray "
+        "launcher YAML.",
         MONEY,
     ),
     node_usd: list[str] | None = option(
@@ -221,11 +217,8 @@ def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Call
     followed, differences = follow_origin(job, origin, explicit)
     name = suite_name(followed.suite)
     if differences:
-        _confirm_difference(
-            "; ".join(differences),
-            f"Judge by the job's all the same (suite {name})?",
-            options.yes,
-        )
+        question = f"Judge by the job's all the same (suite {name})?"
+        _confirm_difference("; ".join(differences), question, options.yes)
     elif followed.suite == origin.suite:
         say(f"Suite {name}, that of {origin.what}.")
     elif "suite" not in job.model_fields_set:
@@ -256,7 +249,6 @@ def _confirm_difference(difference: str, question: str, yes: bool) -> None:
 
 
 def _to_file_name(name: str) -> str:
-    """Turns a name into part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
 
 
@@ -300,14 +292,10 @@ def confirm_cost(yes: bool) -> Callable[[Estimate], bool]:
 def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.is_decided:
-        go_on = f"`{finished.resume_command} --all`"
-        say(f"Stopped early: {finished.stopped}. Run {go_on} to finish the remaining units.")
+        rest = f"Run `{finished.resume_command} --all` to finish the remaining units."
+        say(f"Stopped early: {finished.stopped}. {rest}")
     if finished.exit_code:
-        failed, units = (
-            finished.summary.n_failed_units,
-            finished.summary.n_units + finished.n_missing,
-        )
-        go_on = f"`{finished.resume_command}`"
+        summary, go_on = finished.summary, f"`{finished.resume_command}`"
         for warning in finished.warnings:
             say(f"warning: {warning}")
         if finished.stopped and not finished.is_decided:
@@ -315,10 +303,8 @@ def exit_if_failed(finished: RunResult) -> None:
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.{cost}")
         elif finished.has_failed:
             missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""
-            may_pass = any(may_pass_again(cause.cause) for cause in finished.summary.causes)
+            may_pass = any(may_pass_again(cause.cause) for cause in summary.causes)
             way_on = f"Try them again with {go_on}" if may_pass or missing else "Mend the code"
-            say(
-                f"{failed} of {units} units failed{missing}, more than the tolerance allows. "
-                f"{way_on}."
-            )
+            failed = f"{summary.n_failed_units} of {summary.n_units + finished.n_missing}"
+            say(f"{failed} units failed{missing}, more than the tolerance allows. {way_on}.")
         raise typer.Exit(finished.exit_code)

@@ -5,120 +5,58 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 import webbrowser
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import LOOK, app, say, show
-from memray_eval.cli.options import argument, flag, option
+from memray_eval.cli.app import LOOK, app, now_and_then, say, show
+from memray_eval.cli.options import Options, argument, flag, option, takes
 from memray_eval.errors import ConfigError, DataError, reason_of
 
 if TYPE_CHECKING:
     from memray_eval.report.labelling import LabelSession
     from memray_eval.results.run_folder import RunFolder
 
-PROGRESS_S = 5.0
 RESULTS = "results"  # where runs go unless told otherwise
 
 
-@app.command(rich_help_panel=LOOK)
-def view(
-    folder: str = typer.Argument(
-        RESULTS,
-        help="A folder of runs, or one run folder, finished or not; a path or a cloud URL; "
-        "or latest, or "
-        "latest~1 for the run before.",
-    ),
+@dataclass(frozen=True, kw_only=True)
+class Labels(Options):
+    """The options of `view --label`."""
+
     metric: str | None = argument(
         "With --label: the metric to label.  [default: the run's headline metric]", None
-    ),
-    is_labelling: bool = flag(
-        "Label a run's units by a metric without seeing the judge: view RUN --label METRIC.",
-        None,
-        "--label",
-    ),
+    )
     csv: Path | None = option(
         "With --label: write the labels so far to this file for `calibrate`, and exit.",
         show_default=False,
-    ),
+    )
     corrected: Path | None = option(
         "With --label: write the samples to which a rater wrote the right answer to this JSONL "
         "file, a dataset for the next run, and exit.",
         show_default=False,
-    ),
+    )
     queue: str | None = option(
         "With --label: share the units among these raters, as in ana,bo. They see each other's "
         "labels, and how far they agree, once all are done.",
         show_default=False,
-    ),
+    )
     overlap: float = option(
         "With --queue: the share of the units that two raters label.", default=1.0, min=0, max=1
-    ),
+    )
     limit: int | None = option(
         "With --queue: it ends after N units.  [default: all]", min=1, show_default=False
-    ),
-    port: int = option("Port to listen on; 0 picks a free one.", default=0, min=0, max=65535),
+    )
+    port: int = option("Port to listen on; 0 picks a free one.", default=0, min=0, max=65535)
     host: str = option(
         "With --label: the address to listen at; 0.0.0.0 lets other machines in, who need the "
         "token of the printed address.",
         default="127.0.0.1",
-    ),
-    is_opened: bool = flag("Open the page in the browser.", None, "--open"),
-) -> None:
-    """Browse runs of any size in the browser.
-
-    For a folder: the list of its runs, updated while they run, and a comparison of those you
-    pick. For a run: the report, and every sample to filter, sort, search, read, and save as CSV
-    or JSONL. Every page has a permanent address.
-
-    The server only reads, listens on this machine only (to all of its users), and ends with
-    Ctrl-C. With --label it also writes each label to labels.jsonl in the run folder, and only
-    for users who have the token in its address; with --host on other machines too."""
-    from memray_eval.report.view import RunList, serving, serving_runs, viewing
-    from memray_eval.results.lookup import find_run, holds_runs, names_like
-    from memray_eval.results.run_folder import RunFolder
-
-    labels = Labels(metric, csv, corrected, queue, overlap, limit, port, host)
-    labels.check(is_labelling)
-    folder = find_run(folder)
-    if is_labelling and holds_runs(folder):
-        raise ConfigError(f"--label takes one run, and {folder} holds several: name one of them")
-    if holds_runs(folder):
-        asyncio.run(_serve(serving_runs(RunList(folder), port), is_opened))
-        return
-    run = RunFolder(folder)
-    if not run.has_manifest():
-        what_to_do = "give one of them, such as results/<run_id>"
-        if folder == RESULTS:
-            what_to_do = "no run was made here yet; start with: memray-eval run quickstart"
-        if like := names_like(folder):
-            what_to_do = f"did you mean {like}?"
-        raise DataError(
-            f"{folder} has no manifest.json, and is no folder that holds run folders; {what_to_do}"
-        )
-    if is_labelling:
-        labels.open(run, is_opened)
-        return
-    with viewing(run, _make_progress(time.monotonic)) as viewed:
-        asyncio.run(_serve(serving(viewed, port), is_opened))
-
-
-class Labels(NamedTuple):
-    """The options of `view --label`."""
-
-    metric: str | None
-    csv: Path | None
-    corrected: Path | None
-    queue: str | None
-    overlap: float
-    limit: int | None
-    port: int
-    host: str
+    )
 
     def check(self, is_labelling: bool) -> None:
         """Raises ConfigError for an option that goes with one which is absent."""
@@ -159,6 +97,59 @@ class Labels(NamedTuple):
         _print_labels(session, str(self.csv or ""))
 
 
+@app.command(rich_help_panel=LOOK)
+@takes("folder metric is_labelling csv corrected queue overlap limit port host is_opened")
+def view(
+    labels: Labels,
+    folder: str = typer.Argument(
+        RESULTS,
+        help="A folder of runs, or one run folder, finished or not; a path or a cloud URL; or "
+        "latest, or latest~1 for the run before.",
+    ),
+    is_labelling: bool = flag(
+        "Label a run's units by a metric without seeing the judge: view RUN --label METRIC.",
+        None,
+        "--label",
+    ),
+    is_opened: bool = flag("Open the page in the browser.", None, "--open"),
+) -> None:
+    """Browse runs of any size in the browser.
+
+    For a folder: the list of its runs, updated while they run, and a comparison of those you
+    pick. For a run: the report, and every sample to filter, sort, search, read, and save as CSV
+    or JSONL. Every page has a permanent address.
+
+    The server only reads, listens on this machine only (to all of its users), and ends with
+    Ctrl-C. With --label it also writes each label to labels.jsonl in the run folder, and only
+    for users who have the token in its address; with --host on other machines too."""
+    from memray_eval.report.view import RunList, serving, serving_runs, viewing
+    from memray_eval.results.lookup import find_run, holds_runs, names_like
+    from memray_eval.results.run_folder import RunFolder
+
+    labels.check(is_labelling)
+    folder = find_run(folder)
+    if is_labelling and holds_runs(folder):
+        raise ConfigError(f"--label takes one run, and {folder} holds several: name one of them")
+    if holds_runs(folder):
+        asyncio.run(_serve(serving_runs(RunList(folder), labels.port), is_opened))
+        return
+    run = RunFolder(folder)
+    if not run.has_manifest():
+        what_to_do = "give one of them, such as results/<run_id>"
+        if folder == RESULTS:
+            what_to_do = "no run was made here yet; start with: memray-eval run quickstart"
+        if like := names_like(folder):
+            what_to_do = f"did you mean {like}?"
+        raise DataError(
+            f"{folder} has no manifest.json, and is no folder that holds run folders; {what_to_do}"
+        )
+    if is_labelling:
+        labels.open(run, is_opened)
+        return
+    with viewing(run, now_and_then(lambda n: say(f"  {n:,} units read"))) as viewed:
+        asyncio.run(_serve(serving(viewed, labels.port), is_opened))
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, "utf-8", "backslashreplace")
@@ -167,7 +158,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print_labels(session: LabelSession, path: str) -> None:
-    """Says who labelled how much, and what to do with it."""
     agreement = session.agreement()
     raters = ", ".join(f"{name} {n}" for name, n in agreement["raters"].items()) or "nobody"
     say(f"{session.metric}: {agreement['n_units']} units labelled ({raters})")
@@ -202,16 +192,3 @@ async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> 
         if is_opened:
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         await ended.wait()
-
-
-def _make_progress(clock: Callable[[], float]) -> Callable[[int], None]:
-    """Makes a function that prints how many units are read, at most every PROGRESS_S seconds."""
-    last_printed = clock()
-
-    def report(n_units: int) -> None:
-        nonlocal last_printed
-        if clock() - last_printed >= PROGRESS_S:
-            last_printed = clock()
-            say(f"  {n_units:,} units read")
-
-    return report

@@ -214,14 +214,12 @@ def _choose_pairs(plays: _Rounds, answers: Sequence[Answers]) -> list[tuple[str,
             for key, present in questions
             if (samples[key].id, samples[key].task) in met
         ]
-        for verdicts in read_verdicts(_records(earlier), names)[:1]:
-            whole = verdicts.is_complete
-            if whole.any():
-                i, j, of = (column[whole] for column in (verdicts.i, verdicts.j, verdicts.cluster))
-                _, strengths = draw_strengths(i, j, verdicts.points[whole], of, len(names))
+        for pairs in read_verdicts(_records(earlier), names)[:1]:
+            if pairs.points.size:
+                _, strengths = draw_strengths(pairs, len(names))
     before = [met.get((samples[key].id, samples[key].task), {}) for key, _ in questions]
     rounds = pair_round([present for _, present in questions], before, strengths, plays.number)
-    return [(key, two) for (key, _), pairs in zip(questions, rounds, strict=True) for two in pairs]
+    return [(key, two) for (key, _), twos in zip(questions, rounds, strict=True) for two in twos]
 
 
 def _records(folders: Sequence[RunFolder]) -> Iterator[Record]:

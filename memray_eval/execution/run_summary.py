@@ -21,7 +21,7 @@ from memray_eval.analysis.epochs import summarise_epochs
 from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.marks import digits_of
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
-from memray_eval.analysis.recommendation import RULE, recommend
+from memray_eval.analysis.recommendation import recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
@@ -198,7 +198,7 @@ def _quality_pairs(
     metric = next((metric for metric in spec.metrics if metric.name == headline), None)
     total = (row for row in performance if row.task is None)
     rated = sorted(row.candidate for row in total if row.quality is not None)
-    return paired_qualities(records, metric, rated, RULE.level) if metric is not None else ()
+    return paired_qualities(records, metric, rated) if metric is not None else ()
 
 
 def _recommend(
@@ -212,7 +212,7 @@ def _recommend(
     return recommend(
         rows,
         [pair for pair in pairs if not {pair.a, pair.b} & baselines],
-        speed_ratios(records, timed, RULE.level),
+        speed_ratios(records, timed),
         corrected,
     )
 

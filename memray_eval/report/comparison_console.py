@@ -160,7 +160,7 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
     overall = {row.metric: row.paired.difference for row in comparison.rows_of(common.other)}
     listed = sorted(
         (group for group in groups if group.is_shown or is_split),
-        key=lambda group: (group.by == LENGTH, group.figure.rank),
+        key=lambda group: (group.by == LENGTH, group.rank),
     )
     where = f"where {common.letter}-A is not as over all units"
     if n_tested and not any(group.is_shown for group in groups):

@@ -91,7 +91,7 @@ def groups_of(comparison: Comparison, row: MetricComparison) -> dict[str, list[G
     by_field: dict[str, list[GroupFigure]] = {}
     for group in comparison.groups:
         if (group.metric, group.other) == (row.metric, row.other):
-            by_field.setdefault(group.by, []).append(group.figure)
+            by_field.setdefault(group.by, []).append(group)
     return by_field
 
 

@@ -15,6 +15,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,6 @@ def simulate(
     question = np.array([one for one, _ in pairs])
     i, j = np.array([two for _, two in pairs]).T
     gap = strengths[i] - strengths[j]
-    lengths = np.full(len(pairs), 100.0)
     return PairVerdicts(
         "preference",
         question,
@@ -92,8 +92,7 @@ def simulate(
         j,
         _verdict(gap + FIRST_BIAS, random),
         _verdict(-gap + FIRST_BIAS, random),
-        lengths,
-        lengths,
+        np.zeros(len(pairs)),
     )
 
 
@@ -122,11 +121,11 @@ def play_swiss(
                 met[place][j] = met[place].get(j, frozenset()) | {i}
         start = sum(one.i.size for one in found)
         found.append(simulate(pairs[start:], strengths, random))
-        columns = [
-            np.concatenate([getattr(one, name) for one in found])
-            for name in ("i", "j", "points", "cluster")
-        ]
-        fitted, drawn = draw_strengths(*columns, n, draws=100)
+        columns = (
+            np.concatenate([getattr(one, field.name) for one in found])
+            for field in fields(PairVerdicts)[1:8]
+        )
+        fitted, drawn = draw_strengths(PairVerdicts("preference", *columns), n, draws=100)
     return int(np.argmax(fitted[0])), len(pairs)
 
 
@@ -134,7 +133,7 @@ def find_leader(questions: int, strengths: FloatArray, random: np.random.Generat
     """The leader of all pairs."""
     pairs = [(place, two) for place in range(questions) for two in all_pairs(range(strengths.size))]
     one = simulate(pairs, strengths, random)
-    fitted, _ = draw_strengths(one.i, one.j, one.points, one.cluster, strengths.size, draws=2)
+    fitted, _ = draw_strengths(one, strengths.size, draws=2)
     return int(np.argmax(fitted[0]))
 
 

@@ -63,11 +63,9 @@ def adjust_comparison(
 
 
 def _read(side: Side, run: ComparedRun, numbers: dict[str, int]) -> JudgedSide:
+    of_run = side.candidate, run.folder.run_id, side.manifest
     with readable(run.folder.path):
-        return read_side(
-            run.folder.records(), side.candidate, run.folder.run_id, side.manifest, numbers,
-            side.scores,
-        )  # fmt: skip
+        return read_side(run.folder.records(), *of_run, numbers, side.scores)
 
 
 def _adjust(
@@ -83,22 +81,19 @@ def _adjust(
     of_a, of_b = (find_correction(calibrations, side, metric, scale) for side in (a, b))
     for correction in (of_a, of_b):
         if isinstance(correction, Refusal):
-            return named.model_copy(
-                update={"refused": correction.reason, "labelled": correction.labelled}
-            )
-    if isinstance(of_a, Correction) and isinstance(of_b, Correction):
-        values = (
-            (side.scores.values[metric][rows] - scale[0]) / ((scale[1] - scale[0]) or 1.0)
-            for side, rows in ((a, units.rows_a), (b, units.rows_b))
-        )
-        shares = np.column_stack(list(values))
-        both = ~np.isnan(shares).any(axis=1)
-        sides = (
-            Verdicts(shares[both, 0], a.clusters[units.rows_a[both]]),
-            Verdicts(shares[both, 1], b.clusters[units.rows_b[both]]),
-        )
-        return named.model_copy(update=_measure(sides, (of_a, of_b), scale))
-    return None
+            refused = {"refused": correction.reason, "labelled": correction.labelled}
+            return named.model_copy(update=refused)
+    if not isinstance(of_a, Correction) or not isinstance(of_b, Correction):
+        return None
+    sides = ((a, units.rows_a), (b, units.rows_b))
+    width = (scale[1] - scale[0]) or 1.0
+    shares = [(side.scores.values[metric][rows] - scale[0]) / width for side, rows in sides]
+    both = ~np.isnan(shares).any(axis=0)
+    first, second = (
+        Verdicts(share[both], side.clusters[rows[both]])
+        for share, (side, rows) in zip(shares, sides, strict=True)
+    )
+    return named.model_copy(update=_measure((first, second), (of_a, of_b), scale))
 
 
 def _measure(
@@ -110,9 +105,7 @@ def _measure(
     (a, b), (of_a, of_b), low = sides, corrections, scale[0]
     width, is_own = (scale[1] - scale[0]) or 1.0, of_a.is_own and of_b.is_own
     n_labels = of_b.labels.people.size + (of_a.labels.people.size if is_own else 0)
-    fields: dict[str, Any] = {
-        "n": a.judge.size, "labelled": of_b.labelled, "n_labels": n_labels,
-    }  # fmt: skip
+    fields: dict[str, Any] = {"n": a.judge.size, "labelled": of_b.labelled, "n_labels": n_labels}
     if not a.judge.size:
         return fields | {"refused": "no unit is scored on both sides"}
     mean_a, mean_b = estimate(*a, of_a), estimate(*b, of_b)

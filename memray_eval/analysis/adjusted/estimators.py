@@ -14,12 +14,13 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from memray_eval.analysis.statistics import Clusters, Interval, t_quantile
+from memray_eval.analysis.statistics import SETTINGS, Clusters, Interval, t_quantile
 from memray_eval.ports import FloatArray
 
 MIN_YOUDEN = 0.1  # below it a judge hardly tells right from wrong, and what divides by it explodes
-_NORMAL = NormalDist()
+_SHARE = (1 + SETTINGS.level) / 2  # below the upper end of an interval
 
 
 class Verdicts(NamedTuple):
@@ -37,6 +38,11 @@ class Labelled(NamedTuple):
     people: FloatArray
     clusters: Clusters
     weights: FloatArray
+
+    def only(self, rows: npt.NDArray[np.bool_]) -> Labelled:
+        return Labelled(
+            self.judge[rows], self.people[rows], self.clusters[rows], self.weights[rows]
+        )
 
 
 class Share(NamedTuple):
@@ -102,13 +108,13 @@ def youden(labels: Labelled) -> float:
     if is_right.all() or not is_right.any():
         return math.nan
     of_right, of_wrong = (
-        float(labels.weights[rows] @ labels.judge[rows]) / float(labels.weights[rows].sum())
-        for rows in (is_right, ~is_right)
+        float(side.weights @ side.judge) / float(side.weights.sum())
+        for side in (labels.only(is_right), labels.only(~is_right))
     )
     return of_right - of_wrong
 
 
-def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
+def rogan_gladen(run: Verdicts, labels: Labelled) -> AdjustedMean:
     """Estimates the share that people would call right, from a judge of zeros and ones: (p +
     specificity - 1) / (sensitivity + specificity - 1) (Rogan and Gladen 1978). Needs labels of both
     classes and a `youden` that is not about 0.
@@ -134,10 +140,8 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Adjust
     is_clustered = any(
         _count_clusters(side) < side.size for side in (run.clusters, labels.clusters)
     )
-    critical = _critical(
-        [judged.variance, of_labels], [judged.clusters, right.clusters + wrong.clusters - 1],
-        is_clustered, level,
-    )  # fmt: skip
+    groups = [judged.clusters, right.clusters + wrong.clusters - 1]
+    critical = _critical([judged.variance, of_labels], groups, is_clustered)
 
     slope = right.value - wrong.value
     of_run = _smoothed_variance(judged, critical**2 / 2) + max(0.0, shared)
@@ -167,12 +171,7 @@ def _shares_called_right(labels: Labelled, n_clusters: int) -> tuple[Share, Shar
     specificity. How alike units of a cluster are, which their sizes count, is taken from right and
     wrong ones together: of a few clusters each alone tells too little of it."""
     is_right = labels.people > 0.5
-    sides = [
-        Labelled(
-            labels.judge[rows], labels.people[rows], labels.clusters[rows], labels.weights[rows]
-        )
-        for rows in (is_right, ~is_right)
-    ]
+    sides = [labels.only(is_right), labels.only(~is_right)]
     correlation = _pooled_correlation(sides)
     right, wrong = (
         weighted_share(side.judge, side.clusters, n_clusters, side.weights)._replace(
@@ -222,7 +221,7 @@ def _smoothed_variance(share: Share, added: float) -> float:
     return smoothed * (1 - smoothed) / size
 
 
-def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
+def prediction_powered(run: Verdicts, labels: Labelled) -> AdjustedMean:
     """Estimates people's mean, from a judge on any scale and labels of answers like the run's:
     people's mean of the labelled + lambda (the judge's mean of the run - its mean of the labelled).
     Needs labels that differ, of three clusters or more.
@@ -250,9 +249,8 @@ def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> 
     by_labels = by_labels / (1 - np.minimum(pull, 0.5))
     influence = by_labels + tuning * judged.influence
     label_variance, run_variance = float(by_labels @ by_labels), tuning**2 * judged.variance
-    critical = _critical(
-        [run_variance, label_variance], [judged.clusters, of_judge.clusters - 1], True, level
-    )
+    groups = [judged.clusters, of_judge.clusters - 1]
+    critical = _critical([run_variance, label_variance], groups)
     # Units that are labelled and in the run have a part in both
     variance = float(influence @ influence)
     half = critical * math.sqrt(variance)
@@ -268,9 +266,7 @@ def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> 
     )
 
 
-def rogan_gladen_difference(
-    a: Verdicts, b: Verdicts, labels: Labelled, level: float = 0.95
-) -> tuple[float, Interval]:
+def rogan_gladen_difference(a: Verdicts, b: Verdicts, labels: Labelled) -> tuple[float, Interval]:
     """Estimates the difference b - a of two shares of the same units as people would call them,
     from one judge that errs on both sides alike: (p_b - p_a) / (sensitivity + specificity - 1). The
     interval (Fieller 1954) contains 0 if and only if that of the judge's own difference does, and
@@ -282,10 +278,8 @@ def rogan_gladen_difference(
     of_slope = right.influence - wrong.influence
     least = sum(_smoothed_variance(share, 1.0) for share in (right, wrong))
     slope_variance = max(float(of_slope @ of_slope), least)
-    critical = _critical(
-        [moved.variance, slope_variance], [moved.clusters, min(right.clusters, wrong.clusters)],
-        True, level,
-    )  # fmt: skip
+    groups = [moved.clusters, min(right.clusters, wrong.clusters)]
+    critical = _critical([moved.variance, slope_variance], groups)
     square, value = critical**2, moved.value / slope
     leading = slope**2 - square * slope_variance
     if leading <= 0:
@@ -298,34 +292,29 @@ def rogan_gladen_difference(
     return value, Interval(min(max(low, -1.0), value), max(min(high, 1.0), value))
 
 
-def estimates_difference(
-    a: AdjustedMean, b: AdjustedMean, level: float = 0.95
-) -> tuple[float, Interval]:
+def estimates_difference(a: AdjustedMean, b: AdjustedMean) -> tuple[float, Interval]:
     """The difference b - a of two estimates over the same clusters, each with labels of its own."""
     n_clusters = max(a.influence.size, b.influence.size)
     apart = np.zeros(n_clusters)
     apart[: b.influence.size] += b.influence
     apart[: a.influence.size] -= a.influence
     groups = int(np.count_nonzero(apart))
-    critical = max(a.critical, b.critical) if groups > 1 else t_quantile((1 + level) / 2, 1)
+    critical = max(a.critical, b.critical) if groups > 1 else t_quantile(_SHARE, 1)
     half, value = critical * math.sqrt(float(apart @ apart)), b.value - a.value
     return value, Interval(max(-1.0, value - half), min(1.0, value + half))
 
 
-def _critical(
-    variances: list[float], clusters: list[int], is_clustered: bool, level: float
-) -> float:
+def _critical(variances: list[float], clusters: list[int], is_clustered: bool = True) -> float:
     """The normal quantile or, of clusters, Student's with the degrees of freedom of a sum of
     variances (Welch and Satterthwaite)."""
-    share = (1 + level) / 2
     total = sum(variances)
     if not is_clustered or total <= 0:
-        return _NORMAL.inv_cdf(share)
+        return NormalDist().inv_cdf(_SHARE)
     shares = (
         (variance / total) ** 2 / max(1, groups - 1)
         for variance, groups in zip(variances, clusters, strict=True)
     )
-    return t_quantile(share, max(1, round(1 / sum(shares))))
+    return t_quantile(_SHARE, max(1, round(1 / sum(shares))))
 
 
 def _within_scale(low: float, high: float, value: float) -> Interval:

@@ -36,7 +36,6 @@ from memray_eval.storage.paths import readable
 from memray_eval.types import (
     WITHOUT_CALL,
     AdjustedFigure,
-    Frozen,
     LabelsNeeded,
     MetricSummary,
     Summary,
@@ -47,7 +46,7 @@ MORE_LABELS = (2, 4)  # times as many, of which a report says what they would gi
 _OF_LABELS = "\x1f"  # before the clusters of other answers than the run's
 
 
-class Refusal(Frozen):
+class Refusal(NamedTuple):
     """Why a metric's figure cannot be adjusted by these labels."""
 
     labelled: str
@@ -80,11 +79,6 @@ class JudgedSide:
     numbers: dict[str, int]
     clusters: Clusters
     rows_of_units: Mapping[str, int]
-
-    def judges(self, metric: str) -> dict[str, int]:
-        """How many units each judge scored."""
-        by_metric = self.manifest.get("judged_by") or {}
-        return dict(by_metric.get(f"{metric}/{self.candidate}") or {})
 
 
 def number_names(names: Sequence[str], numbers: dict[str, int]) -> Clusters:
@@ -186,15 +180,16 @@ def find_correction(
     calibration is of the metric."""
     refusals = []
     for calibration in calibrations:
+        correction: Correction | Refusal | None
         if isinstance(calibration, OwnLabels):
             correction = _own_correction(calibration, side, metric, scale)
         elif calibration.metric == metric:
-            reason = why_not(calibration, metric, scale, side.judges(metric), side.manifest)
-            correction = (
-                _correction(calibration, side.numbers, scale)
-                if not reason
-                else Refusal(labelled=calibration.labelled, reason=reason)
-            )
+            judged_by = side.manifest.get("judged_by") or {}
+            judges = judged_by.get(f"{metric}/{side.candidate}") or {}
+            reason = why_not(calibration, metric, scale, judges, side.manifest)
+            correction = Refusal(calibration.labelled, reason)
+            if not reason:
+                correction = _correction(calibration, side.numbers, scale)
         else:
             continue
         if isinstance(correction, Correction):
@@ -272,16 +267,14 @@ def _own_correction(
         is_here = label.run_id in ("", side.run_id)
         if is_here and row is not None and not np.isnan(values[row]):
             if not scale[0] <= label.label <= scale[1]:
-                return Refusal(
-                    labelled=calibration.labelled,
-                    reason=f"the label {label.label:g} of {label.unit_id} is off the scale "
-                    f"{scale[0]:g} to {scale[1]:g}",
-                )
+                off = f"{label.label:g} of {label.unit_id} is off the scale"
+                reason = f"the label {off} {scale[0]:g} to {scale[1]:g}"
+                return Refusal(calibration.labelled, reason)
             by_row.setdefault(row, []).append(label.label)
             weights[row] = label.weight
     if not by_row:
         reason = "none of its labels is of an answer that is scored here"
-        return Refusal(labelled=calibration.labelled, reason=reason) if of_metric else None
+        return Refusal(calibration.labelled, reason) if of_metric else None
     rows = np.array(sorted(by_row), dtype=np.intp)
     labels = Labelled(
         (values[rows] - low) / width,
@@ -315,7 +308,7 @@ def _checked(correction: Correction) -> Correction | Refusal:
             f"sensitivity + specificity - 1 of this judge is {slope:z.2f} by these labels, below "
             f"{MIN_YOUDEN}: it hardly tells right from wrong"
         )
-    return Refusal(labelled=correction.labelled, reason=reason) if reason else correction
+    return Refusal(correction.labelled, reason) if reason else correction
 
 
 def estimate(shares: FloatArray, clusters: Clusters, correction: Correction) -> AdjustedMean:
@@ -383,17 +376,13 @@ class AdjustedRunFolder(RunFolder):
 
 def adjusted_columns(summary: Summary) -> pa.Table:
     """A row for each adjusted figure: metric, candidate, and the figure with its interval."""
-    rows = [
-        {
-            "metric": row.metric,
-            "candidate": row.candidate,
-            "adjusted": row.adjusted.value,
-            "adjusted_low": row.adjusted.low,
-            "adjusted_high": row.adjusted.high,
-        }
+    schema = pa.schema(
+        dict.fromkeys(("metric", "candidate"), pa.string())
+        | dict.fromkeys(("adjusted", "adjusted_low", "adjusted_high"), pa.float64())
+    )
+    rows = (
+        (row.metric, row.candidate, figure.value, figure.low, figure.high)
         for row in summary.metrics
-        if row.adjusted is not None and row.adjusted.value is not None
-    ]
-    names = dict.fromkeys(("metric", "candidate"), pa.string())
-    figures = dict.fromkeys(("adjusted", "adjusted_low", "adjusted_high"), pa.float64())
-    return pa.Table.from_pylist(rows, schema=pa.schema([*names.items(), *figures.items()]))
+        if (figure := row.adjusted) is not None and figure.value is not None
+    )
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)

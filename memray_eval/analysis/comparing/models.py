@@ -86,28 +86,6 @@ class MetricComparison(Frozen):
         return "; ".join(f"{side}: {mark}" for side, mark in sides if mark)
 
 
-class GroupDifference(Frozen):
-    """One metric of `other` against A on the `n` common units of a group of the field `by`, such as
-    a task, by the metric's figure. The interval's level holds for all groups of all metrics and
-    fields together; `p` and `is_shown` are those of GroupFigure, over the whole comparison."""
-
-    metric: str
-    other: str
-    by: str = ""
-    group: str
-    n: int
-    difference: float
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    is_shown: bool = False
-
-    @property
-    def figure(self) -> GroupFigure:
-        ends = None if self.low is None or self.high is None else Interval(self.low, self.high)
-        return GroupFigure(self.group, self.n, self.difference, ends, self.p, self.is_shown)
-
-
 class Standing(Frozen):
     """A metric's figure of one `side` over the `n` units that all sides scored, with its interval.
     `p_holm` is that of its difference from the `best`, over all metrics and pairs of sides;
@@ -171,7 +149,7 @@ class Comparison(Frozen):
     warnings: tuple[str, ...] = ()
     failed_gates: tuple[str, ...] = ()
     by: str | None = None
-    groups: tuple[GroupDifference, ...] = ()
+    groups: tuple[GroupFigure, ...] = ()
     candidates: dict[str, str] = Field(default_factory=dict)
     titles: dict[str, str] = Field(default_factory=dict)
     scales: dict[str, Scale] = Field(default_factory=dict)

@@ -20,24 +20,22 @@ from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import (
     MOST_GROUPS,
     SPLIT_COLUMNS,
-    Text,
     candidates_of,
     find_cluster,
-    find_split,
     first_of_each,
     read_scores,
-    read_texts,
+    read_units,
     unit_keys,
 )
 from memray_eval.analysis.statistics import Settings
-from memray_eval.analysis.where import common_rows, read_groups
+from memray_eval.analysis.where import LENGTH, common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT
 from memray_eval.storage.paths import readable
-from memray_eval.types import SESSION, USER_MODEL, session_turn
+from memray_eval.types import SESSION, USER_MODEL, Record, session_turn
 
 # What a unit asks; a long context is not in the records
 _ASKED = ("task", "query", "memory", "history")
@@ -71,14 +69,20 @@ def compare_runs(
 ) -> tuple[Comparison, list[Side]]:
     """Compares runs, clustered and split by the fields named, else by those that the baseline's
     samples have; with the verdicts on their pairs."""
-    field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
-    sides = open_sides(opened, field, split)
-    more = None
-    if by is None:
-        with readable(opened[0].folder.path):
-            more = read_groups(opened[0].folder.records())
+    baseline, more = opened[0], None
+    with readable(baseline.folder.path):
+        records = baseline.folder.records()
+        if cluster is None:
+            cluster = find_cluster(records)
+        if by is None:
+            more = read_groups(records)
+            by = next((field for field in more.of if field != LENGTH), None)
+        elif by != "none":
+            _check_split(by, read_scores(records, baseline.candidate, by=by).units["group"])
+    cluster, by = (None if field == "none" else field for field in (cluster, by))
+    sides = open_sides(opened, cluster, by)
     comparison = compare(
-        sides, metrics=metrics, cluster=field, by=split, more=more, flips=flips,
+        sides, metrics=metrics, cluster=cluster, by=by, more=more, flips=flips,
         settings=Settings(bootstrap=bootstrap),
     )  # fmt: skip
     pairs = find_report([(run.folder, run.candidate) for run in opened])
@@ -104,25 +108,8 @@ def open_sides(
     ]
 
 
-def find_cluster_field(opened: Sequence[ComparedRun], cluster: str | None) -> str | None:
-    """The field that clusters units: the one asked for, else the one that the baseline's samples
-    name."""
-    if cluster is not None:
-        return None if cluster == "none" else cluster
-    with readable(opened[0].folder.path):
-        return find_cluster(opened[0].folder.records())
-
-
-def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | None:
-    """The field that splits units: the one asked for, else the first that does in the baseline.
-    Raises ConfigError for one with too many groups."""
-    if by == "none":
-        return None
-    baseline = opened[0].folder
-    with readable(baseline.path):
-        if by is None:
-            return find_split(baseline.records())
-        groups = read_scores(baseline.records(), opened[0].candidate, by=by).units["group"]
+def _check_split(by: str, groups: pa.ChunkedArray) -> None:
+    """Raises ConfigError for a field with too many groups, or that no unit names."""
     n_groups = len(groups.unique())
     if n_groups > MOST_GROUPS:
         raise ConfigError(
@@ -133,7 +120,6 @@ def find_split_field(opened: Sequence[ComparedRun], by: str | None) -> str | Non
             f"--by {by}: no unit names it; there are: {', '.join(SPLIT_COLUMNS)}, and the keys of "
             "the samples' metadata"
         )
-    return by
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
@@ -196,11 +182,11 @@ def _choose_candidate(run: str, wanted: str | None, candidates: Sequence[str]) -
     return wanted
 
 
-def read_changed_texts(
+def read_changed_units(
     comparison: Comparison, opened: Sequence[ComparedRun]
-) -> dict[str, dict[tuple[str, str], Text]]:
-    """The texts of the units that a comparison lists as changed, by side and then by sample id and
-    task."""
+) -> dict[str, dict[tuple[str, str], Record]]:
+    """The records of the units that a comparison lists as changed, by side and then by sample id
+    and task."""
     units = {
         (sample_id, flip.task)
         for metric in comparison.metrics
@@ -209,7 +195,11 @@ def read_changed_texts(
     }
     if not units:
         return {}
-    return {run.name: read_texts(run.folder.records(), run.candidate, units) for run in opened}
+    changed: dict[str, dict[tuple[str, str], Record]] = {}
+    for run in opened:
+        read = read_units(run.folder.records(), [run.candidate], units)
+        changed[run.name] = {(sample_id, task): of for (_, sample_id, task), of in read.items()}
+    return changed
 
 
 def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFolder) -> Side:
@@ -301,7 +291,6 @@ def _without_own_answers(table: pa.Table) -> pa.Table:
 
 
 def _unique(texts: pa.Array) -> pa.Array:
-    """The texts that stand only once."""
     counted = texts.value_counts()
     return counted.field("values").filter(pc.equal(counted.field("counts"), 1))
 

@@ -12,7 +12,6 @@ from memray_eval.analysis.comparing.models import (
     AlignedUnits,
     Comparison,
     Flip,
-    GroupDifference,
     MetricComparison,
     Side,
     align_units,
@@ -21,18 +20,19 @@ from memray_eval.analysis.comparing.standings import find_standings
 from memray_eval.analysis.comparing.warnings import find_warnings
 from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import (
+    SETTINGS,
     TIE,
     Rows,
     Settings,
     benjamini_hochberg,
+    count_wins,
     holm,
     is_binary,
     mean_interval,
     more_to_show,
     paired,
-    win_tie_loss,
 )
-from memray_eval.analysis.where import Codes, Groups, differences_by_group, mark_shown
+from memray_eval.analysis.where import Codes, GroupFigure, Groups, differences_by_group, mark_shown
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.ports import FloatArray
 
@@ -44,7 +44,7 @@ def compare(
     cluster: str | None = None,
     by: str | None = None,
     more: Groups | None = None,
-    settings: Settings | None = None,
+    settings: Settings = SETTINGS,
     flips: int = 0,
 ) -> Comparison:
     """Compares each further side with the first over `metrics` (none: all shared ones), also in
@@ -54,7 +54,6 @@ def compare(
     if len(sides) < 2:
         raise ConfigError("compare takes two or more run folders: compare A B [C...]")
     base, *others = sides
-    how = settings or Settings()
     letters = ascii_uppercase[1:]
     if len(others) > len(letters):
         raise ConfigError(f"compare takes up to {len(letters) + 1} runs, not {len(sides)}")
@@ -65,25 +64,21 @@ def compare(
     chosen = [_choose_metrics(base.scores, other.scores, metrics) for other in others]
     compared: list[MetricComparison] = []
     warnings: list[str] = []
-    groups: list[GroupDifference] = []
+    groups: list[GroupFigure] = []
     for units, names in zip(pairs, chosen, strict=True):
-        compared += [_compare_metric(units, name, how, flips) for name in names]
-        groups += _compare_groups(units, names, how, list(_splits(units, by, more)))
+        compared += [_compare_metric(units, name, settings, flips) for name in names]
+        groups += _compare_groups(units, names, settings, list(_splits(units, by, more)))
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
-    marked = mark_shown([group.figure for group in groups])
     return Comparison(
         baseline=base.name,
         others=tuple(side.name for side in others),
         cluster=cluster,
-        settings=how,
+        settings=settings,
         common=tuple(units.common for units in pairs),
-        metrics=tuple(_correct_p_values(compared, how)),
+        metrics=tuple(_correct_p_values(compared, settings)),
         warnings=tuple(warnings),
         by=by,
-        groups=tuple(
-            group.model_copy(update={"is_shown": figure.is_shown})
-            for group, figure in zip(groups, marked, strict=True)
-        ),
+        groups=tuple(mark_shown(groups)),
         candidates={side.name: side.candidate for side in sides},
         titles={
             side.name: title for side in sides if (title := str(side.manifest.get("name", "")))
@@ -91,7 +86,7 @@ def compare(
         scales={
             row.metric: base.scales[row.metric] for row in compared if row.metric in base.scales
         },
-        matrix=tuple(find_standings(sides, metrics, cluster, how) if len(sides) > 2 else ()),
+        matrix=tuple(find_standings(sides, metrics, cluster, settings) if len(sides) > 2 else ()),
     )
 
 
@@ -116,14 +111,16 @@ def _compare_metric(
     if of_a is None or of_b is None:
         of_a, of_b, clusters = a[:0], b[:0], None
     scale = units.base.scales.get(name)
-    wins, ties, losses = win_tie_loss((b - a)[both])
-    comparison = MetricComparison(
+    of_pairs = paired(of_a, of_b, clusters, settings, scale)
+    changed = np.where(both, b - a, 0.0)
+    # The largest change first; equal changes keep their order.
+    rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
+    is_yes_no = both.any() and is_binary(a[both]) and is_binary(b[both])
+    return MetricComparison(
         metric=name,
         other=units.other.name,
         average="micro" if name in units.base.scores.shares else "mean",
-        paired=paired(of_a, of_b, clusters, settings, scale).model_copy(
-            update={"wins": wins, "ties": ties, "losses": losses}
-        ),
+        paired=of_pairs.model_copy(update=count_wins((b - a)[both])),
         interval_a=mean_interval(of_a, clusters, settings, scale),
         interval_b=mean_interval(of_b, clusters, settings, scale),
         only_a=int(np.count_nonzero(has_a & ~has_b)),
@@ -131,16 +128,10 @@ def _compare_metric(
         letter=units.common.letter,
         mark_a=units.base.scores.mark_of(name, units.rows_a[both]),
         mark_b=units.other.scores.mark_of(name, units.rows_b[both]),
+        flips_up=int((changed > 0).sum()) if is_yes_no else None,
+        flips_down=int((changed < 0).sum()) if is_yes_no else None,
+        flips=tuple(_flips(units, a, b, rows[:n_flips])),
     )
-    if not both.any():
-        return comparison
-    changed = np.where(both, b - a, 0.0)
-    if is_binary(a[both]) and is_binary(b[both]):
-        counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
-        comparison = comparison.model_copy(update=counts)
-    # The largest change first; equal changes keep their order.
-    rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
-    return comparison.model_copy(update={"flips": tuple(_flips(units, a, b, rows[:n_flips]))})
 
 
 def _compare_groups(
@@ -148,22 +139,18 @@ def _compare_groups(
     metrics: Sequence[str],
     settings: Settings,
     splits: Sequence[tuple[str, Codes, tuple[str, ...]]],
-) -> Iterator[GroupDifference]:
+) -> Iterator[GroupFigure]:
     """Yields the metrics' differences in each group of each field that has a score on both sides.
     A split has the codes of the groups of the common units, and the groups' names."""
     a, b = units.base.scores, units.other.scores
-    n_groups = len(metrics) * sum(len(names) for _, _, names in splits)
-    level = 1 - (1 - settings.level) / max(1, n_groups)
-    how = settings.model_copy(update={"level": level})
+    how = settings.for_all(len(metrics) * sum(len(names) for _, _, names in splits))
     for (by, codes, names), metric in product(splits, metrics):
+        where = {"metric": metric, "other": units.other.name, "by": by}
         for group in differences_by_group(
             a, b, units.rows_a, units.rows_b, metric, codes, names, units.clusters, how,
             units.base.scales.get(metric),
         ):  # fmt: skip
-            low, high = group.interval or (None, None)
-            values = group._asdict() | {"low": low, "high": high}
-            del values["interval"]
-            yield GroupDifference(metric=metric, other=units.other.name, by=by, **values)
+            yield group.model_copy(update=where)
 
 
 def _splits(
@@ -203,7 +190,7 @@ def _correct_p_values(
     about how many more units would do."""
     raw = [metric.paired.p_value for metric in comparisons if metric.paired.p_value is not None]
     corrected = iter(zip(holm(raw), benjamini_hochberg(raw), strict=True))
-    for_all = how.model_copy(update={"level": 1 - (1 - how.level) / max(1, len(raw))})
+    for_all = how.for_all(len(raw))
     for metric in comparisons:
         of = metric.paired
         if of.p_value is None:

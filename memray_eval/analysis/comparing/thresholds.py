@@ -59,7 +59,6 @@ def failures(comparison: Comparison, gates: Sequence[Gate]) -> list[str]:
 
 
 def _describe_failure(gate: Gate, metric: MetricComparison) -> str:
-    """Why the metric fails the gate; "" if it passes."""
     difference = metric.paired.difference
     if difference is None:
         return f"{gate.text}: {metric.other} has no unit scored on both sides"

@@ -62,7 +62,6 @@ def find_warnings(
 
 
 def _why_stopped(side: Side) -> str:
-    """What was decided, of a run that stopped at that."""
     decided = side.manifest.get("decided") or {}
     if not decided:
         return ""

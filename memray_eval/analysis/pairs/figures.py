@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,11 @@ from memray_eval.analysis.pairs.bradley_terry import (
 from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, Duel, Rate
 from memray_eval.analysis.pairs.verdicts import TIE, PairVerdicts
 from memray_eval.analysis.statistics import (
+    SETTINGS,
     Clusters,
     Settings,
+    count_units,
+    count_wins,
     expand_level,
     mean_interval,
     percentile_interval,
@@ -32,30 +34,9 @@ _BOUNDED = 0.1  # by how much of itself a weight may move with the width of its 
 _LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count as one
 
 
-class _Pairs(NamedTuple):
-    """The pairs with both verdicts: i's points, and by how many doublings i's answer is longer."""
-
-    i: Numbers
-    j: Numbers
-    points: FloatArray
-    clusters: Clusters
-    doublings: FloatArray
-
-
-def measure_pairs(
-    verdicts: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
-) -> Criterion:
+def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SETTINGS) -> Criterion:
     """All figures of one metric. Intervals are clustered by question, unless samples name a larger
     cluster; those of strengths, ranks and length are bootstrap intervals over clusters."""
-    how, whole = settings or Settings(), verdicts.is_complete
-    lengths = np.log2((1 + verdicts.length_i) / (1 + verdicts.length_j))
-    pairs = _Pairs(
-        verdicts.i[whole],
-        verdicts.j[whole],
-        verdicts.points[whole],
-        verdicts.cluster[whole],
-        lengths[whole],
-    )
     by_length = _fit_lengths(pairs, len(sides), how)
     odds = Rate()
     if by_length is not None:
@@ -63,24 +44,24 @@ def measure_pairs(
         low, high = percentile_interval(drawn[1:], how.level)
         odds = Rate(value=float(drawn[0]), low=low, high=high, n=pairs.points.size)
     # of both orders together
-    both_orders = np.concatenate([verdicts.i_first[whole], verdicts.j_first[whole]])
-    decided, twice = both_orders != TIE, np.concatenate([pairs.clusters, pairs.clusters])
-    flipped = (verdicts.i_first[whole] != 1 - verdicts.j_first[whole]).astype(np.float64)
+    both_orders = np.concatenate([pairs.i_first, pairs.j_first])
+    decided, twice = both_orders != TIE, np.concatenate([pairs.cluster, pairs.cluster])
+    flipped = (pairs.i_first != 1 - pairs.j_first).astype(np.float64)
     apart = (pairs.points != TIE) & (pairs.doublings != 0)
     longer_won = (pairs.points[apart] == 1) == (pairs.doublings[apart] > 0)
     return Criterion(
-        metric=verdicts.metric,
-        judges=verdicts.judges,
-        n_pairs=int(whole.sum()),
-        n_questions=int(np.unique(verdicts.question[whole]).size),
-        n_incomplete=int((~whole).sum()),
-        n_unanswered=verdicts.n_unanswered,
-        statuses=dict(verdicts.statuses),
-        standings=tuple(_standings(pairs, sides, verdicts, how)),
+        metric=pairs.metric,
+        judges=pairs.judges,
+        n_pairs=pairs.points.size,
+        n_questions=int(np.unique(pairs.question).size),
+        n_incomplete=pairs.n_incomplete,
+        n_unanswered=pairs.n_unanswered,
+        statuses=dict(pairs.statuses),
+        standings=tuple(_standings(pairs, sides, how)),
         duels=tuple(_duels(pairs, sides, by_length, how)),
         first_share=_rate(both_orders[decided], twice[decided], how),
-        flips=_rate(flipped, pairs.clusters, how),
-        longer_share=_rate(longer_won.astype(np.float64), pairs.clusters[apart], how),
+        flips=_rate(flipped, pairs.cluster, how),
+        longer_share=_rate(longer_won.astype(np.float64), pairs.cluster[apart], how),
         odds_of_double_length=odds,
     )
 
@@ -89,35 +70,32 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
     """The mean with its interval, clustered where a cluster has several of the values."""
     if not values.size:
         return Rate()
-    is_alone = np.unique(clusters).size == values.size
+    is_alone = count_units(values, clusters) == values.size
     ends = mean_interval(values, None if is_alone else clusters, how, (0.0, 1.0))
     low, high = ends or (None, None)
     return Rate(value=float(values.mean()), low=low, high=high, n=values.size)
 
 
-def _standings(
-    pairs: _Pairs, sides: Sequence[str], verdicts: PairVerdicts, how: Settings
-) -> list[CandidateStanding]:
-    """The candidates, the strongest first."""
+def _standings(pairs: PairVerdicts, sides: Sequence[str], how: Settings) -> list[CandidateStanding]:
     standings = [
         CandidateStanding(
             candidate=name,
-            n_empty=verdicts.unanswered.get((name, "empty"), 0),
-            n_failed=verdicts.unanswered.get((name, "error"), 0),
+            n_empty=pairs.unanswered.get((name, "empty"), 0),
+            n_failed=pairs.unanswered.get((name, "error"), 0),
         )
         for name in sides
     ]
     if not pairs.points.size:
         return standings
-    fitted, drawn = draw_strengths(pairs.i, pairs.j, pairs.points, pairs.clusters, len(sides))
+    fitted, drawn = draw_strengths(pairs, len(sides))
     ranks, ranks_drawn = ranks_of(fitted)[0], ranks_of(drawn)
-    level = expand_level(how.level, int(np.unique(pairs.clusters).size))
+    level = expand_level(how.level, count_units(pairs.points, pairs.cluster))
     ends = ((1 - how.level) / 2, (1 + how.level) / 2)
     for number, standing in enumerate(standings):
         of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
         own = np.where(pairs.i == number, pairs.points, of_j)
         played = ~np.isnan(own)
-        counts = _counts(own[played])
+        counts = count_wins(own[played] - TIE)
         # who wins or loses everything has a strength without an end on that side
         is_bounded = max(counts["wins"], counts["losses"]) < played.sum()
         ends_drawn = percentile_interval(drawn[:, number], level)
@@ -125,7 +103,7 @@ def _standings(
         standings[number] = standing.model_copy(
             update={
                 **counts,
-                "rate": _rate(own[played], pairs.clusters[played], how),
+                "rate": _rate(own[played], pairs.cluster[played], how),
                 "strength": float(fitted[0, number]),
                 "strength_interval": ends_drawn if is_bounded else None,
                 "rank": int(ranks[number]),
@@ -136,36 +114,27 @@ def _standings(
     return sorted(standings, key=lambda standing: standing.rank or 0)
 
 
-def _counts(points: FloatArray) -> dict[str, int]:
-    wins, losses = int((points > TIE).sum()), int((points < TIE).sum())
-    return {"wins": wins, "ties": points.size - wins - losses, "losses": losses}
-
-
 def draw_strengths(
-    i: Numbers,
-    j: Numbers,
-    points: FloatArray,
-    clusters: Clusters,
-    n_candidates: int,
-    draws: int = DRAWS,
+    pairs: PairVerdicts, n_candidates: int, draws: int = DRAWS
 ) -> tuple[FloatArray, FloatArray]:
     """The strengths of shape (1, candidates), and those of `draws` resamples of whole clusters,
     (draws, candidates). Always the same for the same verdicts."""
-    kinds, of_kind = np.unique(np.stack([i, j], axis=1), axis=0, return_inverse=True)
+    kinds, wins, ties, losses = _resample(np.stack([pairs.i, pairs.j], axis=1), pairs, draws)
     matches = Matches(kinds[:, 0], kinds[:, 1])
-    counts = _resample(of_kind.reshape(-1), len(kinds), points, clusters, draws)
-    fitted = fit_strengths(matches, n_candidates, *counts).of
+    fitted = fit_strengths(matches, n_candidates, wins, ties, losses).of
     return fitted[:1], fitted[1:]
 
 
 def _resample(
-    kinds: Numbers, n_kinds: int, points: FloatArray, clusters: Clusters, draws: int, seed: int = 0
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Counts of wins, ties and losses by kind of match, each of shape (1 + draws, kinds): of the
-    data themselves, then of resamples of whole clusters."""
-    outcomes = np.where(points > TIE, 0, np.where(points < TIE, 2, 1))
-    cells = kinds * 3 + outcomes
-    names, codes = np.unique(clusters, return_inverse=True)
+    matches: Numbers, pairs: PairVerdicts, draws: int, seed: int = 0
+) -> tuple[Numbers, FloatArray, FloatArray, FloatArray]:
+    """The kinds of `matches` (a row a pair), and the counts of wins, ties and losses by kind, each
+    of shape (1 + draws, kinds): of the data themselves, then of resamples of whole clusters."""
+    kinds, of_kind = np.unique(matches, axis=0, return_inverse=True)
+    n_kinds = len(kinds)
+    outcomes = np.where(pairs.points > TIE, 0, np.where(pairs.points < TIE, 2, 1))
+    cells = of_kind.reshape(-1) * 3 + outcomes
+    names, codes = np.unique(pairs.cluster, return_inverse=True)
     random = np.random.default_rng(seed)
     counts = np.empty((1 + draws, n_kinds * 3))
     counts[0] = np.bincount(cells, minlength=n_kinds * 3)
@@ -173,10 +142,10 @@ def _resample(
         drawn = np.bincount(random.integers(0, names.size, names.size), minlength=names.size)
         counts[draw] = np.bincount(cells, weights=drawn[codes], minlength=n_kinds * 3)
     wins, ties, losses = np.moveaxis(counts.reshape(1 + draws, n_kinds, 3), 2, 0)
-    return wins, ties, losses
+    return kinds, wins, ties, losses
 
 
-def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths | None:
+def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Strengths | None:
     """Strengths beside the weight of length, of the data and of resamples. None where nothing can
     be told of length: answers differ in it nowhere or always by as much, or it decides everything,
     so that the prior and not the data keeps its weight finite."""
@@ -184,11 +153,9 @@ def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths |
     if steps.size < 2 or np.ptp(steps) == 0:
         return None
     rows = np.stack([pairs.i, pairs.j, steps.astype(np.intp)], axis=1)
-    kinds, of_kind = np.unique(rows, axis=0, return_inverse=True)
-    matches = Matches(kinds[:, 0], kinds[:, 1], kinds[:, 2] * _LENGTH_STEP)
-    wins, ties, losses = _resample(
-        of_kind.reshape(-1), len(kinds), pairs.points, pairs.clusters, _LENGTH_DRAWS, how.seed
-    )
+    kinds, wins, ties, losses = _resample(rows, pairs, _LENGTH_DRAWS, how.seed)
+    doublings = kinds[:, 2].astype(np.float64) * _LENGTH_STEP
+    matches = Matches(kinds[:, 0], kinds[:, 1], doublings)
     fitted = fit_strengths(matches, n_candidates, wins, ties, losses)
     wide = fit_strengths(
         matches, n_candidates, wins[:1], ties[:1], losses[:1], prior_sd=2 * PRIOR_SD
@@ -198,7 +165,7 @@ def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths |
 
 
 def _duels(
-    pairs: _Pairs, sides: Sequence[str], by_length: Strengths | None, how: Settings
+    pairs: PairVerdicts, sides: Sequence[str], by_length: Strengths | None, how: Settings
 ) -> list[Duel]:
     duels = []
     for a, b in np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist():
@@ -207,8 +174,8 @@ def _duels(
             Duel(
                 a=sides[a],
                 b=sides[b],
-                **_counts(pairs.points[rows]),
-                rate=_rate(pairs.points[rows], pairs.clusters[rows], how),
+                **count_wins(pairs.points[rows] - TIE),
+                rate=_rate(pairs.points[rows], pairs.cluster[rows], how),
                 at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
             )
         )

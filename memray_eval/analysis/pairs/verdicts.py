@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from memray_eval.analysis.pairs.bradley_terry import Numbers
 from memray_eval.metrics._shared.pairs import FIRST
@@ -20,12 +20,12 @@ TIE = 0.5
 Question: TypeAlias = tuple[str, str]  # sample id and task
 
 
-@dataclass
+@dataclass(frozen=True)
 class PairVerdicts:
-    """All pairs of one metric, as columns: the numbers of question, cluster and candidates (`i` <
-    `j`), the verdicts with i's answer first and with j's first (1: the first is preferred, NaN:
-    none), and the answers' characters. `unanswered` counts by candidate and kind, `n_unanswered`
-    are the pairs that these left out."""
+    """The pairs of one metric that have both verdicts, as columns: the numbers of question, cluster
+    and candidates (`i` < `j`), the verdicts with i's answer first and with j's first (1: the first
+    is preferred), and by how many `doublings` i's answer is longer. `n_incomplete` pairs lack a
+    verdict. `unanswered` counts by candidate and kind, `n_unanswered` pairs are left out by it."""
 
     metric: str
     question: Numbers
@@ -34,26 +34,18 @@ class PairVerdicts:
     j: Numbers
     i_first: FloatArray
     j_first: FloatArray
-    length_i: FloatArray
-    length_j: FloatArray
+    doublings: FloatArray
+    n_incomplete: int = 0
     judges: tuple[str, ...] = ()
     statuses: Mapping[str, int] = field(default_factory=dict)
     unanswered: Mapping[tuple[str, str], int] = field(default_factory=dict)
     n_unanswered: int = 0
 
-    @property
-    def is_complete(self) -> npt.NDArray[np.bool_]:
-        """Which pairs have both verdicts."""
-        is_complete: npt.NDArray[np.bool_] = ~np.isnan(self.i_first) & ~np.isnan(self.j_first)
-        return is_complete
-
-    @property
+    @cached_property
     def points(self) -> FloatArray:
         """i's points of each pair: 1 where both verdicts are for i, 0 where both are for j, and a
-        half for a tie, also where the two verdicts disagree. NaN where one is missing."""
-        points = np.where(self.i_first == 1 - self.j_first, self.i_first, TIE)
-        points[~self.is_complete] = np.nan
-        return points
+        half for a tie, also where the two verdicts disagree."""
+        return np.where(self.i_first == 1 - self.j_first, self.i_first, TIE)
 
 
 @dataclass
@@ -99,10 +91,8 @@ def read_verdicts(
             of_metric = metrics.setdefault(score.metric, _OfMetric())
             of_metric.statuses[score.status] += 1
             verdicts = of_metric.pairs.setdefault(key, _Pair())
-            verdicts.lengths[order], verdicts.lengths[1 - order] = (
-                len(answer.text),
-                len(pair.other),
-            )
+            lengths = len(answer.text), len(pair.other)
+            verdicts.lengths[order], verdicts.lengths[1 - order] = lengths
             named = None if cluster is None else record.sample.metadata.get(cluster)
             verdicts.cluster = None if named is None else str(named)
             if score.value is not None:
@@ -150,8 +140,9 @@ def _to_columns(
         group = clusters.setdefault(verdicts.cluster or key, len(clusters))
         numbers[:, row] = number, group, *sides
         figures[:, row] = *verdicts.values, *verdicts.lengths
-    question, cluster, i, j = numbers
-    i_first, j_first, length_i, length_j = figures
+    is_complete = ~np.isnan(figures).any(axis=0)
+    question, cluster, i, j = numbers[:, is_complete]
+    i_first, j_first, length_i, length_j = figures[:, is_complete]
     return PairVerdicts(
         metric,
         question,
@@ -160,8 +151,8 @@ def _to_columns(
         j,
         i_first,
         j_first,
-        length_i,
-        length_j,
+        np.log2((1 + length_i) / (1 + length_j)),
+        n_incomplete=int((~is_complete).sum()),
         judges=tuple(sorted(of_metric.judges)),
         statuses=dict(of_metric.statuses),
         unanswered=unanswered,

@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.analysis.marks import append_mark, name_figure
-from memray_eval.analysis.scores import Text
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split, sort_splits
 from memray_eval.report.comparison_console import (
@@ -29,8 +28,9 @@ from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
 from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
 from memray_eval.report.sections import Section, ends, figure
+from memray_eval.types import Record
 
-Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample id and task
+Texts = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by sample id and task
 
 
 class Difference(NamedTuple):
@@ -214,7 +214,7 @@ def _changed_unit(
 ) -> Changed:
     first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
     second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task))
-    query = (first or second or Text("", "", "")).query
+    query = next((record.sample.query for record in (first, second) if record), "")
     a = describe_answer(f"A: {comparison.shown_as(comparison.baseline)}", first, row.metric)
     b = describe_answer(f"{row.letter}: {comparison.shown_as(row.other)}", second, row.metric)
     return Changed(flip, shorten(query), (a, b))

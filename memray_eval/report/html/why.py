@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.dataset as pads
 
 from memray_eval.analysis.marks import digits_of
-from memray_eval.analysis.scores import Scores, Text, read_units
+from memray_eval.analysis.scores import Scores, read_units
 from memray_eval.analysis.statistics import TIE, Rows
 from memray_eval.analysis.where import RunScores, Split, common_rows
 from memray_eval.ports import FloatArray
@@ -142,7 +142,7 @@ def _row(
     unit: tuple[str, str], values: tuple[float, ...], chosen: _Chosen, scale: tuple[float, float],
     record_of: Mapping[tuple[str, str, str], Record],
 ) -> WhyRow:  # fmt: skip
-    texts = [_text_of(record_of.get((side, *unit))) for side in chosen.sides]
+    records = [record_of.get((side, *unit)) for side in chosen.sides]
     digits = digits_of(scale)
     shown = [f"{v:z.{digits if abs(v - round(v)) > TIE else 0}f}" for v in values]
     change = " → ".join(shown) if len(shown) > 1 else f"{shown[0]} of {scale[1]:g}"
@@ -150,30 +150,24 @@ def _row(
     return WhyRow(
         sample_id=unit[0],
         task=label(unit[1]),
-        query=shorten(next((text.query for text in texts if text), "")),
+        query=shorten(next((record.sample.query for record in records if record), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
         answers=tuple(
-            describe_answer(side, text, chosen.metric)
-            for side, text in zip(chosen.sides, texts, strict=True)
+            describe_answer(side, record, chosen.metric)
+            for side, record in zip(chosen.sides, records, strict=True)
         ),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
 
 
-def _text_of(record: Record | None) -> Text | None:
-    if record is None:
-        return None
-    response = record.response or Response(error="no response")
-    return Text(record.sample.query, response.text, response.error or "", record.scores)
-
-
-def describe_answer(side: str, text: Text | None, metric: str) -> ShownAnswer:
+def describe_answer(side: str, record: Record | None, metric: str) -> ShownAnswer:
     """An answer with its scores; that of `metric` is the one that it is shown for."""
-    if text is None:
+    if record is None:
         return ShownAnswer(side, "(not in the records)")
-    shown = f"(failed: {shorten(text.error)})" if text.error else shorten(text.response)
-    judged = {score.metric: _judged(score) for score in text.scores}
+    response = record.response or Response(error="no response")
+    shown = f"(failed: {shorten(response.error)})" if response.error else shorten(response.text)
+    judged = {score.metric: _judged(score) for score in record.scores}
     others = tuple(score for name, score in judged.items() if name != metric)
     return ShownAnswer(side, shown or "(empty)", judged.get(metric), others)
 

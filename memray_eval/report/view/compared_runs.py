@@ -12,7 +12,7 @@ from memray_eval.analysis.comparing.open_runs import (
     ComparedRun,
     compare_runs,
     pick_candidates,
-    read_changed_texts,
+    read_changed_units,
 )
 from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import candidates_of
@@ -83,7 +83,7 @@ def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None)
     with ExitStack() as stack:
         for run in opened:
             stack.enter_context(readable(run.folder.path))
-        texts = read_changed_texts(comparison, opened)
+        texts = read_changed_units(comparison, opened)
     return render_comparison(comparison, texts, compared)
 
 

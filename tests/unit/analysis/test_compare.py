@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from memray_eval.analysis.comparing import Side, compare, failures, parse_gate
-from memray_eval.analysis.scores import Text, candidates_of, find_cluster, read_scores, read_texts
+from memray_eval.analysis.comparing.models import Side
+from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.comparing.thresholds import failures, parse_gate
+from memray_eval.analysis.scores import candidates_of, find_cluster, read_scores, read_units
 from memray_eval.analysis.statistics import Settings, holm
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparison_console import render
@@ -436,9 +438,10 @@ def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
     other = unit("1", {"recall": 1.0}, task="y")
     runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])
     records = RunFolder(str(runs.folder / "a")).records()
-    assert read_texts(records, "small", {("1", "x"), ("2", ""), ("3", "")}) == {
-        ("1", "x"): Text("q", "yes", "", answered.scores),
-        ("2", ""): Text("q", "", "Throttled", failed.scores),
+    read = read_units(records, ["small"], {("1", "x"), ("2", ""), ("3", "")})
+    assert {unit: (record.response, record.scores) for unit, record in read.items()} == {
+        ("small", "1", "x"): (answered.response, answered.scores),
+        ("small", "2", ""): (failed.response, failed.scores),
     }
 
 

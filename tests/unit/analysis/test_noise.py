@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memray_eval.analysis.comparing import Comparison, Side, compare
+from memray_eval.analysis.comparing.models import Comparison, Side
+from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.paired_quality import pair_of
 from memray_eval.analysis.recommendation import recommend
 from memray_eval.analysis.scores import Scores

@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 
 from memray_eval.analysis.paired_quality import pair_of, paired_qualities
 from memray_eval.analysis.recommendation import (
-    RULE,
-    TradeoffRule,
-    Worth,
+    describe_rule,
     recommend,
     swap_sides,
     why_not_shown,
@@ -73,14 +71,14 @@ def column(of_row: Performance, wave: Callable[[FloatArray], FloatArray]) -> Flo
     return ((of_row.quality or 0.0) + spread) / 100
 
 
-def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPair]:
+def pairs_of(rows: Sequence[Performance]) -> list[QualityPair]:
     """The pairs of independent answers with the rows' figures, on the prompts that both have."""
     rated = sorted(
         (row for row in rows if row.quality is not None and row.task is None),
         key=lambda row: row.candidate,
     )
     both = list(combinations(rated, 2))
-    how = Settings(level=1 - (1 - level) / max(1, len(both)))
+    how = Settings().for_all(len(both))
     pairs = []
     for a, b in both:
         left, right = column(a, np.sin), column(b, np.cos)
@@ -102,11 +100,10 @@ def speeds_of(rows: Iterable[Performance], spread: float = 1.005) -> list[SpeedR
     ]  # fmt: skip
 
 
-def of(*rows: Performance, rule: TradeoffRule = RULE) -> Recommendation:
+def of(*rows: Performance) -> Recommendation:
     """The recommendation, the same in whatever order the rows come."""
-    pairs = pairs_of(rows, rule.level)
-    speeds = speeds_of(rows)
-    advice = {recommend(order, pairs, speeds, rule=rule) for order in permutations(rows)}
+    pairs, speeds = pairs_of(rows), speeds_of(rows)
+    advice = {recommend(order, pairs, speeds) for order in permutations(rows)}
     assert len(advice) == 1
     (only,) = advice
     assert only is not None
@@ -381,20 +378,15 @@ def test_one_candidate_has_no_recommendation() -> None:
     assert recommend([row("a", 10.0, 80.0), row("a", 10.0, 80.0, task="simple")]) is None
 
 
-def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
-    strict = TradeoffRule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
-    advice = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
-    assert advice.use == "fast"
-    assert advice.rule == (
-        "from the fastest on, a slower candidate is taken where it is 50 points better at up to "
-        "1.1x slower, and the 80 % interval of the difference on common prompts lies above 0; else "
-        "speed wins, if that of the median ratio of speeds lies above 1.1."
+def test_the_rule_says_its_thresholds_and_the_level_of_each_pair() -> None:
+    assert describe_rule() == (
+        "from the fastest on, a slower candidate is taken where it is 2 points better at up to "
+        "1.1x slower, 5 points better at up to 1.5x slower, 10 points better at up to 2x slower, "
+        "15 points better at up to 3x slower, 20 points better at any speed, and the 95 % interval "
+        "of the difference on common prompts lies above 0; else speed wins, if that of the median "
+        "ratio of speeds lies above 1.1."
     )
-    assert (
-        "the 95 % interval of the difference on common prompts (98.33 % each, for 3 pairs) lies"
-        in RULE.in_words(3)
-    )
-    assert "20 points better at any speed" in RULE.in_words()
+    assert "on common prompts (98.33 % each, for 3 pairs) lies above 0" in describe_rule(3)
 
 
 FIGURE = st.none() | st.floats(0.1, 100.0)

@@ -106,7 +106,7 @@ def test_an_interval_ends_where_the_scale_does_and_all_at_its_end_have_one() -> 
 
 def test_the_group_with_most_of_a_difference_stands_out_and_is_not_simply_large() -> None:
     def group(name: str, n: int, difference: float, is_shown: bool = True) -> GroupFigure:
-        return GroupFigure(name, n, difference, None, is_shown=is_shown)
+        return GroupFigure(group=name, n=n, difference=difference, is_shown=is_shown)
 
     large, small = group("large", 90, 1.0), group("small", 10, 3.0)
     rest = group("rest", 90, 0.01, is_shown=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration, read_calibrations
-from memray_eval.api.calibrating import compare_judges
+from memray_eval.api.calibrating import LabelledFile, compare_judges
 from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
 from memray_eval.report.calibration_console import render
@@ -28,6 +28,7 @@ ROWS = [
     for n, people in enumerate(HUMANS)
 ]
 METRIC = "semantic_correctness"
+FILE = LabelledFile(Path("file.json"), ROWS, (0, 1), METRIC, METRIC, (0, 1))
 MAPPED = "response=a,query=q"
 
 
@@ -52,9 +53,7 @@ def fake(responses: Path, judge: str) -> Iterator[Record]:
 
 
 def test_judges_side_by_side(tmp_path: Path) -> None:
-    report, _ = compare_judges(
-        "file.json", ROWS, METRIC, (0, 1), (0, 1), ["right", "deaf"], fake, tmp_path
-    )
+    report, _ = compare_judges(FILE, ["right", "deaf"], fake, tmp_path)
     right, deaf = report.judges
     assert (report.n, report.n_clusters, right.coverage, deaf.coverage) == (40, 20, 1.0, 0.0)
     assert right.figures["flip_rate"].value == 0.25
@@ -73,10 +72,9 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
 
 
 def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> None:
-    how = ("f", ROWS, METRIC, (0, 1), (0, 1))
-    assert compare_judges(*how, ["right"], fake, tmp_path)[0].suggestion is None
+    assert compare_judges(FILE, ["right"], fake, tmp_path)[0].suggestion is None
     with pytest.raises(ConfigError, match="--judge names none"):
-        compare_judges(*how, [], fake, tmp_path)
+        compare_judges(FILE, [], fake, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
-from memray_eval.analysis.scores import Text
 from memray_eval.analysis.statistics import Interval, Paired, Settings
 from memray_eval.errors import ConfigError
 from memray_eval.report.html.comparison import render_comparison, write_comparison
 from memray_eval.report.html.why import MOST_CHARACTERS
+from memray_eval.types import Response
+from tests.build import build_record, build_sample
 from tests.runs import ATTACK, RTL
 from tests.unit.report.page import Page
 
@@ -41,10 +42,14 @@ RECALL = MetricComparison(
 UNSCORED = MetricComparison(metric="safety", other="run-b", paired=Paired(n=0), only_b=100)
 TEXTS = {
     "run-a": {
-        ("S1", "sleep"): Text(f"Why? {ATTACK}", "Sleep early.", ""),
-        (ATTACK, ""): Text(RTL, "", "Throttled: 429"),
+        ("S1", "sleep"): build_record(build_sample(query=f"Why? {ATTACK}"), "Sleep early."),
+        (ATTACK, ""): build_record(build_sample(query=RTL), Response(error="Throttled: 429")),
     },
-    "run-b": {("S1", "sleep"): Text("Why?", ATTACK + "x" * (MOST_CHARACTERS + 5), "")},
+    "run-b": {
+        ("S1", "sleep"): build_record(
+            build_sample(query="Why?"), ATTACK + "x" * (MOST_CHARACTERS + 5)
+        )
+    },
 }
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing import Comparison, compare
-from memray_eval.analysis.comparing.open_runs import find_split_field, pick_candidates
+from memray_eval.analysis.comparing.models import Comparison
+from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
+from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
 from memray_eval.report.comparison_verdict import verdict, verdict_of_all
@@ -41,9 +42,7 @@ def compared(tmp_path: Path, effect: Effect, by: str | None = None) -> Compariso
         write_run(tmp_path / "a", "old", lambda metric, task: 0.0),
         write_run(tmp_path / "b", "new", lambda metric, task: 0.02 + effect(metric, task)),
     ]
-    opened = pick_candidates(runs)
-    split = find_split_field(opened, by)
-    return compare([run.side(None, split) for run in opened], by=split, settings=QUICK)
+    return compare_runs(pick_candidates(runs), by=by)[0]
 
 
 def planted(metric: str, task: str) -> float:
