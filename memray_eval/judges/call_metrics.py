@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from pydantic import Field
 
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable, Unreadable
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.types import Frozen
 
 Outcome: TypeAlias = Literal[

@@ -46,7 +46,8 @@ from memray_eval.judges.limits.admission import (
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
 from memray_eval.judges.limits.pool import MemberPool, PoolPatience
-from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
+from memray_eval.judges.limits.rate_limiter import LimiterPort
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.model_table import JudgeTable, load_table
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.judges.prompt_secret import SECRET_BYTES

@@ -27,7 +27,7 @@ from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, 
 from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.pool import MemberPool
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.parsing import InvalidVerdict, parse_judgment, reads_text
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue

@@ -28,7 +28,7 @@ from memray_eval.judges.batches.port import (
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
-from memray_eval.judges.limits.rate_limiter import LONGEST_PAUSE_S as LONGEST_REFUSAL_S
+from memray_eval.judges.limits.rate_pacer import LONGEST_PAUSE_S as LONGEST_REFUSAL_S
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply

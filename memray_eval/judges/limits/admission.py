@@ -32,7 +32,8 @@ from memray_eval.judges.limits.limiter_member import (
     SlotQueue,
 )
 from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
-from memray_eval.judges.limits.rate_limiter import NOTHING, CallCost, Grant, HeldBy, LimiterPort
+from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort
+from memray_eval.judges.limits.rate_pacer import NOTHING, CallCost, HeldBy
 from memray_eval.judges.prices import Price
 from memray_eval.provider_http.retry import DAY_S
 

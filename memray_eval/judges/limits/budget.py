@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 from pydantic import Field
 
 from memray_eval.config.sections import Budget
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Price, cost_text
 from memray_eval.types import Frozen
 

@@ -16,22 +16,19 @@ from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
-from memray_eval.judges.limits.rate_limiter import (
+from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort, Reservation, StallStatus
+from memray_eval.judges.limits.rate_pacer import (
     LATE_S,
     NOTHING,
     REQUESTS,
-    TOLD_S,
     CallCost,
-    Grant,
     LateSlot,
-    LimiterPort,
-    Reservation,
-    StallStatus,
     known_lanes,
 )
 from memray_eval.log_once import log_once
 
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
+TOLD_S = 0.05  # of a call that was later than this the limiter is told
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
 LATE_AT_START_S, START_S = 0.1, 12.0

@@ -16,7 +16,8 @@ from memray_eval.judges.limits.limiter_member import (
     RunHooks,
     SlotQueue,
 )
-from memray_eval.judges.limits.rate_limiter import LANES, REQUESTS, HeldBy, StallStatus
+from memray_eval.judges.limits.rate_limiter import StallStatus
+from memray_eval.judges.limits.rate_pacer import LANES, REQUESTS, HeldBy
 
 QUIET_S = 10.0  # a judge is reported after this long without an answer and with 429s alone
 LOOK_S = 1.0  # how often it looks, while calls wait, whether the judge lets any through

@@ -13,7 +13,8 @@ from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauth
 from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.call_metrics import CallMetrics, Calls
 from memray_eval.judges.limits.admission import RunHooks
-from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_limiter import Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.types import Usage

@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.errors import BudgetSpent, Stopped, Unavailable
 from memray_eval.judges.limits.limiter_member import CallPermit
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, StartQueue
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.text_processing.judge_prompts import JudgePrompt

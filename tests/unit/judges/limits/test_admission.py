@@ -30,17 +30,8 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.limiter_member import REPORT_S
 from memray_eval.judges.limits.notices import limits_from_headers
-from memray_eval.judges.limits.rate_limiter import (
-    FREE_S,
-    HORIZON_S,
-    LATE_S,
-    CallCost,
-    Grant,
-    Limiter,
-    LimiterPort,
-    Reservation,
-    StallStatus,
-)
+from memray_eval.judges.limits.rate_limiter import FREE_S, Grant, Limiter, LimiterPort, Reservation, StallStatus
+from memray_eval.judges.limits.rate_pacer import HORIZON_S, LATE_S, CallCost
 from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (

@@ -18,22 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.judges.limits.rate_limiter import (
-    CANARY_S,
+from memray_eval.judges.limits.rate_limiter import CANARY_S, FORGET_S, FREE_S, MEMBER_S, Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_pacer import (
     FAILED_CANARIES,
     FIRST_FOUND_PER_MIN,
-    FORGET_S,
-    FREE_S,
     HORIZON_S,
     LATE_S,
-    MEMBER_S,
     WINDOW_S,
     CallCost,
-    Grant,
     LateSlot,
-    Limiter,
     RatePacer,
-    Reservation,
 )
 
 pytestmark = pytest.mark.heavy  # simulates many thousands of calls
