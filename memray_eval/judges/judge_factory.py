@@ -35,7 +35,7 @@ from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.batches.spool import Spool, limits_of_batches
-from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.first_token import FirstTokenJudge
 from memray_eval.judges.limits.admission import (
     AdmissionController,
@@ -91,7 +91,7 @@ class Services:
     calls: CallStore | None = None
     budget: BudgetPort | None = None
     embedded_url: str | None = None
-    watch: Callable[[str], CallObserver] = lambda judge: NO_OBSERVER
+    watch: Callable[[str], CallObserver] = lambda judge: CallObserver()
     secret: bytes = field(default_factory=partial(secrets.token_bytes, SECRET_BYTES), repr=False)
     parameters: ParameterPort = field(default_factory=LocalParameters)
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unavailable
 from memray_eval.judges.adapter import BatchableAdapter, JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
-from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
+from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
 from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.pool import MemberPool
@@ -98,7 +98,7 @@ class CallPolicy:
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     admission: AdmissionPort = field(default_factory=NoAdmission)
     calls: CallStore | None = None
-    observer: CallObserver = NO_OBSERVER
+    observer: CallObserver = field(default_factory=CallObserver)
     run: str = ""
     parameters: ParameterNegotiator | None = None
 
@@ -221,7 +221,7 @@ class JudgeCall:
         """The verdict, which costs nothing if it was paid before. It is stored before its turn
         ends. Raises JudgeError, which carries what was spent all the same."""
         async with self.judge.one_at_a_time(self):
-            verdict = await self.recall(self._access.observer)
+            verdict = await self.recall(is_first=True)
             while verdict is None:
                 try:
                     return await self._ask()
@@ -271,12 +271,13 @@ class JudgeCall:
                 return None
             await self._access.policy.sleep(POLL_S)
 
-    async def recall(self, observer: CallObserver = NO_OBSERVER) -> Verdict | None:
+    async def recall(self, is_first: bool = False) -> Verdict | None:
         """The verdict if it was paid before. Raises Refused if that call brought none."""
         if (calls := self._access.calls) is None:
             return None
         call = await calls.get(self.key)
-        observer.on_lookup(call is not None)
+        if is_first:
+            self._access.observer.on_lookup(call is not None)
         try:
             return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since

@@ -12,7 +12,6 @@ from memray_eval.config.sections import RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
-    NO_OBSERVER,
     OUTAGE,
     REFUSALS,
     BindingLimit,
@@ -61,10 +60,10 @@ class AdmissionController:
         *,
         budget: BudgetPort | None = None,
         price: Price | None = None,
-        observer: CallObserver = NO_OBSERVER,
+        observer: CallObserver | None = None,
         hooks: RunHooks = RunHooks(),
     ) -> None:
-        self._breaker, self._observer = breaker, observer
+        self._breaker, self._observer = breaker, observer or CallObserver()
         self._budget, self._price = budget, price
         self._options, self._hooks = options, hooks
         self._estimator = _CostEstimator()
@@ -80,7 +79,7 @@ class AdmissionController:
         )
         self._stalls = StallWatch(self._member, self._queue, self._notices, options, hooks)
         self._held_by: HeldBy | None = None
-        observer.follow_limit(self.binding_limit)
+        self._observer.follow_limit(self.binding_limit)
 
     @property
     def n_waiting(self) -> int:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
-from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import (
     FIRST_OUTPUT_TOKENS,
     MEMORY,
@@ -30,7 +30,14 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.limiter_member import REPORT_S
 from memray_eval.judges.limits.notices import limits_from_headers
-from memray_eval.judges.limits.rate_limiter import FREE_S, Grant, Limiter, LimiterPort, Reservation, StallStatus
+from memray_eval.judges.limits.rate_limiter import (
+    FREE_S,
+    Grant,
+    Limiter,
+    LimiterPort,
+    Reservation,
+    StallStatus,
+)
 from memray_eval.judges.limits.rate_pacer import HORIZON_S, LATE_S, CallCost
 from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
@@ -117,7 +124,7 @@ def gate_to(
     budget: BudgetPort | None = None,
     hooks: RunHooks = RunHooks(clock=clock),
     others: str = "",
-    observer: CallObserver = NO_OBSERVER,
+    observer: CallObserver | None = None,
     **options: Any,
 ) -> AdmissionController:
     return AdmissionController(

@@ -9,7 +9,13 @@ from itertools import pairwise
 import pytest
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.judges.limits.rate_limiter import LEAST_TURN, MESSAGES_PER_S, Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_limiter import (
+    LEAST_TURN,
+    MESSAGES_PER_S,
+    Grant,
+    Limiter,
+    Reservation,
+)
 from memray_eval.judges.limits.rate_pacer import GROUP_S, LATE_S, CallCost, RatePacer
 from tests.bench.large_limits import STORIES, Setting, Story, simulate
 from tests.unit.judges.limits.test_admission import Calls, Scripted, gate_to, settled, start

@@ -18,7 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.judges.limits.rate_limiter import CANARY_S, FORGET_S, FREE_S, MEMBER_S, Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_limiter import (
+    CANARY_S,
+    FORGET_S,
+    FREE_S,
+    MEMBER_S,
+    Grant,
+    Limiter,
+    Reservation,
+)
 from memray_eval.judges.limits.rate_pacer import (
     FAILED_CANARIES,
     FIRST_FOUND_PER_MIN,
