@@ -48,9 +48,8 @@ class BindingLimit(Frozen):
 class Calls(Frozen):
     """What became of some of a judge's calls: `sent`, `retried` of them not the first for their
     verdict, `repeated` of them under way when another session was killed; those that ended, by
-    `outcomes`; verdicts `cached` and `missed` among paid calls, by
-    how many calls each `took`, and `failed`; `unkept` ones could
-    not be remembered. The tokens of `uncounted` calls and dollars of
+    `outcomes`; verdicts `cached` and `missed` among paid calls, by how many calls each `took`, and
+    `failed`; `unkept` ones could not be remembered. The tokens of `uncounted` calls and dollars of
     `unpriced_calls` are unknown."""
 
     sent: int = 0

@@ -36,14 +36,6 @@ from memray_eval.judges.limits.rate_pacer import NOTHING, CallCost, HeldBy
 from memray_eval.judges.prices import Price
 from memray_eval.provider_http.retry import DAY_S
 
-__all__ = [
-    "AdmissionController",
-    "AdmissionOptions",
-    "CallPermit",
-    "JudgeEndpoint",
-    "RunHooks",
-]
-
 FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
 
@@ -80,11 +72,6 @@ class AdmissionController:
         self._stalls = StallWatch(self._member, self._queue, self._notices, options, hooks)
         self._held_by: HeldBy | None = None
         self._observer.follow_limit(self.binding_limit)
-
-    @property
-    def n_waiting(self) -> int:
-        """Calls that wait for a time slot."""
-        return self._queue.n_waiting
 
     def binding_limit(self) -> BindingLimit | None:
         """What keeps this actor's next call back now; None: nothing does, or it is not known yet.
@@ -270,12 +257,8 @@ class ResizableSemaphore:
     """Calls in flight, at most a number that may change: asyncio's semaphore has a fixed one."""
 
     def __init__(self, places: int) -> None:
-        self._places, self._taken = places, 0
+        self.places, self._taken = places, 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def places(self) -> int:
-        return self._places
 
     @property
     def is_full(self) -> bool:
@@ -283,11 +266,11 @@ class ResizableSemaphore:
         return bool(self._waiting)
 
     def resize(self, places: int) -> None:
-        self._places = places
+        self.places = places
         self._admit_waiting()
 
     async def __aenter__(self) -> None:
-        if self._taken < self._places:
+        if self._taken < self.places:
             self._taken += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -304,7 +287,7 @@ class ResizableSemaphore:
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        while self._waiting and self._taken < self._places:
+        while self._waiting and self._taken < self.places:
             turn = self._waiting.popleft()
             if not turn.done():
                 self._taken += 1

@@ -242,7 +242,8 @@ class RatePacer:
         """Slots for the first of the calls that start within the horizon."""
         caps, times = self._caps(now), list[float]()
         self._last_minute.forget(now)
-        size = self._group_size(costs)
+        # Calls of GROUP_S are planned together; without a limit each goes alone
+        size = max(1, int(self.calls_per_s(costs) * GROUP_S)) if caps and costs else 1
         while len(times) < len(costs):
             group = costs[len(times) : len(times) + size]
             cost = _sum_costs(group)
@@ -292,12 +293,6 @@ class RatePacer:
             ),
             default=math.inf,
         )
-
-    def _group_size(self, costs: Sequence[CallCost]) -> int:
-        """How many calls are planned together: those of GROUP_S; without a limit one."""
-        if not costs or self.is_free:
-            return 1
-        return max(1, int(self.calls_per_s(costs) * GROUP_S))
 
     def opens_at(self, now: float, cost: CallCost = CallCost()) -> float:
         """From when `reserve` gives a slot to a call of this cost."""

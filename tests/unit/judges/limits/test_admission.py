@@ -17,18 +17,16 @@ from hypothesis import strategies as st
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
 from memray_eval.judges.call_metrics import CallObserver
-from memray_eval.judges.limits.admission import (
-    FIRST_OUTPUT_TOKENS,
-    MEMORY,
-    AdmissionController,
+from memray_eval.judges.limits.admission import FIRST_OUTPUT_TOKENS, MEMORY, AdmissionController
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
+from memray_eval.judges.limits.limiter_member import (
+    REPORT_S,
     AdmissionOptions,
     CallPermit,
     JudgeEndpoint,
     RunHooks,
 )
-from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
-from memray_eval.judges.limits.limiter_member import REPORT_S
 from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
