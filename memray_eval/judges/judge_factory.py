@@ -3,10 +3,8 @@ the cluster's limiter, the store of paid calls and the run's budget."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -328,13 +326,7 @@ class _JudgeFactory:
             tries=config.tries,
             ceiling_s=config.ceiling_s,
             ceiling_key=" (judging.ceiling_s)",
-            sleep=self._sleep,
+            sleep=self._hooks.pause,
         )
         watch, run = services.watch(name), services.run_id
         return CallPolicy(policy, admission, services.calls, watch, run, negotiator)
-
-    async def _sleep(self, delay_s: float) -> None:
-        """Sleeps, but not past the stop of the run."""
-        until = time.monotonic() + delay_s
-        while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
-            await asyncio.sleep(min(left_s, 1.0))

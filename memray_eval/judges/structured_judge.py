@@ -278,14 +278,14 @@ class JudgeCall:
                 yield permit
             return
         key = self.start.key if self.judge.pool is None else f"{self.start.key} {account}"
-        async with self.judge.starts.follow(key) as start:
-            cached, answered = self.start.tokens if start.is_cached else 0.0, self.spent.answered
+        async with self.judge.starts.follow(key) as is_cached:
+            cached, answered = self.start.tokens if is_cached else 0.0, self.spent.answered
             try:
                 async with admission.permit(self.tokens, cached) as permit:
                     yield permit
             finally:
                 if self.spent.answered > answered:
-                    start.keep()
+                    self.judge.starts.keep(key)
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
@@ -460,22 +460,12 @@ class StructuredJudge:
         laid = laid._replace(blocks=tuple(map(valid_text, laid.blocks)))
         start = None
         if self._cache.pays_off(prompt):
-            start = SharedStart(
-                laid.blocks, laid.shared, laid.prefix, self._cache.is_marked, is_batch
-            )
+            is_marked = self._cache.is_marked
+            start = SharedStart(laid.blocks, laid.shared, laid.prefix, is_marked, is_batch)
         prepared = self._prepare(judgment, laid.system, shared_first=True)
         sent = [message.model_dump() for message in laid.messages]
-        return JudgeCall(
-            self,
-            judgment,
-            sent,
-            laid.question,
-            prepared,
-            repeat,
-            SHARED_FIRST,
-            start,
-            prompt.version,
-        )
+        layout = SHARED_FIRST, start, prompt.version
+        return JudgeCall(self, judgment, sent, laid.question, prepared, repeat, *layout)
 
     def _prepare(self, judgment: type[BaseModel], system: str, *, shared_first: bool) -> Prepared:
         if (judgment, system) not in self._prepared:

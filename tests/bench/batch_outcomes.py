@@ -400,7 +400,7 @@ async def run_batches(
         queues,
         BatchJournal(RunFolder(str(folder / "run"))),
         judging.batch,
-        BatchHooks(say=lines.append, now=lambda: clock.now, sleep=clock.sleep),
+        BatchHooks(say=lines.append, clock=lambda: clock.now, sleep=clock.sleep),
         judgment_of=lambda metric: Rating,
         keep=lambda calls: _keep(connected, calls),
     )

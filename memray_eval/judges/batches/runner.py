@@ -6,7 +6,6 @@ cancelled, and what has not come by then goes again, or live."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -28,6 +27,7 @@ from memray_eval.judges.batches.port import (
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
+from memray_eval.judges.limits.limiter_member import RunHooks
 from memray_eval.judges.limits.rate_pacer import LONGEST_PAUSE_S as LONGEST_REFUSAL_S
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
@@ -45,16 +45,11 @@ MOST_PASSES = 20  # over the records, also where a full queue at the provider ne
 Next = Literal["again", "live"]
 
 
-@dataclass(frozen=True)
-class BatchHooks:
-    """What a session gives: lines for a person, whether the run is stopping, a display of what is
-    waited for, and the time, in epoch seconds."""
+@dataclass(frozen=True, kw_only=True)
+class BatchHooks(RunHooks):
+    """What a session gives, with a display of what is waited for."""
 
-    say: Callable[[str], None]
-    is_stopping: Callable[[], bool] = lambda: False
     waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
-    now: Callable[[], float] = time.time
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 @dataclass
@@ -222,7 +217,7 @@ class BatchRunner:
             n_searches += 1
             if not match.is_unsure and n_searches >= SEARCHES:
                 return ""
-            if self._hooks.now() > entry.created_s + self._options.deadline_h * 3600 + CANCEL_S:
+            if self._hooks.clock() > entry.created_s + self._options.deadline_h * 3600 + CANCEL_S:
                 return ""
             what = f"{queue.name}: whether a batch was submitted"
             await self._pause(self._options.poll_s, what)
@@ -264,7 +259,7 @@ class BatchRunner:
         async with queue.sending:
             while queue.spool.waiting and not queue.live_because and not self._hooks.is_stopping():
                 packed = queue.spool.waiting[0]
-                if self._hooks.now() < queue.not_before or not queue.has_room(packed):
+                if self._hooks.clock() < queue.not_before or not queue.has_room(packed):
                     return
                 queue.spool.waiting.popleft()
                 if packed.entry is None:
@@ -300,7 +295,7 @@ class BatchRunner:
             n_bytes=packed.n_bytes,
             tokens=packed.tokens,
             most=packed.most,
-            created_s=self._hooks.now(),
+            created_s=self._hooks.clock(),
         )
         client, calls = queue.client, packed.calls.read_bytes()
         queue.open[entry.tag] = self._entries[entry.tag] = entry
@@ -364,7 +359,7 @@ class BatchRunner:
                 if error.status == 429:
                     asked_s = min(error.retry_after_s or 0.0, LONGEST_REFUSAL_S)
                     wait_s = max(asked_s, self._options.poll_s)
-                    queue.not_before = self._hooks.now() + wait_s
+                    queue.not_before = self._hooks.clock() + wait_s
                     return None
                 problem = error
             if match := await search():
@@ -376,7 +371,7 @@ class BatchRunner:
 
     async def _note_submitted(self, queue: BatchQueue, entry: BatchEntry, batch_id: str) -> None:
         entry = await self._write(
-            queue, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.now()
+            queue, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.clock()
         )
         self._hooks.say(
             f"Batch {batch_id}: {entry.n_calls:,} calls to {queue.name}, at most {entry.most.cost}."
@@ -423,13 +418,13 @@ class BatchRunner:
     async def _look(self, queue: BatchQueue, entry: BatchEntry) -> None:
         """Asks how far a batch is, and collects it at its end, whatever that is."""
         if not entry.batch_id:  # the provider had no room for it when the session began
-            if self._hooks.now() >= queue.not_before:
+            if self._hooks.clock() >= queue.not_before:
                 await self._submit_entry(queue, entry, None)
             return
         try:
             status = await queue.client.status(entry.batch_id)
             queue.note_status(entry.tag, status)
-            now, end_s = self._hooks.now(), self._options.deadline_h * 3600
+            now, end_s = self._hooks.clock(), self._options.deadline_h * 3600
             began_s = entry.submitted_s or entry.created_s
             if not status.end and entry.cancelled_s is None and now > began_s + end_s:
                 self._hooks.say(
@@ -491,7 +486,7 @@ class BatchRunner:
             queue,
             entry,
             state="collected",
-            collected_s=self._hooks.now(),
+            collected_s=self._hooks.clock(),
             status=status.state,
             note=status.reason,
             outcomes={name: n for name, n in sums.outcomes.items() if n},
@@ -565,7 +560,7 @@ class BatchRunner:
         beside = sum(entry.tokens for entry in queue.open.values())
         most = beside if beside else max(1, entry.tokens // 2)
         queue.spool.limits = replace(queue.spool.limits, enqueued_tokens=most)
-        queue.not_before = self._hooks.now() + self._options.poll_s
+        queue.not_before = self._hooks.clock() + self._options.poll_s
         self._hooks.say(
             f"{queue.name}: the provider's queue was full; {most:,} prompt tokens are sent at a "
             "time"
@@ -613,10 +608,8 @@ class BatchRunner:
 
     async def _pause(self, seconds: float, what: str) -> None:
         """Waits, but not past the stop of the run."""
-        until = self._hooks.now() + seconds
         with self._hooks.waiting(what):
-            while (left := until - self._hooks.now()) > 0 and not self._hooks.is_stopping():
-                await self._hooks.sleep(min(left, 1.0))
+            await self._hooks.pause(seconds)
 
 
 @dataclass

@@ -99,6 +99,12 @@ class RunHooks:
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, but not past the stop of the run."""
+        until = self.clock() + seconds
+        while (left_s := until - self.clock()) > 0 and not self.is_stopping():
+            await self.sleep(min(left_s, 1.0))
+
 
 @dataclass(eq=False)
 class CallPermit:

@@ -67,13 +67,13 @@ class Log:
     async def call(
         self, name: str, key: str = "k", steps: int = 3, fails: BaseException | None = None
     ) -> None:
-        async with self.queue.follow(key) as start:
-            self.lines.append(f"{name} {'cached' if start.is_cached else 'ahead'}")
+        async with self.queue.follow(key) as is_cached:
+            self.lines.append(f"{name} {'cached' if is_cached else 'ahead'}")
             for _ in range(steps):
                 await asyncio.sleep(0)
             if fails is not None:
                 raise fails
-            start.keep()
+            self.queue.keep(key)
             self.lines.append(f"{name} done")
 
 
