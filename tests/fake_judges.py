@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import JudgeSpec, Reply
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.limits.rate_limiter import Limiter
@@ -32,11 +32,11 @@ class Rating(BaseModel):
     score: float
 
 
-class ScriptedAdapter:
+class ScriptedAdapter(ProviderAdapter):
     """Gives these replies in turn, the last one again and again; each takes `usage` and lasts
     `lasts_s`. It keeps the messages that were sent, with their starts."""
 
-    assistant_role, schema_is_in_start = "assistant", True
+    schema_is_in_start = True
     parameters: Mapping[str, Any] = {"temperature": 0}
     negotiable: Mapping[str, Any] = {}
 
@@ -50,19 +50,14 @@ class ScriptedAdapter:
         self.sent = list[tuple[Sequence[Mapping[str, str]], SharedStart | None]]()
         self.in_flight = self.most_in_flight = 0
 
-    def prepare(
-        self, judgment: type[BaseModel], system: str, shared_first: bool = False
-    ) -> dict[str, Any]:
+    def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> dict[str, Any]:
         return {}
-
-    def adjust(self, prepared: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
-        return prepared
 
     async def send(
         self,
         prepared: Mapping[str, Any],
         messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        start: SharedStart | None,
     ) -> str:
         self.sent.append((messages, start))
         self.in_flight += 1
@@ -107,11 +102,8 @@ def scripted_judge(adapter: ScriptedAdapter, access: Any = None, **spec: Any) ->
     async def no_pause(delay_s: float) -> None:
         return None
 
-    async def close() -> None:
-        return None
-
     policy = CallPolicy(RetryPolicy(tries=2, sleep=no_pause), **(access or {}))
-    return StructuredJudge(JudgeSpec(name="a/b", model="b", **spec), adapter, policy, close)
+    return StructuredJudge(JudgeSpec(name="a/b", model="b", **spec), adapter, policy)
 
 
 def build_judge(name: str, config: JudgingConfig = JudgingConfig(), **services: Any) -> Judge:

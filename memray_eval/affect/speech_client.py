@@ -17,8 +17,8 @@ from memray_eval.config.environment import server_key
 from memray_eval.config.sections import Count, Positive
 from memray_eval.errors import Malformed, Refused, Truncated
 from memray_eval.judges.adapter import Reply
-from memray_eval.judges.limits.admission import CallPermit
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.limiter_member import CallPermit
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.providers.openai import read_completion
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.openai_sdk import (

@@ -35,7 +35,7 @@ from memray_eval.judges.batches.runner import (
     RehearsedJudge,
 )
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.call_metrics import NO_OBSERVER
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.limits.rate_limiter import Limiter
@@ -74,7 +74,7 @@ async def pay_in_batches(
         return counter.stopping() is not None
 
     connected = replace(
-        services.connect(counter.add_line, is_stopping, lambda judge: NO_OBSERVER, counter.stop),
+        services.connect(counter.add_line, is_stopping, lambda judge: CallObserver(), counter.stop),
         parameters=counter,
     )
     queues = build_batch_queues(spec.judges, spec.judging, connected)

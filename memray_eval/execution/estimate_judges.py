@@ -17,7 +17,7 @@ from memray_eval.execution.plan import JudgePool
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
 from memray_eval.judges.first_token import FirstTokenJudgment
-from memray_eval.judges.limits.rate_limiter import SLACK_S
+from memray_eval.judges.limits.rate_pacer import SLACK_S
 from memray_eval.judges.prices import FREE
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.metric import RULES, JudgedMetric

@@ -18,13 +18,7 @@ from memray_eval.config.environment import (
     require_package,
     server_address,
 )
-from memray_eval.config.sections import (
-    EMBEDDED,
-    JudgingConfig,
-    NamedServer,
-    Provider,
-    RateLimits,
-)
+from memray_eval.config.sections import EMBEDDED, JudgingConfig, NamedServer, Provider, RateLimits
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.model_table import JudgeTable, ModelEntry
@@ -178,15 +172,9 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
 
 def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
     """What a pool's members allow together; unknown if one of them leaves a kind open."""
-    members = [member.model_dump() for member in limits]
-    return RateLimits(
-        **{
-            kind: None
-            if None in (amounts := [member[kind] for member in members])
-            else sum(amounts)
-            for kind in RateLimits.model_fields
-        }
-    )
+    members = list(limits)
+    amounts = {kind: [getattr(m, kind) for m in members] for kind in RateLimits.model_fields}
+    return RateLimits(**{kind: None if None in of else sum(of) for kind, of in amounts.items()})
 
 
 def price_of(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 
@@ -17,8 +18,9 @@ from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import Edge
 from memray_eval.types import Usage
 
-Request: TypeAlias = Mapping[str, Any]  # the part of a request that `prepare` made
+Request: TypeAlias = dict[str, Any]  # a whole one, or the part of it that `prepare` made
 Turns: TypeAlias = Sequence[Mapping[str, str]]
+Ending: TypeAlias = Literal["done", "refused", "truncated"]
 
 
 class Reply(NamedTuple):
@@ -28,93 +30,49 @@ class Reply(NamedTuple):
 
     text: str
     usage: Usage
-    ending: Literal["done", "refused", "truncated"]
+    ending: Ending
     is_counted: bool = True
     served_model: str = ""
     first_token: Sequence[tuple[str, float]] | None = None
 
 
-class ProviderAdapter(Protocol):
+class ProviderAdapter(ABC):
     """One provider's protocol. `assistant_role` is its name for the model's messages; `parameters`
     are those that shape the verdict, of which it can do without the `negotiable` ones.
     `schema_is_in_start`: it counts a schema beside the messages as a part of their start, so that
     it is in the prompt instead; None: its calls have no shared starts."""
 
-    assistant_role: str
+    assistant_role = "assistant"
+    schema_is_in_start: bool | None = None
     parameters: Mapping[str, Any]
     negotiable: Mapping[str, Any]
+    edge: Edge
 
-    @property
-    def schema_is_in_start(self) -> bool | None: ...
-
-    def prepare(
-        self, judgment: type[BaseModel], system: str, shared_first: bool = False
-    ) -> dict[str, Any]:
+    @abstractmethod
+    def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         """The part of a request that all calls with this rubric and judgment have: model,
         parameters, schema. `shared_first`: they begin with what they share."""
-        ...
 
-    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    def adjust(self, prepared: Request, changes: Changes) -> Request:
         """A prepared request with the parameters that the model takes."""
-        ...
-
-    async def send(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> Any:
-        """Sends the messages, system first; returns the completion. `start` is for the cache."""
-        ...
-
-    def read(self, completion: Any) -> Reply:
-        """Reads a completion. Raises JudgeError: Unreadable if it is none."""
-        ...
-
-    def translate(self, error: BaseException) -> JudgeError | None:
-        """An SDK's exception as a JudgeError without prompt or key; None: not the SDK's."""
-        ...
-
-
-class BatchableAdapter(ProviderAdapter, Protocol):
-    """An adapter whose provider takes batches."""
-
-    async def batch_request(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> dict[str, Any]:
-        """The body that `send` would send."""
-        ...
-
-    def refusal(self, status: int, body: bytes) -> JudgeError:
-        """The error of a status and the provider's words."""
-        ...
-
-
-class BodyAdapter:
-    """An adapter whose requests are one JSON body each, made by `body`; the names of `negotiable`
-    parameters are those of the body."""
-
-    assistant_role = "assistant"
-    negotiable: Mapping[str, Any]
-
-    @property
-    def edge(self) -> Edge:
-        raise NotImplementedError
-
-    def body(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> dict[str, Any]:
-        """A request's whole body."""
-        raise NotImplementedError
-
-    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
         fixed = {name: value for name, value in prepared.items() if name not in self.negotiable}
         return fixed | changed_parameters(self.negotiable, changes)
 
-    async def batch_request(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> dict[str, Any]:
-        return self.body(prepared, messages, start)
+    @abstractmethod
+    async def send(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Any:
+        """Sends the messages, system first; returns the completion. `start` is for the cache."""
 
-    def refusal(self, status: int, body: bytes) -> JudgeError:
-        return self.edge.refusal(status, None, body)
+    @abstractmethod
+    def read(self, completion: Any) -> Reply:
+        """Reads a completion. Raises JudgeError: Unreadable if it is none."""
+
+    @abstractmethod
+    def translate(self, error: BaseException) -> JudgeError | None:
+        """An SDK's exception as a JudgeError without prompt or key; None: not the SDK's."""
+
+    async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
+        """All that `send` sends, for a batch."""
+        raise NotImplementedError(f"{type(self).__name__} takes no batches")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,10 +41,19 @@ _ADDED = {
     "paid_for": "TEXT NOT NULL DEFAULT ''",
     "served_model": "TEXT NOT NULL DEFAULT ''",
 }
-_FIELDS = (
-    *("key", "judge", "input_tokens", "output_tokens", *_ADDED, "cost_usd", "created"),
-    "judgment",
-)
+# The long column last: what reads the others need not go past it
+_TYPES = {
+    "key": "TEXT PRIMARY KEY NOT NULL",
+    "judge": "TEXT NOT NULL",
+    "input_tokens": "INTEGER NOT NULL",
+    "output_tokens": "INTEGER NOT NULL",
+    **_ADDED,
+    "cost_usd": "REAL NOT NULL",
+    "created": "REAL NOT NULL",
+    "judgment": "TEXT",
+}
+_TABLE = f"CREATE TABLE calls ({', '.join(f'{name} {kind}' for name, kind in _TYPES.items())})"
+_FIELDS = tuple(_TYPES)
 _COLUMNS = ", ".join(_FIELDS)
 # Not INSERT OR IGNORE: that would drop a row with a forbidden NULL as well, without a word.
 _INSERT = (
@@ -52,21 +61,6 @@ _INSERT = (
     "CONFLICT (key) DO NOTHING"
 )
 _row = attrgetter(*_FIELDS)
-_TABLE = """
-CREATE TABLE calls (
-  key TEXT PRIMARY KEY NOT NULL,
-  judge TEXT NOT NULL,
-  input_tokens INTEGER NOT NULL,
-  output_tokens INTEGER NOT NULL,
-  cached_input_tokens INTEGER NOT NULL DEFAULT 0,
-  cache_write_tokens INTEGER NOT NULL DEFAULT 0,
-  unpriced_calls INTEGER NOT NULL DEFAULT 0,
-  paid_for TEXT NOT NULL DEFAULT '',
-  served_model TEXT NOT NULL DEFAULT '',
-  cost_usd REAL NOT NULL,
-  created REAL NOT NULL,
-  judgment TEXT
-)"""  # the long column last: what reads the others need not go past it
 # Calls that are being asked for, and by whom; older versions neither read nor write them
 _LEASES = (
     "CREATE TABLE IF NOT EXISTS owners "

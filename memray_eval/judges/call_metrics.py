@@ -1,18 +1,17 @@
-"""Counts a judge's calls: how many were sent, the outcome of each, their tokens and waits. A
-`CallObserver` never waits and never raises; `CallMetrics` counts, and is read out now and then."""
+"""Counts a judge's calls: how many were sent, the outcome of each, their tokens and waits."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Literal, TypeAlias, get_args
 
 from pydantic import Field
 
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable, Unreadable
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.types import Frozen
 
 Outcome: TypeAlias = Literal[
@@ -46,47 +45,11 @@ class BindingLimit(Frozen):
     source: LimitSource
 
 
-class CallObserver:
-    """Hears of one judge's calls; this one does nothing."""
-
-    def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
-        """Takes what says which limit keeps calls back: asked when the calls are read out."""
-
-    def waiting(self) -> AbstractContextManager[None]:
-        """Around a call's wait for its time slot, and for a judge that is down."""
-        return nullcontext()
-
-    def on_sent(self, is_again: bool) -> None:
-        """A call goes to the provider; `is_again`: it is not the first for its verdict."""
-
-    def on_ended(
-        self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
-    ) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`. A cost of
-        None is unknown. Not counted without usable token counts."""
-
-    def on_lookup(self, is_hit: bool) -> None:
-        """A verdict was looked for among the calls that were paid."""
-
-    def on_repeated(self) -> None:
-        """A call is to be sent that another session was asking for when it was killed."""
-
-    def on_unkept(self) -> None:
-        """A verdict came that could not be remembered."""
-
-    def on_verdict(self, calls: int, is_failed: bool) -> None:
-        """A verdict came, or an abstention, or (`is_failed`) neither, after this many calls."""
-
-
-NO_OBSERVER = CallObserver()
-
-
 class Calls(Frozen):
     """What became of some of a judge's calls: `sent`, `retried` of them not the first for their
     verdict, `repeated` of them under way when another session was killed; those that ended, by
-    `outcomes`; verdicts `cached` and `missed` among paid calls, by
-    how many calls each `took`, and `failed`; `unkept` ones could
-    not be remembered. The tokens of `uncounted` calls and dollars of
+    `outcomes`; verdicts `cached` and `missed` among paid calls, by how many calls each `took`, and
+    `failed`; `unkept` ones could not be remembered. The tokens of `uncounted` calls and dollars of
     `unpriced_calls` are unknown."""
 
     sent: int = 0
@@ -129,29 +92,10 @@ class CallMetricsSnapshot(Frozen):
     limit: BindingLimit | None = None
 
 
-class CallMetrics:
-    """The call counts of one actor since they were last read out, by judge."""
+class CallObserver:
+    """Counts one judge's calls since they were last read out. It never waits and never raises."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._counters: dict[str, _JudgeCounters] = {}
-
-    def observer_for(self, judge: str) -> CallObserver:
-        return self._counters.setdefault(judge, _JudgeCounters(self._clock))
-
-    def drain(self) -> dict[str, CallMetricsSnapshot]:
-        """The news by judge; judges without any are left out."""
-        return {
-            judge: counters.drain()
-            for judge, counters in self._counters.items()
-            if counters.is_news
-        }
-
-
-class _JudgeCounters(CallObserver):
-    """The observer of one judge, which counts."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._in_flight = self._waiting = 0
         self._binding: Callable[[], BindingLimit | None] = lambda: None
@@ -170,10 +114,12 @@ class _JudgeCounters(CallObserver):
         return bool(any(counted) or self._in_flight or self._waiting)
 
     def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
+        """Takes what says which limit keeps calls back: asked when the calls are read out."""
         self._binding = binding
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
+        """Around a call's wait for its time slot, and for a judge that is down."""
         began = self._clock()
         self._waiting += 1
         try:
@@ -183,6 +129,7 @@ class _JudgeCounters(CallObserver):
             self._waits_s.append(self._clock() - began)
 
     def on_sent(self, is_again: bool) -> None:
+        """A call goes to the provider; `is_again`: it is not the first for its verdict."""
         self._in_flight += 1
         self._counts["sent"] += 1
         self._counts["retried"] += is_again
@@ -190,6 +137,8 @@ class _JudgeCounters(CallObserver):
     def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
+        """A call that was sent is over; one that its caller gave up on is `abandoned`. A cost of
+        None is unknown. Not counted without usable token counts."""
         self._in_flight -= 1
         self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
@@ -199,15 +148,19 @@ class _JudgeCounters(CallObserver):
         self._cost_usd += cost_usd or 0.0
 
     def on_lookup(self, is_hit: bool) -> None:
+        """A verdict was looked for among the calls that were paid."""
         self._counts["cached" if is_hit else "missed"] += 1
 
     def on_repeated(self) -> None:
+        """A call is to be sent that another session was asking for when it was killed."""
         self._counts["repeated"] += 1
 
     def on_unkept(self) -> None:
+        """A verdict came that could not be remembered."""
         self._counts["unkept"] += 1
 
     def on_verdict(self, calls: int, is_failed: bool) -> None:
+        """A verdict came, or an abstention, or (`is_failed`) neither, after this many calls."""
         self._took[calls] += 1
         self._counts["failed"] += is_failed
 
@@ -228,3 +181,19 @@ class _JudgeCounters(CallObserver):
         )
         self._reset()
         return snapshot
+
+
+class CallMetrics:
+    """The call counts of one actor since they were last read out, by judge."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._observers: dict[str, CallObserver] = {}
+
+    def observer_for(self, judge: str) -> CallObserver:
+        return self._observers.setdefault(judge, CallObserver(self._clock))
+
+    def drain(self) -> dict[str, CallMetricsSnapshot]:
+        """The news by judge; judges without any are left out."""
+        news = {judge: observer for judge, observer in self._observers.items() if observer.is_news}
+        return {judge: observer.drain() for judge, observer in news.items()}

@@ -13,9 +13,10 @@ from pydantic import BaseModel, Field
 from memray_eval.config.sections import EMBEDDED, JudgingConfig
 from memray_eval.errors import ConfigError, JudgeError, Malformed, NoLogprobs
 from memray_eval.judges.accounts import is_embedded
+from memray_eval.judges.prices import Spent
 from memray_eval.models.embedded_model import WHEEL
 from memray_eval.ports import Judge, Verdict
-from memray_eval.types import QUESTIONS, Message, Usage
+from memray_eval.types import QUESTIONS, Message
 
 TOP_LOGPROBS = 20  # the most that OpenAI and vLLM give
 NO_LOGPROBS = (
@@ -62,9 +63,7 @@ class FirstTokenJudge:
             if "logprob" not in f"{error.param} {error.words}".lower():
                 raise
             refused = NoLogprobs(f"{self._judge.name} {NO_LOGPROBS}", status=error.status)
-            refused.set_tokens(Usage.of(error))
-            refused.cost_usd, refused.saved_usd = error.cost_usd, error.saved_usd
-            refused.calls = error.calls
+            Spent().take(error).put_on(refused)
             raise refused from error
         return verdict.model_copy(update={"judge": self.name})
 

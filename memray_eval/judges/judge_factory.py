@@ -3,14 +3,11 @@ the cluster's limiter, the store of paid calls and the run's budget."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
@@ -35,25 +32,22 @@ from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.batches.spool import Spool, limits_of_batches
-from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.first_token import FirstTokenJudge
-from memray_eval.judges.limits.admission import (
-    AdmissionController,
-    AdmissionOptions,
-    JudgeEndpoint,
-    RunHooks,
-)
+from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
-from memray_eval.judges.limits.pool import MemberPool, PoolPatience
-from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
+from memray_eval.judges.limits.limiter_member import AdmissionOptions, JudgeEndpoint, RunHooks
+from memray_eval.judges.limits.pool import MemberPool
+from memray_eval.judges.limits.rate_limiter import LimiterPort
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.model_table import JudgeTable, load_table
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.judges.prompt_secret import SECRET_BYTES
 from memray_eval.judges.providers.code import code_judge
 from memray_eval.judges.router import JudgeAssignment, embedded_model
 from memray_eval.judges.structured_judge import (
-    AdmissionPort,
+    Admission,
     CallPolicy,
     CallStore,
     NoAdmission,
@@ -90,7 +84,7 @@ class Services:
     calls: CallStore | None = None
     budget: BudgetPort | None = None
     embedded_url: str | None = None
-    watch: Callable[[str], CallObserver] = lambda judge: NO_OBSERVER
+    watch: Callable[[str], CallObserver] = lambda judge: CallObserver()
     secret: bytes = field(default_factory=partial(secrets.token_bytes, SECRET_BYTES), repr=False)
     parameters: ParameterPort = field(default_factory=LocalParameters)
 
@@ -122,10 +116,6 @@ def build_batch_queues(
     return [queue for name in names if (queue := factory.build_queue(name)) is not None]
 
 
-class _ProviderBuilder(Protocol):
-    def __call__(self, spec: JudgeSpec, access: CallPolicy) -> StructuredJudge: ...
-
-
 class _JudgeFactory:
     def __init__(
         self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None
@@ -133,6 +123,7 @@ class _JudgeFactory:
         self._config, self._services, self._table, self._served = config, services, table, served
         self._built: dict[str, StructuredJudge] = {}
         self._gone = GoneModels(services.say)
+        self._hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
 
     def build_jury(self, choice: JudgeAssignment) -> list[Judge]:
         """The judges of one metric, each as often as it is asked."""
@@ -185,8 +176,8 @@ class _JudgeFactory:
             max_output_tokens=output_limit(name, config, self._table),
             price=price_of(name, config, self._table),
         )
-        admission = self._build_admission(JudgeEndpoint(name, identity), spec, config)
-        return code_judge(spec, self._build_policy(name, admission, config), code)
+        admission = self._build_admission(JudgeEndpoint(name, identity), spec)
+        return code_judge(spec, self._build_policy(name, admission), code)
 
     def build_queue(self, name: str) -> BatchQueue | None:
         """The judge in batches; None if it can only be asked call by call."""
@@ -200,20 +191,18 @@ class _JudgeFactory:
             most = CallCost(1.2 * tokens, float(spec.max_output_tokens))
             return spending_of(most, spec.price, is_batch=True)
 
-        limits = limits_of_batches(self._config.batch, provider, name)
-        spool = Spool(limits, most_of)
+        spool = Spool(limits_of_batches(self._config.batch, provider, name), most_of)
         return BatchQueue(self._build(name), open_client(spec), spec.model, spool)
 
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)
-        admission = self._build_admission(self._endpoint_of(spec), spec, self._config)
-        policy = self._build_policy(name, admission, self._config, negotiates=True)
-        return self._builder_of(name)(spec, policy)
+        admission = self._build_admission(self._endpoint_of(spec), spec)
+        return self._builder_of(name)(spec, self._build_policy(name, admission, negotiates=True))
 
     def _build_pool(self, name: str, members: Sequence[str]) -> StructuredJudge:
         """One judge of several accounts or regions: each has a client, a rate limit, a breaker and
         a price of its own; parameters and the memory of calls are the model's."""
-        config, services, whole = self._config, self._services, self._provider_spec(name)
+        config, whole = self._config, self._provider_spec(name)
         builder, judges = self._builder_of(name), list[StructuredJudge]()
         admissions: dict[str, AdmissionController] = {}
         for member in members:
@@ -223,22 +212,19 @@ class _JudgeFactory:
                 cache=whole.cache,
                 price=price_of(member, config, self._table) or whole.price,
             )
-            admissions[member] = self._build_admission(
-                self._endpoint_of(spec), spec, config, pool=name
-            )
-            policy = self._build_policy(member, admissions[member], config)
-            judges.append(builder(spec, policy))
-        patience = PoolPatience(config.breaker.outage_s, config.ceiling_s)
-        hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
-        pool = MemberPool(name, admissions, patience, hooks)
-        access = self._build_policy(name, NoAdmission(), config, negotiates=True)
-        return StructuredJudge.of_pool(whole, judges, pool, access)
+            admissions[member] = self._build_admission(self._endpoint_of(spec), spec, pool=name)
+            judges.append(builder(spec, self._build_policy(member, admissions[member])))
+        waits_s = config.breaker.outage_s, config.ceiling_s
+        pool = MemberPool(name, admissions, *waits_s, self._hooks)
+        access = self._build_policy(name, NoAdmission(), negotiates=True)
+        return StructuredJudge(whole, judges[0].adapter, access, pool, judges)
 
-    def _builder_of(self, name: str) -> _ProviderBuilder:
+    def _builder_of(self, name: str) -> Callable[[JudgeSpec, CallPolicy], StructuredJudge]:
         # An SDK takes a second to import: only the one that is used is.
         provider = provider_of(name, self._config)
         module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
-        builder: _ProviderBuilder = getattr(module, f"{provider}_judge")
+        builder: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
+        builder = getattr(module, f"{provider}_judge")
         return builder
 
     def _endpoint_of(self, spec: JudgeSpec) -> JudgeEndpoint:
@@ -288,18 +274,19 @@ class _JudgeFactory:
             cache=self._cache_of(name),
         )
         endpoint = JudgeEndpoint(name, server_address("openai", spec.base_url))
-        admission = self._build_admission(endpoint, spec, self._config)
-        return openai_judge(spec, self._build_policy(name, admission, self._config), is_small=True)
+        admission = self._build_admission(endpoint, spec)
+        return openai_judge(spec, self._build_policy(name, admission), is_small=True)
 
     def _cache_of(self, name: str) -> PromptCache:
         cache = cache_of(name, self._config, self._table)
         return replace(cache, secret=self._services.secret)
 
     def _build_admission(
-        self, endpoint: JudgeEndpoint, spec: JudgeSpec, config: JudgingConfig, pool: str = ""
+        self, endpoint: JudgeEndpoint, spec: JudgeSpec, pool: str = ""
     ) -> AdmissionController:
         """What lets calls through to a judge; a `pool` member rests sooner."""
-        services, name, breaker = self._services, endpoint.name, config.breaker
+        config, services, name = self._config, self._services, endpoint.name
+        breaker = config.breaker
         limits, is_firm = limits_of(name, config, self._table)
         member, others = services.member, ""
         if pool:
@@ -325,18 +312,13 @@ class _JudgeFactory:
             budget=services.budget,
             price=spec.price,
             observer=services.watch(name),
-            hooks=RunHooks(say=services.say, is_stopping=services.is_stopping),
+            hooks=self._hooks,
         )
 
     def _build_policy(
-        self,
-        name: str,
-        admission: AdmissionPort,
-        config: JudgingConfig,
-        *,
-        negotiates: bool = False,
+        self, name: str, admission: Admission, *, negotiates: bool = False
     ) -> CallPolicy:
-        services, negotiator = self._services, None
+        config, services, negotiator = self._config, self._services, None
         if negotiates:
             target = parameter_target(name, config)
             negotiator = ParameterNegotiator(target, services.parameters)
@@ -344,13 +326,7 @@ class _JudgeFactory:
             tries=config.tries,
             ceiling_s=config.ceiling_s,
             ceiling_key=" (judging.ceiling_s)",
-            sleep=self._sleep,
+            sleep=self._hooks.pause,
         )
         watch, run = services.watch(name), services.run_id
         return CallPolicy(policy, admission, services.calls, watch, run, negotiator)
-
-    async def _sleep(self, delay_s: float) -> None:
-        """Sleeps, but not past the stop of the run."""
-        until = time.monotonic() + delay_s
-        while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
-            await asyncio.sleep(min(left_s, 1.0))

@@ -84,25 +84,22 @@ class ModelEntry(PriceBand):
     def price_on(self, day: date) -> Price | None:
         """The prices of a day; None if they are not known."""
         bands = [band for band in self._bands if band.days[0] <= day <= band.days[1]]
-        prices = [
-            (
-                band.above_tokens,
-                None
-                if band.input_usd is None or band.output_usd is None
-                else Price(
-                    band.input_usd,
-                    band.output_usd,
-                    band.cached_input_usd,
-                    band.cache_write_usd,
-                    band.cache_write_1h_usd,
-                    self.batch_factor,
-                ),
-            )
-            for band in bands
-        ]
-        if not prices or prices[0][1] is None:
+        prices = [(band.above_tokens, self._price_of(band)) for band in bands]
+        if not prices or (first := prices[0][1]) is None:
             return None
-        return prices[0][1]._replace(above=tuple(prices[1:]))
+        return first._replace(above=tuple(prices[1:]))
+
+    def _price_of(self, band: PriceBand) -> Price | None:
+        if band.input_usd is None or band.output_usd is None:
+            return None
+        return Price(
+            band.input_usd,
+            band.output_usd,
+            band.cached_input_usd,
+            band.cache_write_usd,
+            band.cache_write_1h_usd,
+            self.batch_factor,
+        )
 
     @property
     def _bands(self) -> list[PriceBand]:

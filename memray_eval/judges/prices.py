@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from memray_eval.types import TokenCounts
+from pydantic import BaseModel
+
+from memray_eval.errors import JudgeError
+from memray_eval.ports import Verdict
+from memray_eval.types import TokenCounts, Usage
 
 
 class Price(NamedTuple):
@@ -65,6 +70,55 @@ def _or_else(price: float | None, otherwise: float) -> float:
 
 
 FREE = Price()
+
+
+@dataclass
+class Spent:
+    """What a verdict has taken so far: calls `sent`, how many of them were `answered`, and the
+    tokens of them all with their cost; `uncounted` of the calls did not give theirs."""
+
+    sent: int = 0
+    answered: int = 0
+    uncounted: int = 0
+    served_model: str = ""  # of the last answer
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float = 0.0
+    saved_usd: float = 0.0
+
+    def add(self, usage: Usage, price: Price | None, is_batch: bool = False) -> None:
+        """Counts an answer; its cost and the cache's savings, if its price is known."""
+        self.answered += 1
+        usd = None if price is None else price.of(usage, is_batch)
+        if price is None or usd is None:
+            self.usage += usage.model_copy(update={"unpriced_calls": 1})
+            return
+        self.usage += usage
+        self.cost_usd += usd
+        self.saved_usd += price.saved_on(usage, is_batch)
+
+    def take(self, error: JudgeError) -> Spent:
+        """Adds what the attempts of an error took."""
+        self.usage += Usage.of(error)
+        self.cost_usd += error.cost_usd
+        self.saved_usd += error.saved_usd
+        self.answered += error.calls
+        return self
+
+    def put_on(self, error: JudgeError) -> None:
+        error.set_tokens(self.usage)
+        error.cost_usd, error.saved_usd, error.calls = self.cost_usd, self.saved_usd, self.answered
+
+    def verdict(self, judgment: BaseModel, judge: str, **fields: Any) -> Verdict:
+        return Verdict(
+            judgment=judgment,
+            judge=judge,
+            served_model=self.served_model or None,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+            saved_usd=self.saved_usd,
+            calls=self.answered,
+            **fields,
+        )
 
 
 def cost_text(usd: float | None, unpriced_calls: int, digits: str = ",.4g") -> str:

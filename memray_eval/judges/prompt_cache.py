@@ -80,14 +80,6 @@ class SharedStart(NamedTuple):
         return sum(map(len, self.blocks[: self.shared])) / CHARACTERS_A_TOKEN
 
 
-class QueuedStart(NamedTuple):
-    """The start of a call whose turn has come: if calls before it have it cached by now, and
-    `keep()`, for when this one was answered."""
-
-    is_cached: bool
-    keep: Callable[[], None]
-
-
 class StartQueue:
     """Lets the first call with a start go ahead, and others with it follow when it ends: at once
     each would pay for all of it. A start last used `lasts_s` ago is forgotten. For one event
@@ -101,8 +93,8 @@ class StartQueue:
         self._ahead = dict[str, asyncio.Future[None]]()
 
     @asynccontextmanager
-    async def follow(self, key: str) -> AsyncIterator[QueuedStart]:
-        """Waits until the start is cached, or nobody goes ahead with it."""
+    async def follow(self, key: str) -> AsyncIterator[bool]:
+        """Waits until nobody goes ahead with the start, or it is cached, which it yields."""
         while not self._is_kept(key) and (ahead := self._ahead.get(key)) is not None:
             await asyncio.wait([ahead])
         is_kept = self._is_kept(key)
@@ -110,7 +102,7 @@ class StartQueue:
         if not is_kept:
             leads = self._ahead[key] = asyncio.get_running_loop().create_future()
         try:
-            yield QueuedStart(is_kept, lambda: self._keep(key))
+            yield is_kept
         finally:
             if leads is not None:
                 del self._ahead[key]
@@ -119,7 +111,8 @@ class StartQueue:
     def _is_kept(self, key: str) -> bool:
         return self._kept_until.get(key, 0.0) > self._clock()
 
-    def _keep(self, key: str) -> None:
+    def keep(self, key: str) -> None:
+        """The call was answered: its start is cached from now on."""
         now = self._clock()
         if len(self._kept_until) >= MANY_PREFIXES:
             self._kept_until = {key: end for key, end in self._kept_until.items() if end > now}

@@ -14,12 +14,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError, ResourceError, reason_of
-from memray_eval.storage.paths import (
-    is_object_store,
-    locate,
-    translate_cloud_errors,
-    write_whole,
-)
+from memray_eval.storage.paths import is_object_store, locate, translate_cloud_errors, write_whole
 
 SECRET_BYTES = 32
 _PREFIX = "prompt-secret-"

@@ -248,10 +248,9 @@ class _JudgeAssigner(Roster):
             choice = self._several(metric, wanted)
         if choice.questions:  # the weights are of that model
             return choice
-        heirs = {name: self.heirs_of(name) for name in choice.judges if name != RULES}
-        return choice.model_copy(
-            update={"heirs": {name: line for name, line in heirs.items() if line}}
-        )
+        lines = {name: self.heirs_of(name) for name in choice.judges if name != RULES}
+        heirs = {name: line for name, line in lines.items() if line}
+        return choice.model_copy(update={"heirs": heirs})
 
     def _several(self, metric: JudgedMetric, wanted: Sequence[str]) -> JudgeAssignment:
         families = {
@@ -324,11 +323,9 @@ class _JudgeAssigner(Roster):
 
     def keep(self, choice: JudgeAssignment, names: Sequence[str]) -> JudgeAssignment:
         """The choice with the judges that a resumed run had, as long as they can be asked."""
-        if not names or tuple(names) == choice.judges or RULES in (choice.judge, *names):
+        if not names or choice.questions or RULES in (choice.judge, *names):
             return choice
-        if choice.questions:
-            return choice
-        if not all(
+        if tuple(names) == choice.judges or not all(
             is_embedded(name) or (self.off_since(name) is None and is_reachable(name, self.config))
             for name in names
         ):
@@ -385,16 +382,9 @@ def asked_judges(choices: Iterable[JudgeAssignment], config: JudgingConfig) -> l
 def embedded_model(choices: Mapping[str, JudgeAssignment]) -> str | None:
     """The model that the embedded judge serves in this run: `embedded`, or the path of
     `embedded:PATH`. Raises ConfigError for two different ones."""
-    models = sorted(
-        {
-            name.partition(":")[2] or EMBEDDED
-            for choice in choices.values()
-            for name in choice.judges
-            if is_embedded(name)
-        }
-    )
+    names = {name for choice in choices.values() for name in choice.judges if is_embedded(name)}
+    models = sorted({name.partition(":")[2] or EMBEDDED for name in names})
     if len(models) > 1:
-        raise ConfigError(
-            f"judge: one embedded model a run, not {len(models)}: {', '.join(models)}"
-        )
+        named = ", ".join(models)
+        raise ConfigError(f"judge: one embedded model a run, not {len(models)}: {named}")
     return models[0] if models else None

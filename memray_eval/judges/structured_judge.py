@@ -3,33 +3,34 @@ providers share. What differs is in one adapter a provider (providers/)."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
     suppress,
 )
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unavailable
-from memray_eval.judges.adapter import BatchableAdapter, JudgeSpec, ProviderAdapter, Reply
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
-from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
+from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
 from memray_eval.judges.first_token import FirstTokenJudgment
-from memray_eval.judges.limits.admission import CallPermit
+from memray_eval.judges.limits.admission import AdmissionController
+from memray_eval.judges.limits.limiter_member import CallPermit
 from memray_eval.judges.limits.pool import MemberPool
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.parsing import InvalidVerdict, parse_judgment, reads_text
-from memray_eval.judges.prices import Price
+from memray_eval.judges.prices import Spent
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
@@ -45,18 +46,6 @@ logger = logging.getLogger(__name__)
 REASKS = 2  # a malformed verdict is asked for again, at most twice
 POLL_S = 0.5  # between two looks for a verdict that another run is asking for
 SHARED_FIRST = f"shared_first {VERSIONS['shared_first']}"
-Close: TypeAlias = Callable[[], Awaitable[None]]
-
-
-class AdmissionPort(Protocol):
-    """Lets calls through: see judges/limits/admission.py. Of the input, `cached_tokens` are likely
-    to come from the provider's cache."""
-
-    def permit(
-        self, input_tokens: float, cached_tokens: float = 0.0
-    ) -> AbstractAsyncContextManager[CallPermit]: ...
-
-    async def observe_headers(self, headers: Mapping[str, str]) -> None: ...
 
 
 class NoAdmission:
@@ -70,6 +59,9 @@ class NoAdmission:
 
     async def observe_headers(self, headers: Mapping[str, str]) -> None:
         return
+
+
+Admission: TypeAlias = AdmissionController | NoAdmission
 
 
 class CallStore(Protocol):
@@ -96,9 +88,9 @@ class CallPolicy:
     parameters the model takes (None: it takes all)."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
-    admission: AdmissionPort = field(default_factory=NoAdmission)
+    admission: Admission = field(default_factory=NoAdmission)
     calls: CallStore | None = None
-    observer: CallObserver = NO_OBSERVER
+    observer: CallObserver = field(default_factory=CallObserver)
     run: str = ""
     parameters: ParameterNegotiator | None = None
 
@@ -120,47 +112,6 @@ class Prepared(NamedTuple):
     request: dict[str, Any]
     schema: str
     tokens: float
-
-
-@dataclass
-class Spent:
-    """What a verdict has taken so far: calls `sent`, how many of them were `answered`, and the
-    tokens of them all with their cost; `uncounted` of the calls did not give theirs."""
-
-    sent: int = 0
-    answered: int = 0
-    uncounted: int = 0
-    served_model: str = ""  # of the last answer
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float = 0.0
-    saved_usd: float = 0.0
-
-    def add(self, usage: Usage, price: Price | None, is_batch: bool = False) -> None:
-        """Counts an answer; its cost and the cache's savings, if its price is known."""
-        self.answered += 1
-        usd = None if price is None else price.of(usage, is_batch)
-        if price is None or usd is None:
-            self.usage += usage.model_copy(update={"unpriced_calls": 1})
-            return
-        self.usage += usage
-        self.cost_usd += usd
-        self.saved_usd += price.saved_on(usage, is_batch)
-
-    def put_on(self, error: JudgeError) -> None:
-        error.set_tokens(self.usage)
-        error.cost_usd, error.saved_usd, error.calls = self.cost_usd, self.saved_usd, self.answered
-
-    def verdict(self, judgment: BaseModel, judge: str, **fields: Any) -> Verdict:
-        return Verdict(
-            judgment=judgment,
-            judge=judge,
-            served_model=self.served_model or None,
-            usage=self.usage,
-            cost_usd=self.cost_usd,
-            saved_usd=self.saved_usd,
-            calls=self.answered,
-            **fields,
-        )
 
 
 @dataclass(eq=False)
@@ -186,10 +137,9 @@ class JudgeCall:
         self._access, self._began = self.judge.access, time.perf_counter()
         self.route = next(iter(self.judge.routes.values()))
         self._retries, self._n_invalid = Retries(self._access.policy), 0
-        self._attempt: Attempt | None = None
         self._is_ours = self._is_outdated = False
-        if (negotiator := self._access.parameters) is not None:
-            self._attempt = Attempt(negotiator, self.judge.adapter.negotiable, self.judge.signature)
+        negotiable, signature = self.judge.adapter.negotiable, self.judge.signature
+        self._attempt = Attempt(self._access.parameters, negotiable, signature)
 
     @cached_property
     def key(self) -> str:
@@ -212,16 +162,16 @@ class JudgeCall:
 
     async def request(self) -> dict[str, Any]:
         """The request of a batch: what `run` would send."""
-        request, adapter = self.prepared.request, cast(BatchableAdapter, self.judge.adapter)
+        request, adapter = self.prepared.request, self.judge.adapter
         if (negotiator := self._access.parameters) is not None:
             request = adapter.adjust(request, await negotiator.learn())
-        return await adapter.batch_request(request, self.messages, self.start)
+        return await adapter.body(request, self.messages, self.start)
 
     async def run(self) -> Verdict:
         """The verdict, which costs nothing if it was paid before. It is stored before its turn
         ends. Raises JudgeError, which carries what was spent all the same."""
         async with self.judge.one_at_a_time(self):
-            verdict = await self.recall(self._access.observer)
+            verdict = await self.recall(is_first=True)
             while verdict is None:
                 try:
                     return await self._ask()
@@ -271,12 +221,13 @@ class JudgeCall:
                 return None
             await self._access.policy.sleep(POLL_S)
 
-    async def recall(self, observer: CallObserver = NO_OBSERVER) -> Verdict | None:
+    async def recall(self, is_first: bool = False) -> Verdict | None:
         """The verdict if it was paid before. Raises Refused if that call brought none."""
         if (calls := self._access.calls) is None:
             return None
         call = await calls.get(self.key)
-        observer.on_lookup(call is not None)
+        if is_first:
+            self._access.observer.on_lookup(call is not None)
         try:
             return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since
@@ -291,8 +242,7 @@ class JudgeCall:
         """Around all tries: an error takes what they have spent, and the observer hears the end."""
         self._began = time.perf_counter()
         try:
-            if self._attempt is not None:
-                await self._attempt.start()
+            await self._attempt.start()
             yield
         except JudgeError as error:
             self.spent.put_on(error)
@@ -301,8 +251,7 @@ class JudgeCall:
             self.route.access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
             raise
         finally:
-            if self._attempt is not None:
-                await self._attempt.end("failed")
+            await self._attempt.end("failed")
         self.route.access.observer.on_verdict(self.spent.sent, is_failed=False)
 
     @asynccontextmanager
@@ -329,14 +278,14 @@ class JudgeCall:
                 yield permit
             return
         key = self.start.key if self.judge.pool is None else f"{self.start.key} {account}"
-        async with self.judge.starts.follow(key) as start:
-            cached, answered = self.start.tokens if start.is_cached else 0.0, self.spent.answered
+        async with self.judge.starts.follow(key) as is_cached:
+            cached, answered = self.start.tokens if is_cached else 0.0, self.spent.answered
             try:
                 async with admission.permit(self.tokens, cached) as permit:
                     yield permit
             finally:
                 if self.spent.answered > answered:
-                    start.keep()
+                    self.judge.starts.keep(key)
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
@@ -365,7 +314,7 @@ class JudgeCall:
         """One request. Raises JudgeError, also over an odd reply, which may be paid for."""
         adapter, request = self.route.adapter, self.prepared.request
         try:
-            if self._attempt is not None and (changes := self._attempt.latest()):
+            if changes := self._attempt.latest():
                 request = adapter.adjust(request, changes)
             async with whole_reply(self.route.timeout_s, "judging.timeout_s"):
                 sent = await adapter.send(request, self.messages, self.start)
@@ -377,11 +326,10 @@ class JudgeCall:
             if (usage := Usage.of(error)) != Usage():
                 permit.used = CallCost.from_usage(usage)
                 self.spent.add(usage, self.route.price)
-            if self._attempt is not None and isinstance(error, Throttled | Unavailable):
+            if isinstance(error, Throttled | Unavailable):
                 await self._attempt.end("failed")
             raise error from None
-        if self._attempt is not None:
-            await self._attempt.end("taken")
+        await self._attempt.end("taken")
         self.spent.add(reply.usage, self.route.price)
         self.spent.served_model = reply.served_model
         self.spent.uncounted += not reply.is_counted
@@ -437,7 +385,7 @@ class JudgeCall:
         """Waits, or leaves out a refused parameter. Raises the error if neither helps."""
         if isinstance(error, Throttled | Unavailable):
             await self._retries.wait_after(error)
-        elif self._attempt is not None and await self._attempt.adapts_to(error):
+        elif await self._attempt.adapts_to(error):
             await self._start_again()
         else:
             raise error
@@ -445,45 +393,29 @@ class JudgeCall:
     async def _start_again(self) -> None:
         """Another request than the last has tries of its own."""
         self._retries = Retries(self._access.policy)
-        if self._attempt is not None:
-            await self._attempt.start()
+        await self._attempt.start()
 
 
 class StructuredJudge:
-    """Asks one model. Build it on the event loop that will use it."""
+    """Asks one model, which all `members` of a pool have; `pool` says for each call which of them
+    is asked. Build it on the event loop that will use it, in `closing_clients`."""
 
     def __init__(
-        self, spec: JudgeSpec, adapter: ProviderAdapter, access: CallPolicy, close: Close
+        self,
+        spec: JudgeSpec,
+        adapter: ProviderAdapter,
+        access: CallPolicy,
+        pool: MemberPool | None = None,
+        members: Sequence[StructuredJudge] = (),
     ) -> None:
-        self.name, self.identity, self.aclose = spec.name, spec.remembered_by, close
+        self.name, self.identity = spec.name, spec.remembered_by
         self.adapter, self.price, self.access = adapter, spec.price, access
-        self.timeout_s = spec.timeout_s
-        self.pool: MemberPool | None = None
-        self.routes: Mapping[str, StructuredJudge] = {spec.name: self}
-        self.starts = StartQueue()
+        self.timeout_s, self.pool = spec.timeout_s, pool
+        self.routes = {judge.name: judge for judge in members or [self]}
+        self.starts, self._under_way = StartQueue(), StartQueue()
         self.signature = signature_of(adapter.negotiable) if access.parameters else frozenset[str]()
         self._cache = spec.cache
         self._prepared: dict[tuple[type[BaseModel], str], Prepared] = {}
-        self._under_way: dict[str, asyncio.Future[None]] = {}
-
-    @classmethod
-    def of_pool(
-        cls,
-        spec: JudgeSpec,
-        members: Sequence[StructuredJudge],
-        pool: MemberPool,
-        access: CallPolicy,
-    ) -> StructuredJudge:
-        """One judge of several that ask the same model by the same protocol; `pool` says for each
-        call which of them, by name, is asked."""
-
-        async def close() -> None:
-            for member in members:
-                await member.aclose()
-
-        judge = cls(spec, members[0].adapter, access, close)
-        judge.pool, judge.routes = pool, {member.name: member for member in members}
-        return judge
 
     async def judge(
         self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0
@@ -528,22 +460,12 @@ class StructuredJudge:
         laid = laid._replace(blocks=tuple(map(valid_text, laid.blocks)))
         start = None
         if self._cache.pays_off(prompt):
-            start = SharedStart(
-                laid.blocks, laid.shared, laid.prefix, self._cache.is_marked, is_batch
-            )
+            is_marked = self._cache.is_marked
+            start = SharedStart(laid.blocks, laid.shared, laid.prefix, is_marked, is_batch)
         prepared = self._prepare(judgment, laid.system, shared_first=True)
         sent = [message.model_dump() for message in laid.messages]
-        return JudgeCall(
-            self,
-            judgment,
-            sent,
-            laid.question,
-            prepared,
-            repeat,
-            SHARED_FIRST,
-            start,
-            prompt.version,
-        )
+        layout = SHARED_FIRST, start, prompt.version
+        return JudgeCall(self, judgment, sent, laid.question, prepared, repeat, *layout)
 
     def _prepare(self, judgment: type[BaseModel], system: str, *, shared_first: bool) -> Prepared:
         if (judgment, system) not in self._prepared:
@@ -554,19 +476,9 @@ class StructuredJudge:
             )
         return self._prepared[judgment, system]
 
-    @asynccontextmanager
-    async def one_at_a_time(self, call: JudgeCall) -> AsyncIterator[None]:
+    def one_at_a_time(self, call: JudgeCall) -> AbstractAsyncContextManager[object]:
         """Of calls with one key one goes after the other: the first will do for all of them."""
-        if self.access.calls is None:
-            yield
-            return
-        while (same := self._under_way.get(call.key)) is not None:
-            await asyncio.wait([same])
-        self._under_way[call.key] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            self._under_way.pop(call.key).set_result(None)
+        return nullcontext() if self.access.calls is None else self._under_way.follow(call.key)
 
     def recall(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         """The verdict of a paid call: it costs nothing, but if it was paid in a batch of this run,
@@ -631,7 +543,7 @@ class StructuredJudge:
 
     async def batch_error(self, status: int, body: bytes) -> JudgeError:
         """The error of a batch's call. A refused parameter is left out from then on."""
-        error = cast(BatchableAdapter, self.adapter).refusal(status, body)
+        error = self.adapter.edge.refusal(status, None, body)
         if (negotiator := self.access.parameters) is not None:
             await negotiator.note(error, self.adapter.negotiable)
         return error

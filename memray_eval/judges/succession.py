@@ -20,8 +20,9 @@ from memray_eval.errors import (
 )
 from memray_eval.judges.accounts import entry_of, is_embedded, is_reachable, model_name, own_server
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
+from memray_eval.judges.prices import Spent
 from memray_eval.ports import Judge, Verdict
-from memray_eval.types import Message, Usage
+from memray_eval.types import Message
 
 RETIRES_SOON = timedelta(days=60)  # what retires by then is told
 
@@ -167,30 +168,26 @@ class FallbackJudge:
         self._judges = judges
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        lost, cost_usd, saved_usd, calls = Usage(), 0.0, 0.0, 0
-        for position, judge in enumerate(self._judges):
+        lost, last, name = Spent(), JudgeError("no judge to ask"), ""
+        for judge in self._judges:
             try:
                 verdict = await judge.judge(messages, judgment)
             except Refused:
                 raise
             except JudgeError as error:
-                lost = lost + Usage.of(error)
-                cost_usd, saved_usd = cost_usd + error.cost_usd, saved_usd + error.saved_usd
-                calls += error.calls
-                if position == len(self._judges) - 1:
-                    if error.is_stalled:
-                        raise JudgeStalled(f"{judge.name}: {error}") from None
-                    error.set_tokens(lost)
-                    error.cost_usd, error.saved_usd, error.calls = cost_usd, saved_usd, calls
-                    raise
+                last, name = error, judge.name
+                lost.take(error)
                 continue
-            if not position:
+            if judge is self._judges[0]:
                 return verdict
             spent = {
-                "usage": verdict.usage + lost,
-                "cost_usd": verdict.cost_usd + cost_usd,
-                "saved_usd": verdict.saved_usd + saved_usd,
-                "calls": verdict.calls + calls,
+                "usage": verdict.usage + lost.usage,
+                "cost_usd": verdict.cost_usd + lost.cost_usd,
+                "saved_usd": verdict.saved_usd + lost.saved_usd,
+                "calls": verdict.calls + lost.answered,
             }
             return verdict.model_copy(update=spent)
-        raise JudgeError("no judge to ask")
+        if last.is_stalled:
+            raise JudgeStalled(f"{name}: {last}")
+        lost.put_on(last)
+        raise last

@@ -30,7 +30,6 @@ from memray_eval.provider_http.replies import (
     HttpReply,
     InvalidReply,
     kind_of,
-    mappings_in,
     valid_text,
 )
 from memray_eval.provider_http.retry import whole_reply
@@ -169,7 +168,7 @@ class OpenAIEmbedder:
         edge = edge_for(self._client)
         answer = edge.object(reply)
         with edge.reading(reply):
-            entries = mappings_in(answer, "data")
+            entries = answer.objects("data")
             if len(entries) != n:
                 raise InvalidReply(f"data holds {len(entries)} entries for {n} texts")
             by_place = {

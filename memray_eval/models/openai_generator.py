@@ -29,11 +29,8 @@ from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
     InvalidReply,
+    JsonObject,
     kind_of,
-    list_in,
-    mapping_in,
-    name_in,
-    text_in,
     token_count,
     valid_text,
 )
@@ -143,20 +140,17 @@ class OpenAIGenerator:
         settings: dict[str, Any] = {"model": model, "extra_body": parameters}
         if self._streams:
             settings |= {"stream": True, "stream_options": {"include_usage": True}}
+        completions: Any = self._client.completions
         if is_chat:
-            messages = [
+            completions = self._client.chat.completions
+            settings["messages"] = [
                 {"role": message.role, "content": valid_text(message.content)}
                 for message in prompt.messages
             ]
-            create = self._client.chat.completions.with_streaming_response.create
-            return cast(
-                AbstractAsyncContextManager[Any], create(messages=cast(Any, messages), **settings)
-            )
-        text = valid_text("".join(message.content for message in prompt.messages))
-        return cast(
-            AbstractAsyncContextManager[Any],
-            self._client.completions.with_streaming_response.create(prompt=text, **settings),
-        )
+        else:
+            settings["prompt"] = valid_text("".join(message.content for message in prompt.messages))
+        raw = completions.with_streaming_response.create(**settings)
+        return cast(AbstractAsyncContextManager[Any], raw)
 
 
 class _StreamedAnswer:
@@ -220,11 +214,7 @@ class _StreamedAnswer:
         async for part in parts:
             self._head += part[: HEAD - len(self._head)]
             *lines, pending = (pending + part).split(b"\n")
-            if len(pending) > MOST_BYTES:
-                raise JudgeError(
-                    f"one line of the stream is longer than {MOST_BYTES / 1e6:g} MB, which is "
-                    "refused"
-                )
+            _check_length("one line of the stream", len(pending))
             for line in lines:
                 yield self._keep(line)
         yield self._keep(pending)
@@ -236,25 +226,22 @@ class _StreamedAnswer:
         elif self._is_whole:
             self._unheard.append(line)
             self._n_unheard += len(line)
-            if self._n_unheard > MOST_BYTES:
-                raise JudgeError(
-                    f"the reply is longer than {MOST_BYTES / 1e6:g} MB, which is refused"
-                )
+            _check_length("the reply", self._n_unheard)
         return line.rstrip(b"\r")
 
-    def _hear(self, event: Mapping[str, Any]) -> None:
+    def _hear(self, event: JsonObject) -> None:
         self._usage = event.get("usage") or self._usage
-        self._served_model = name_in(event, "model") or self._served_model
-        for choice in list_in(event, "choices"):
-            if not isinstance(choice, Mapping):
+        self._served_model = event.name("model") or self._served_model
+        for choice in event.entries("choices"):
+            if not isinstance(choice, dict):
                 raise InvalidReply("an entry of choices is no object")
-            self._hear_choice(choice)
+            self._hear_choice(JsonObject(choice))
 
-    def _hear_choice(self, choice: Mapping[str, Any]) -> None:
+    def _hear_choice(self, choice: JsonObject) -> None:
         named = next((name for name in ("delta", "message") if name in choice), None)
         part = choice
         if self._is_chat:
-            part = mapping_in(choice, named) if named is not None else {}
+            part = choice.object(named) if named is not None else JsonObject()
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
         name = "content" if self._is_chat else "text"
         content, refused = part.get(name), part.get("refusal")
@@ -267,16 +254,13 @@ class _StreamedAnswer:
         self._refusal.append(refused if isinstance(refused, str) else heard.get("refusal", ""))
         self._is_null = self._is_null and content is None
         self._calls_tool |= bool(part.get("tool_calls") or part.get("function_call"))
-        if text or thought:
-            self._ttft_s = (
-                self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
-            )
+        if self._ttft_s is None and (text or thought):
+            self._ttft_s = time.perf_counter() - self._started
         self.n_characters += len(text) + len(thought) + len(self._refusal[-1])
-        if self.n_characters > MOST_BYTES:
-            raise JudgeError(f"the answer is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
+        _check_length("the answer", self.n_characters)
         self._text.append(text)
         self._thinking.append(thought)
-        self._finish_reason = text_in(choice, "finish_reason") or self._finish_reason
+        self._finish_reason = choice.text("finish_reason") or self._finish_reason
 
     def response(
         self, error: JudgeError | None = None, finish_reason: str | None = None
@@ -285,8 +269,9 @@ class _StreamedAnswer:
         parsed = split_thinking(valid_text("".join(self._text)))
         apart = valid_text("".join(self._thinking)).strip()
         usage = self._usage if isinstance(self._usage, Mapping) else {}
-        details = usage.get("prompt_tokens_details")
-        spent = usage.get("completion_tokens_details")
+        details, spent = (usage.get(f"{kind}_tokens_details") for kind in ("prompt", "completion"))
+        cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+        reasoning = spent.get("reasoning_tokens") if isinstance(spent, Mapping) else None
         return Response(
             text=parsed.text,
             thinking="\n".join(part for part in (apart, parsed.thinking) if part),
@@ -298,20 +283,21 @@ class _StreamedAnswer:
             refusal=valid_text("".join(self._refusal)),
             finish_reason=finish_reason or self._finish_reason,
             prompt_tokens=token_count(usage.get("prompt_tokens")),
-            cached_tokens=token_count(details.get("cached_tokens"))
-            if isinstance(details, Mapping)
-            else None,
+            cached_tokens=token_count(cached),
             output_tokens=token_count(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
             duration_s=time.perf_counter() - self._started,
         ).with_cause(
             is_null=self._is_null,
             calls_tool=self._calls_tool,
-            reasoning_tokens=token_count(spent.get("reasoning_tokens"))
-            if isinstance(spent, Mapping)
-            else None,
+            reasoning_tokens=token_count(reasoning),
             max_tokens=self._max_tokens,
         )
+
+
+def _check_length(what: str, length: int) -> None:
+    if length > MOST_BYTES:
+        raise JudgeError(f"{what} is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
 
 
 def _described(error: JudgeError) -> str:

@@ -16,12 +16,7 @@ from memray_eval.config.environment import proxy_url
 from memray_eval.errors import JudgeError
 from memray_eval.provider_http import keep_open
 from memray_eval.provider_http.replies import Edge, HttpReply
-from memray_eval.provider_http.transport import (
-    MOST_BYTES,
-    OnHeaders,
-    refuse_other_origin,
-    unpacked,
-)
+from memray_eval.provider_http.transport import MOST_BYTES, OnHeaders, refuse_other_origin, unpacked
 
 CONNECT_S = 10.0  # for a connection; nobody is at an address that takes longer
 MOST_CONNECTIONS = 1000

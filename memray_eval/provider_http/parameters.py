@@ -159,34 +159,39 @@ class LocalParameters:
 
 
 class Attempt:
-    """A call whose parameters are negotiated: `signature` tells calls with others apart."""
+    """A call whose parameters are negotiated (without a negotiator they are sent as they are):
+    `signature` tells calls with others apart."""
 
     def __init__(
         self,
-        negotiator: ParameterNegotiator,
+        negotiator: ParameterNegotiator | None,
         parameters: Mapping[str, Any],
         signature: frozenset[str],
     ) -> None:
         self._negotiator, self._parameters, self._signature = negotiator, parameters, signature
-        self.changes, self.finds_out, self._name = negotiator.changes, "", ""
+        self.changes: Changes = {} if negotiator is None else negotiator.changes
+        self.finds_out = self._name = ""
         self._n_left = 2 * len(parameters) + len(LIMITS)  # refusals, after which it ends
 
     async def start(self) -> None:
         """Waits until the request may go."""
-        if self._n_left and not self.finds_out:
+        if self._negotiator is not None and self._n_left and not self.finds_out:
             name, is_first = await self._negotiator.wait_to_go(self._signature)
             self._name = name or self._name
             self.finds_out = name if is_first else ""
 
     def latest(self) -> Changes:
         """What is to be sent otherwise, as it is known when the request goes out."""
-        self.changes = self._negotiator.changes
+        if self._negotiator is not None:
+            self.changes = self._negotiator.changes
         return self.changes
 
     async def adapts_to(self, error: JudgeError) -> bool:
         """Leaves out the parameter that a refusal names; False if it names none."""
+        if self._negotiator is None or not self._n_left:
+            return False
         sent = changed_parameters(self._parameters, self.changes)
-        if not self._n_left or not (changes := find_change(error, sent, self.changes)):
+        if not (changes := find_change(error, sent, self.changes)):
             return False
         self._n_left -= 1
         await self._negotiator.tell("refused", self._signature, self._name, changes)
@@ -195,7 +200,7 @@ class Attempt:
     async def end(self, event: Literal["taken", "failed"]) -> None:
         """Nobody need wait for this call any more: the server has taken its request, or it failed
         for another reason and is tried again later."""
-        if self.finds_out:
+        if self._negotiator is not None and self.finds_out:
             call, self.finds_out = self.finds_out, ""
             await self._negotiator.tell(event, self._signature, call)
 

@@ -30,24 +30,17 @@ MOST_TOKENS = 10**9  # of one call: more is no count
 _KEYS = re.compile(
     r"\b(?:sk|pk|rk|key|gsk|xai)-[\w*.-]{6,}|\bAIza[\w-]{8,}|\bBearer\s+[^\s\"']{4,}", re.IGNORECASE
 )
-# What providers call an error, in the order in which to look, and the HTTP status that it stands
-# for.
-_STATUS_OF = (
-    (
-        ("rate_limit", "resource_exhausted", "too_many_requests", "insufficient_quota", "throttl"),
-        429,
-    ),
-    (("unauthenticated", "authentication", "invalid_api_key", "unauthorized"), 401),
-    (("permission",), 403),
-    (("not_found", "notfound"), 404),
-    (("overloaded", "unavailable"), 503),
-    (("deadline", "timeout"), 504),
-    (("server_error", "internal", "api_error"), 500),
-    (
-        ("invalid_request", "invalid_argument", "bad_request", "badrequest", "failed_precondition"),
-        400,
-    ),
-)
+# What providers call an error, in the order in which to look, by the HTTP status that it stands for
+_STATUS_OF = {
+    429: "rate_limit resource_exhausted too_many_requests insufficient_quota throttl",
+    401: "unauthenticated authentication invalid_api_key unauthorized",
+    403: "permission",
+    404: "not_found notfound",
+    503: "overloaded unavailable",
+    504: "deadline timeout",
+    500: "server_error internal api_error",
+    400: "invalid_request invalid_argument bad_request badrequest failed_precondition",
+}
 # Of a used-up quota, which is no rate limit
 PAYMENT_REQUIRED = 402
 _QUOTA_CODES = frozenset(
@@ -87,12 +80,46 @@ class HttpReply(NamedTuple):
     body: bytes | str
 
 
-class Counted(NamedTuple):
-    """The tokens of a call. What the provider did not tell, or not in whole numbers from 0 to
-    MOST_TOKENS, is 0 in `usage`, and the usage is not `is_whole`."""
+class JsonObject(dict[str, Any]):
+    """An object in a reply. What its methods return has the kind that they promise, else they raise
+    InvalidReply."""
 
-    usage: Usage
-    is_whole: bool
+    def object(self, name: str) -> JsonObject:
+        """The object at a name."""
+        if not isinstance(value := self.get(name), dict):
+            raise InvalidReply(f"{name} is {kind_of(value) if name in self else 'missing'}")
+        return JsonObject(value)
+
+    def entries(self, name: str) -> Sequence[Any]:
+        """The list at a name, of anything."""
+        if not isinstance(value := self.get(name), list):
+            raise InvalidReply(f"{name} is {kind_of(value) if name in self else 'missing'}")
+        return value
+
+    def objects(self, name: str, most: int | None = None) -> Sequence[JsonObject]:
+        """The first `most` entries of the list at a name, all objects."""
+        for index, entry in enumerate(entries := self.entries(name)[:most]):
+            if not isinstance(entry, dict):
+                raise InvalidReply(f"{name}[{index}] is {kind_of(entry)}")
+        return [JsonObject(entry) for entry in entries]
+
+    def first(self, name: str) -> JsonObject:
+        """The first entry of the list at a name, an object."""
+        if not (entries := self.objects(name, 1)):
+            raise InvalidReply(f"{name} is empty")
+        return entries[0]
+
+    def text(self, name: str) -> str:
+        """The text at a name, made valid; "" if null or missing."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidReply(f"{name} is {kind_of(value)}")
+        return valid_text(value or "")
+
+    def name(self, name: str) -> str:
+        """What a reply may be called by, such as its model: "" if that is missing, or no text."""
+        value = self.get(name)
+        return valid_text(value).strip()[:EXCERPT] if isinstance(value, str) else ""
 
 
 def error_of_status(
@@ -174,21 +201,17 @@ class Edge:
         error = error_of_status(status, retry_after, content, self._details(content, body))
         return _with_words(error, status, body)
 
-    def object(self, reply: HttpReply) -> dict[str, Any]:
+    def object(self, reply: HttpReply) -> JsonObject:
         """A reply's JSON object. Raises Unreadable if it is none, and the error in it."""
         with self.reading(reply):
             content = _parse(reply.body)
             error = _error_in(content)
-            if (
-                isinstance(content, dict)
-                and not content.get("error")
-                and content.get("type") != "error"
-            ):
-                return content
-            if not isinstance(content, dict) and not error:
+            if isinstance(content, dict):
+                if not content.get("error") and content.get("type") != "error":
+                    return JsonObject(content)
+            elif not error:
                 raise InvalidReply(f"the body is {kind_of(content)}")
-        details = self._details(error, reply.body)
-        status = _status_of(error)
+        details, status = self._details(error, reply.body), _status_of(error)
         raised: JudgeError = Unreadable("")
         if status is not None:
             raised = error_of_status(status, None, error, details)
@@ -209,20 +232,14 @@ class Edge:
 
     def _odd(self, problem: str, reply: HttpReply) -> Unreadable:
         details = ErrorDetails(excerpt=self._excerpt(reply.body))
-        return Unreadable(
-            f"{self.host} answered {reply.status}, but with no completion: {problem}{details}",
-            status=reply.status,
-        )
+        text = f"{self.host} answered {reply.status}, but with no completion: {problem}{details}"
+        return Unreadable(text, status=reply.status)
 
     def _details(self, error: Mapping[str, Any], body: bytes | str) -> ErrorDetails:
-        code = _short(error.get("code")) or _short(error.get("status"))
-        kind = _short(error.get("type")) or (
-            _short(error.get("status")) if code != _short(error.get("status")) else ""
-        )
-        param = self._without_keys(_short(error.get("param")))
-        return ErrorDetails(
-            self._without_keys(code), self._without_keys(kind), self._excerpt(body), param
-        )
+        names = ("code", "type", "status", "param")
+        code, kind, status, param = (self._without_keys(_short(error.get(n))) for n in names)
+        kind = kind or (status if code not in ("", status) else "")
+        return ErrorDetails(code or status, kind, self._excerpt(body), param)
 
     def _excerpt(self, body: bytes | str) -> str:
         """The reply's first characters on one line, escaped and without keys."""
@@ -262,9 +279,9 @@ class TokenFields(NamedTuple):
     written: tuple[str, ...] = ()
 
 
-def read_usage(usage: Any, fields: TokenFields) -> Counted:
-    """The tokens of a usage object. One whose cached and written tokens are more than its input is
-    not known: it contradicts itself."""
+def read_usage(usage: Any, fields: TokenFields) -> tuple[Usage, bool]:
+    """The tokens of a usage object, and if it gives all of them: what is no whole number from 0 to
+    MOST_TOKENS is 0, and so are cached and written tokens that are more than the input."""
     content = usage if isinstance(usage, Mapping) else {}
     sums, is_whole = [], True
     for names, is_needed in zip(fields, (True, True, False, False), strict=True):
@@ -284,7 +301,7 @@ def read_usage(usage: Any, fields: TokenFields) -> Counted:
         cached_input_tokens=cached,
         cache_write_tokens=written,
     )
-    return Counted(total, is_whole)
+    return total, is_whole
 
 
 def _value_at(content: Mapping[str, Any], name: str) -> Any:
@@ -305,53 +322,6 @@ def token_count(value: Any) -> int | None:
     return value if 0 <= value <= MOST_TOKENS else None
 
 
-def mapping_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object's member that is an object. Raises InvalidReply."""
-    if not isinstance(value := holder.get(name), Mapping):
-        raise InvalidReply(f"{name} is {_missing_or(holder, name)}")
-    return value
-
-
-def list_in(holder: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """An object's member that is a list. Raises InvalidReply."""
-    if not isinstance(value := holder.get(name), list):
-        raise InvalidReply(f"{name} is {_missing_or(holder, name)}")
-    return value
-
-
-def first_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The first entry of an object's list, itself an object. Raises InvalidReply."""
-    entries = list_in(holder, name)
-    if not entries:
-        raise InvalidReply(f"{name} is empty")
-    if not isinstance(entries[0], Mapping):
-        raise InvalidReply(f"{name}[0] is {kind_of(entries[0])}")
-    return entries[0]
-
-
-def mappings_in(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    """An object's list whose entries are all objects. Raises InvalidReply."""
-    entries = list_in(holder, name)
-    for index, entry in enumerate(entries):
-        if not isinstance(entry, Mapping):
-            raise InvalidReply(f"{name}[{index}] is {kind_of(entry)}")
-    return entries
-
-
-def text_in(holder: Mapping[str, Any], name: str) -> str:
-    """An object's member that is a text, made valid; "" if null or missing. Raises InvalidReply."""
-    value = holder.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InvalidReply(f"{name} is {kind_of(value)}")
-    return valid_text(value or "")
-
-
-def name_in(holder: Mapping[str, Any], name: str) -> str:
-    """A name that a reply may bear, such as its model's: "" if there is none, or no text."""
-    value = holder.get(name)
-    return valid_text(value).strip()[:EXCERPT] if isinstance(value, str) else ""
-
-
 def kind_of(value: Any) -> str:
     """What a JSON value is, as an error says it."""
     names = {
@@ -364,10 +334,6 @@ def kind_of(value: Any) -> str:
         dict: "an object",
     }
     return names.get(type(value), type(value).__name__)
-
-
-def _missing_or(holder: Mapping[str, Any], name: str) -> str:
-    return kind_of(holder[name]) if name in holder else "missing"
 
 
 def _parse(body: bytes | str) -> Any:
@@ -408,9 +374,10 @@ def _status_of(error: Mapping[str, Any]) -> int | None:
     if isinstance(code, int | str) and re.fullmatch(r"[45]\d\d", str(code)):
         return int(code)
     named = " ".join(_short(error.get(name)) for name in ("code", "status", "type")).lower()
-    return next(
-        (status for names, status in _STATUS_OF if any(name in named for name in names)), None
-    )
+    for status, names in _STATUS_OF.items():
+        if any(name in named for name in names.split()):
+            return status
+    return None
 
 
 def _short(value: Any) -> str:

@@ -81,7 +81,11 @@ class Retries:
             if not is_admitted:
                 raise error
             self._throttles += 1
-            delay_s = self._delay_after(error)
+            wait_s = error.retry_after_s
+            if wait_s is None or wait_s > self._policy.ceiling_s:
+                delay_s = self._backoff_s(self._throttles)
+            else:
+                delay_s = max(SHORTEST_WAIT_S, wait_s)
         elif error.is_for_another:
             delay_s = SHORTEST_WAIT_S
         else:
@@ -94,12 +98,6 @@ class Retries:
             raise error
         logger.debug("a call is tried again in %.1f s: %s", delay_s, type(error).__name__)
         await self._policy.sleep(delay_s)
-
-    def _delay_after(self, error: Throttled) -> float:
-        wait_s = error.retry_after_s
-        if wait_s is None or wait_s > self._policy.ceiling_s:
-            return self._backoff_s(self._throttles)
-        return max(SHORTEST_WAIT_S, wait_s)
 
     def _backoff_s(self, count: int) -> float:
         """Full jitter: uniform between a tenth and all of the doubling delay."""

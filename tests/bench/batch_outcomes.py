@@ -23,7 +23,7 @@ from memray_eval.errors import JudgeError, Refused, Truncated
 from memray_eval.execution.services import JudgeServices, start_services
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
 from memray_eval.judges.batches.runner import BatchHooks, BatchRunner, RehearsedJudge
-from memray_eval.judges.call_metrics import NO_OBSERVER
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import StructuredJudge
@@ -393,14 +393,14 @@ async def run_batches(
     services = start_services(
         Budget(), judging.cache, str(folder / "run"), _nothing(), 1, 8, lines.append
     )
-    connected = services.connect(lines.append, lambda: False, lambda name: NO_OBSERVER)
+    connected = services.connect(lines.append, lambda: False, lambda name: CallObserver())
     choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
     (queue,) = queues = build_batch_queues(choices, judging, connected)
     runner = BatchRunner(
         queues,
         BatchJournal(RunFolder(str(folder / "run"))),
         judging.batch,
-        BatchHooks(say=lines.append, now=lambda: clock.now, sleep=clock.sleep),
+        BatchHooks(say=lines.append, clock=lambda: clock.now, sleep=clock.sleep),
         judgment_of=lambda metric: Rating,
         keep=lambda calls: _keep(connected, calls),
     )

@@ -200,7 +200,7 @@ def simulate(dataset: Path, cell: Cell) -> Simulated:
     from memray_eval.execution.plan import blocks_in_flight, fit_engine, judge_pool
     from memray_eval.execution.prepare.resolve import resolve
     from memray_eval.execution.prepare.scanning import scan_dataset
-    from memray_eval.judges.limits.rate_limiter import SLACK_S
+    from memray_eval.judges.limits.rate_pacer import SLACK_S
     from tests.bench.simulated_engine import SimulatedEngine, SimulatedPool
 
     config = job(dataset, cell, {"engine": TIMES})

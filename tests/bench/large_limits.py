@@ -40,7 +40,8 @@ from memray_eval.judges.limits.admission import (
     RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.rate_limiter import CallCost, Limiter
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.limits.rate_pacer import CallCost
 from tests.bench.many_judges import jain
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, VirtualLoop, clock
 

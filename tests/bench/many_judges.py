@@ -22,14 +22,8 @@ from typing import Any, NamedTuple
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.limiter_member import CHUNK
-from memray_eval.judges.limits.rate_limiter import (
-    HORIZON_S,
-    LATE_S,
-    CallCost,
-    Grant,
-    Limiter,
-    Reservation,
-)
+from memray_eval.judges.limits.rate_limiter import Grant, Limiter, Reservation
+from memray_eval.judges.limits.rate_pacer import HORIZON_S, LATE_S, CallCost
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
 MOST_UNDER_WAY = 64  # calls of one member that hold a slot or are being answered

@@ -11,7 +11,7 @@ import pytest
 from memray_eval.config.sections import Budget
 from memray_eval.execution.services import start_services
 from memray_eval.judges.batches.port import BatchClient
-from memray_eval.judges.call_metrics import NO_OBSERVER
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import JudgeAssignment
@@ -34,7 +34,7 @@ def test_a_call_of_a_batch_is_the_live_one(
             services = start_services(
                 Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
             )
-            connected = services.connect(print, lambda: False, lambda name: NO_OBSERVER)
+            connected = services.connect(print, lambda: False, lambda name: CallObserver())
             judge = MODELS[provider]
             choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
             (queue,) = build_batch_queues(choices, judging, connected)

@@ -32,6 +32,7 @@ from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
+from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from memray_eval.types import Message
 from tests.fake_judges import MemoryStore, Slept
@@ -128,6 +129,7 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
     slept = Slept()
     policy = RetryPolicy(tries=3, sleep=slept.sleep, clock=slept.clock)
 
+    @closing_clients()
     async def ask(server: Provider) -> tuple[Any, JudgeError | None]:
         judge = build(
             wire,
@@ -140,8 +142,6 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
             return await judge.judge(MESSAGES, Rating), None
         except JudgeError as error:
             return None, error
-        finally:
-            await judge.aclose()
 
     with serving(scripted(*outcomes)) as server:
         verdict, error = asyncio.run(ask(server))
@@ -226,11 +226,11 @@ def test_a_verdict_names_the_model_that_answered(wire: str) -> None:
 def test_a_call_that_is_sent_again_is_billed_once_by_its_idempotency_key(
     remembers: bool, outcomes: list[str | Fault], billed: int
 ) -> None:
+    @closing_clients()
     async def ask(server: Provider) -> None:
         calls = MemoryStore() if remembers else None  # a new one: the run before was killed
         judge = build("openai", server, RetryPolicy(sleep=Slept().sleep), calls)
         await judge.judge(MESSAGES, Rating)
-        await judge.aclose()
 
     with serving(scripted(*outcomes), takes_keys=True) as server:
         for _ in range(2):
@@ -249,12 +249,9 @@ def test_what_is_judged_is_never_a_template_and_the_question_to_mend_names_the_f
     assert "score: Input should be less than or equal to 5" in second
 
 
+@closing_clients()
 async def _ask(wire: str, server: Provider) -> Any:
-    judge = build(wire, server, RetryPolicy())
-    try:
-        return await judge.judge(MESSAGES, Rating)
-    finally:
-        await judge.aclose()
+    return await build(wire, server, RetryPolicy()).judge(MESSAGES, Rating)
 
 
 def test_native_structured_output_is_asked_for() -> None:

@@ -40,6 +40,7 @@ from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.models import embeddings, openai_generator
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import MemoryStore, Slept
@@ -132,6 +133,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
     cases, kept, book = TABLES[wire], MemoryStore(), CallMetrics()
     assert len(cases) >= 60
 
+    @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
@@ -149,11 +151,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
             is_throttled = "429" in name or "rate limit" in name
             return await (throttled if is_throttled else judge).judge(messages, Rating)
 
-        try:
-            return await all_at_once(cases, ask)
-        finally:
-            await judge.aclose()
-            await throttled.aclose()
+        return await all_at_once(cases, ask)
 
     with serving(scripted(cases)) as server:
         outcomes = asyncio.run(run(server))
@@ -205,15 +203,13 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
         ),
     }
 
+    @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
         judge = judge_at("openai", server, CallPolicy(RetryPolicy(tries=1)))
-        try:
-            return await all_at_once(
-                cases,
-                lambda name: judge.judge((Message(role="user", content=f"<case {name}>"),), Rating),
-            )
-        finally:
-            await judge.aclose()
+        return await all_at_once(
+            cases,
+            lambda name: judge.judge((Message(role="user", content=f"<case {name}>"),), Rating),
+        )
 
     with serving(scripted(cases)) as server:
         errors = asyncio.run(run(server))
@@ -250,14 +246,12 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
     left: list[Raw | str] = [raw(usage), raw(usage), GOOD]
     slept = Slept()
 
+    @closing_clients()
     async def run(server: Provider) -> Any:
         judge = judge_at(
             wire, server, CallPolicy(RetryPolicy(sleep=slept.sleep, clock=slept.clock))
         )
-        try:
-            return await judge.judge((Message(role="user", content="Well?"),), Rating)
-        finally:
-            await judge.aclose()
+        return await judge.judge((Message(role="user", content="Well?"),), Rating)
 
     with serving(lambda body: left.pop(0)) as server:
         verdict = asyncio.run(run(server))
@@ -470,6 +464,7 @@ def self_signed(folder: Path) -> Iterator[int]:
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Path) -> None:
+    @closing_clients()
     async def ask(url: str) -> list[str]:
         access = CallPolicy(RetryPolicy(tries=1))
         messages = []
@@ -481,7 +476,6 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
             judge = builder(spec, access)
             with pytest.raises(Unavailable) as raised:
                 await judge.judge((Message(role="user", content="Well?"),), Rating)
-            await judge.aclose()
             messages.append(str(raised.value))
         candidate = candidate_at(f"{url}/v1")
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=0.5))
@@ -546,6 +540,7 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names(begun: str) 
     if begun != "headers":
         sent += f"1\r\nContent-Type: {begun}\r\nTransfer-Encoding: chunked\r\n\r\n1000000\r\n"
 
+    @closing_clients()
     async def ask_judge(wire: str, url: str) -> str:
         base_url = f"{url}/v1" if wire == "openai" else url
         spec = JudgeSpec(
@@ -554,7 +549,6 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names(begun: str) 
         judge = BUILDERS[wire](spec, CallPolicy(RetryPolicy(tries=1)))
         with pytest.raises(Unavailable) as raised:
             await judge.judge((Message(role="user", content="Well?"),), Rating)
-        await judge.aclose()
         return str(raised.value)
 
     async def ask_candidate(url: str) -> str:
@@ -581,6 +575,7 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
         [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD],
     )
 
+    @closing_clients()
     async def run(server: Provider) -> list[Any]:
         judge = judge_at("google", server, CallPolicy(RetryPolicy(tries=1), calls=kept))
         question = (Message(role="user", content="Well?"),)
@@ -588,7 +583,6 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
             await asyncio.gather(judge.judge(question, Rating), return_exceptions=True)
             for _ in range(3)
         ]
-        await judge.aclose()
         return [verdict for [verdict] in verdicts]
 
     with serving(lambda body: left.pop(0)) as server:
@@ -604,6 +598,7 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
 def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
     messages = (Message(role="user", content="Where?"),)
 
+    @closing_clients()
     async def ask(server: Provider) -> str:
         if wire == "candidate":
             candidate = candidate_at(server.base_url)
@@ -612,12 +607,9 @@ def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
             await generator._client.close()
             return response.error or ""
         judge = judge_at(wire, server, CallPolicy(RetryPolicy(tries=2)))
-        try:
-            with pytest.raises(JudgeError) as refused:
-                await judge.judge(messages, Rating)
-            return str(refused.value)
-        finally:
-            await judge.aclose()
+        with pytest.raises(JudgeError) as refused:
+            await judge.judge(messages, Rating)
+        return str(refused.value)
 
     with serving(lambda body: "never") as other:
         headers = {"location": f"{other.base_url}/elsewhere"}

@@ -17,12 +17,14 @@ import asyncio, importlib, logging, sys
 from pydantic import BaseModel
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.judges.adapter import JudgeSpec
+from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
 logging.basicConfig(level=logging.DEBUG)
 
 class Rating(BaseModel):
     score: int
 
+@closing_clients()
 async def main():
     provider, url = sys.argv[1:]
     module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
@@ -30,7 +32,6 @@ async def main():
     judge = getattr(module, f"{provider}_judge")(spec, CallPolicy())
     messages = (Message(role="system", content="rubric"), Message(role="user", content="PROMPT-OF-THE-USER"))
     print(await judge.judge(messages, Rating))
-    await judge.aclose()
 
 asyncio.run(main())
 """  # noqa: E501

@@ -12,6 +12,7 @@ import pytest
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.ports import Verdict
+from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Usage
@@ -40,12 +41,10 @@ def verdicts_on(
 ) -> list[Verdict]:
     """The verdicts on prompts that are asked at once."""
 
+    @closing_clients()
     async def run() -> list[Verdict]:
         judge = build(wire, server, RetryPolicy(), price=PRICE, cache=cache)
-        try:
-            return list(await asyncio.gather(*(judge.judge(prompt, Rating) for prompt in prompts)))
-        finally:
-            await judge.aclose()
+        return list(await asyncio.gather(*(judge.judge(prompt, Rating) for prompt in prompts)))
 
     return asyncio.run(run())
 
@@ -123,10 +122,10 @@ def test_what_openai_is_sent() -> None:
 
 
 def test_a_batch_keeps_its_starts_for_an_hour() -> None:
+    @closing_clients()
     async def request_of(server: Provider) -> dict[str, Any]:
         judge = build("anthropic", server, RetryPolicy(), cache=MARKED)
         call = judge.call(prompt("Rest."), Rating, is_batch=True)
-        await judge.aclose()
         return await call.request()
 
     with serving(lambda body: GOOD) as server:

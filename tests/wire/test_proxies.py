@@ -20,6 +20,7 @@ from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Prompt
 from tests.servers.provider import serving
@@ -107,6 +108,7 @@ def way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         yield proxy
 
 
+@closing_clients()
 async def ask(client: str) -> str:
     """The text that comes back; raises Unavailable if none does."""
     url = f"https://{HOST}/v1"
@@ -115,7 +117,6 @@ async def ask(client: str) -> str:
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=5))
         generator._client.max_retries = 0
         response = await generator.generate(Prompt(messages=QUESTION), candidate)
-        await generator._client.close()
         if response.error:
             raise Unavailable(response.error)
         return response.text
@@ -124,17 +125,13 @@ async def ask(client: str) -> str:
         embedder = OpenAIEmbedder(config)
         embedder._client.max_retries = 0
         vectors = await embedder.embed(["a"])
-        await embedder._client.close()
         return str(len(vectors))
     base_url = url if client == "openai" else f"https://{HOST}"
     spec = JudgeSpec(
         name=f"{client}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=5
     )
     judge = BUILDERS[client](spec, CallPolicy(RetryPolicy(tries=1)))
-    try:
-        return (await judge.judge(QUESTION, Rating)).judgment.model_dump_json()
-    finally:
-        await judge.aclose()
+    return (await judge.judge(QUESTION, Rating)).judgment.model_dump_json()
 
 
 @pytest.mark.parametrize("client", [*BUILDERS, "candidate", "embedding"])

@@ -18,7 +18,8 @@ pytest.importorskip("redis", reason="no client here: pip install 'memray-eval[re
 from memray_eval.config.environment import REDIS_PASSWORD
 from memray_eval.errors import ConfigError, ServiceLost
 from memray_eval.judges.limits import redis_limits
-from memray_eval.judges.limits.rate_limiter import HORIZON_S, Limiter
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.limits.rate_pacer import HORIZON_S
 from memray_eval.judges.limits.redis_limits import PREFIX, RedisLimits, check_limits_at
 from tests.build import finish, go_on, judging_job, write_responses
 from tests.servers.judgments import judgment_reply

@@ -13,6 +13,7 @@ from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.metrics import pick
+from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.stages.judge import JudgingOptions, judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score
@@ -38,18 +39,16 @@ def judged(
         response=Response(text=text),
     )
 
+    @closing_clients()
     async def ask(base_url: str) -> Record:
         spec = JudgeSpec(name="openai/local", model="local", base_url=base_url, timeout_s=10.0)
         judge = openai_judge(spec, CallPolicy(RetryPolicy(tries=1)))
-        try:
-            return await judge_record(
-                record,
-                pick(["semantic_correctness"]),
-                {"semantic_correctness": [judge]},
-                JudgingOptions(**asking),
-            )
-        finally:
-            await judge.aclose()
+        return await judge_record(
+            record,
+            pick(["semantic_correctness"]),
+            {"semantic_correctness": [judge]},
+            JudgingOptions(**asking),
+        )
 
     with serving(reply) as server:
         (score,) = asyncio.run(ask(server.base_url)).scores

@@ -25,7 +25,8 @@ from memray_eval.execution.services import (
     shared_limits,
     start_services,
 )
-from memray_eval.judges.limits.rate_limiter import HORIZON_S, Limiter
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.limits.rate_pacer import HORIZON_S
 from memray_eval.results.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from memray_eval.judges.batches.port import (
     to_line,
 )
 from memray_eval.judges.providers.anthropic import open_client
-from memray_eval.provider_http.replies import Edge, text_in, token_count
+from memray_eval.provider_http.replies import Edge, token_count
 
 CLOCKS_S = 600.0  # how far the provider's clock may be off ours
 _ENDED = ("succeeded", "errored", "canceled", "expired")
@@ -67,27 +67,26 @@ class AnthropicBatches(RawBatches):
     async def find(
         self, entry: BatchEntry, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
-        unsure = list[str]()
+        is_unsure = False
         async for batch in self._list(self._batches.with_raw_response.list):
-            batch_id, created = text_in(batch, "id"), _seconds(batch.get("created_at"))
+            batch_id, created = batch.text("id"), _seconds(batch.get("created_at"))
             if created is not None and created < entry.created_s - CLOCKS_S:
                 break  # the newest come first
             if batch_id in known_ids or sum(_counts(batch).values()) != entry.n_calls:
                 continue
-            if text_in(batch, "processing_status") != "ended":
-                unsure.append(batch_id)
+            if batch.text("processing_status") != "ended":
+                is_unsure = True
             elif await self._holds(batch_id, keys):
                 return FoundBatch(batch_id)
-        return FoundBatch("", tuple(unsure))
+        return FoundBatch("", is_unsure)
 
     async def status(self, batch_id: str) -> BatchStatus:
         answer = await self._ask(lambda: self._batches.with_raw_response.retrieve(batch_id))
-        state, counts = text_in(answer, "processing_status"), _counts(answer)
+        state, counts = answer.text("processing_status"), _counts(answer)
         has_ended = state == "ended"
         return BatchStatus(
             state=state,
             done=sum(counts[name] for name in _ENDED),
-            total=sum(counts.values()),
             # A batch ends as a whole; each call says by itself whether it succeeded
             end="completed" if has_ended else "",
             files=(batch_id,) if has_ended and answer.get("results_url") else (),

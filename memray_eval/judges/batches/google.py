@@ -160,5 +160,4 @@ class GoogleBatches(BatchClient):
 
 
 def open_google(spec: JudgeSpec) -> GoogleBatches:
-    client, edge, _ = open_client(spec, most_bytes=RESULT_BYTES)
-    return GoogleBatches(client, edge)
+    return GoogleBatches(*open_client(spec, most_bytes=RESULT_BYTES))

@@ -69,6 +69,10 @@ class BatchedCall(NamedTuple):
     metric: str
     tokens: int
 
+    @property
+    def line(self) -> bytes:
+        return json.dumps(list(self)).encode() + b"\n"
+
 
 class BatchJournal:
     """Reads and writes the journal of one run; the calls of one batch at a time."""
@@ -130,10 +134,6 @@ class BatchJournal:
     def _read(self, name: str) -> bytes:
         (data,) = self._folder.read_batch_files([name])
         return data
-
-
-def calls_as_lines(calls: Iterable[BatchedCall]) -> bytes:
-    return b"".join(json.dumps(list(call)).encode() + b"\n" for call in calls)
 
 
 def spent_in_batches(entries: Iterable[BatchEntry]) -> Spending:

@@ -23,7 +23,7 @@ from memray_eval.judges.batches.port import (
 )
 from memray_eval.judges.providers.openai import open_client
 from memray_eval.provider_http.openai_sdk import edge_for, to_judge_error
-from memray_eval.provider_http.replies import text_in, token_count
+from memray_eval.provider_http.replies import token_count
 
 ENDPOINT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 TAG = "memray_eval"  # the metadata by which a batch is found again
@@ -55,7 +55,7 @@ class OpenAIBatches(RawBatches):
     async def find_upload(self, entry: BatchEntry) -> str:
         async for file in self._list(self._client.files.with_raw_response.list, purpose="batch"):
             if file.get("filename") == f"{entry.tag}.jsonl" and file.get("bytes") == entry.n_bytes:
-                return text_in(file, "id")
+                return file.text("id")
         return ""
 
     async def delete_upload(self, file_id: str) -> None:
@@ -78,12 +78,12 @@ class OpenAIBatches(RawBatches):
         async for batch in self._list(self._batches.with_raw_response.list):
             metadata = batch.get("metadata")
             if isinstance(metadata, Mapping) and metadata.get(TAG) == entry.tag:
-                return FoundBatch(text_in(batch, "id"))
+                return FoundBatch(batch.text("id"))
         return FoundBatch()
 
     async def status(self, batch_id: str) -> BatchStatus:
         answer = await self._ask(lambda: self._batches.with_raw_response.retrieve(batch_id))
-        state, counts = text_in(answer, "status"), answer.get("request_counts")
+        state, counts = answer.text("status"), answer.get("request_counts")
         counts = counts if isinstance(counts, Mapping) else {}
         end: Any = state if state in _ENDS else ""
         reasons = _errors_in(answer)
@@ -92,7 +92,6 @@ class OpenAIBatches(RawBatches):
         return BatchStatus(
             state=state,
             done=sum(token_count(counts.get(name)) or 0 for name in ("completed", "failed")),
-            total=token_count(counts.get("total")),
             end=end,
             reason="; ".join(str(e.get("message") or e.get("code"))[:200] for e in reasons),
             is_full=any(word in text for word in _FULL),

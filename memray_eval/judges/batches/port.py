@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from memray_eval.errors import JudgeError, Unreadable
 from memray_eval.judges.batches.journal import BatchEntry
-from memray_eval.provider_http.replies import Edge, HttpReply, InvalidReply, mappings_in, text_in
+from memray_eval.provider_http.replies import Edge, HttpReply, InvalidReply, JsonObject
 from memray_eval.storage.scratch import ScratchFolder
 
 # Asked too often, too large, or in conflict: none of these says that batches are not taken
@@ -25,13 +25,13 @@ PAGE, MOST_PAGES = 100, 50  # of a list
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """Progress of a batch: the provider's own `state`, `done` of `total` calls (None: unknown). An
-    `end` of "failed" means that no call was made, for `reason`: `is_full`, its queue is, so that it
-    may be sent again; `is_refused`, its model takes no batches. `files` are where results lie."""
+    """Progress of a batch: the provider's own `state`, and how many calls are `done` (None: not
+    known). An `end` of "failed" means that no call was made, for `reason`: `is_full`, its queue is,
+    so that it may be sent again; `is_refused`, its model takes no batches. `files` are where
+    results lie."""
 
     state: str
     done: int | None = None
-    total: int | None = None
     end: Literal["", "completed", "failed", "expired", "cancelled"] = ""
     reason: str = ""
     is_full: bool = False
@@ -58,10 +58,10 @@ class BatchResult(NamedTuple):
 
 class FoundBatch(NamedTuple):
     """A search for a batch whose submission was never answered: its id, "" if there is none.
-    `unsure`: batches that may be it, of a provider that shows what is in one only at its end."""
+    `is_unsure`: some may be it, of a provider that shows what is in one only at its end."""
 
     id: str = ""
-    unsure: tuple[str, ...] = ()
+    is_unsure: bool = False
 
 
 class BatchClient(ABC):
@@ -157,7 +157,7 @@ class RawBatches(BatchClient):
         except Exception as error:
             raise self._translate(error) from None
 
-    async def _ask(self, send: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+    async def _ask(self, send: Callable[[], Awaitable[Any]]) -> JsonObject:
         """The object that the provider answers; its id and state are texts."""
         try:
             raw = await send()
@@ -168,26 +168,26 @@ class RawBatches(BatchClient):
         answer = self._edge.object(reply)
         with self._edge.reading(reply):
             for name in ("id", self._state):
-                text_in(answer, name)
+                answer.text(name)
         return answer
 
     async def _ask_for_id(self, send: Callable[[], Awaitable[Any]]) -> str:
-        if not (named := text_in(await self._ask(send), "id")):
+        if not (named := (await self._ask(send)).text("id")):
             raise odd_answer(self._edge.host, "it names no id")
         return named
 
     async def _list(
         self, page_of: Callable[..., Awaitable[Any]], **options: Any
-    ) -> AsyncIterator[Mapping[str, Any]]:
+    ) -> AsyncIterator[JsonObject]:
         """The objects of a list, the newest first."""
         after: dict[str, str] = {}
         for _ in range(MOST_PAGES):
             page = await self._ask(lambda: page_of(limit=PAGE, **after, **options))  # noqa: B023
             try:
-                entries = mappings_in(page, "data")
+                entries = page.objects("data")
                 for entry in entries:
                     yield entry
-                after = {self._after: text_in(entries[-1], "id")} if entries else {}
+                after = {self._after: entries[-1].text("id")} if entries else {}
             except InvalidReply as odd:
                 raise odd_answer(self._edge.host, str(odd)) from None
             if not page.get("has_more") or not after:

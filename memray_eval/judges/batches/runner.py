@@ -6,9 +6,8 @@ cancelled, and what has not come by then goes again, or live."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
@@ -28,7 +27,8 @@ from memray_eval.judges.batches.port import (
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
-from memray_eval.judges.limits.rate_limiter import LONGEST_PAUSE_S as LONGEST_REFUSAL_S
+from memray_eval.judges.limits.limiter_member import RunHooks
+from memray_eval.judges.limits.rate_pacer import LONGEST_PAUSE_S as LONGEST_REFUSAL_S
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
@@ -45,16 +45,11 @@ MOST_PASSES = 20  # over the records, also where a full queue at the provider ne
 Next = Literal["again", "live"]
 
 
-@dataclass(frozen=True)
-class BatchHooks:
-    """What a session gives: lines for a person, whether the run is stopping, a display of what is
-    waited for, and the time, in epoch seconds."""
+@dataclass(frozen=True, kw_only=True)
+class BatchHooks(RunHooks):
+    """What a session gives, with a display of what is waited for."""
 
-    say: Callable[[str], None]
-    is_stopping: Callable[[], bool] = lambda: False
     waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
-    now: Callable[[], float] = time.time
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 @dataclass
@@ -172,7 +167,7 @@ class BatchRunner:
             if entry.state == "collected":
                 await self._reserve(entry, NOTHING)
                 await self._settle(entry, entry.spent)
-                self._remember_collected(entry)
+                self._remember_ends(entry, self._journal.read_left(entry.tag))
             elif entry.state == "refused" and queue is not None:
                 queue.live_because = entry.note
             elif entry.is_open and queue is None:
@@ -182,7 +177,7 @@ class BatchRunner:
                 )
             elif entry.is_open and queue is not None:
                 await self._reserve(entry, entry.most)
-                self._keys.put((call.key for call in self._calls_of(entry)), "held", entry.tag)
+                self._keys.put(self._keys_of(entry), "held", entry.tag)
                 queue.open[entry.tag] = entry
         left = [(queue, entry) for queue in self._queues.values() for entry in queue.open.values()]
         for queue, entry in left:
@@ -190,13 +185,6 @@ class BatchRunner:
                 await self._find_again(queue, entry)
         if n := sum(len(queue.open) for queue in self._queues.values()):
             self._hooks.say(f"Batches of an earlier session that are under way: {n}.")
-
-    def _remember_collected(self, entry: BatchEntry) -> None:
-        left = self._journal.read_left(entry.tag)
-        calls = (call.key for call in self._calls_of(entry))
-        self._keys.put((key for key in calls if key not in left), "kept", entry.tag)
-        live = [key for key, why in left.items() if self._next(entry, why) == "live"]
-        self._keys.put(live, "live")
 
     async def _find_again(self, queue: BatchQueue, entry: BatchEntry) -> None:
         """Of a batch whose journal ends before its id: what of it the provider has. What it has not
@@ -217,7 +205,7 @@ class BatchRunner:
     async def _search(self, queue: BatchQueue, entry: BatchEntry) -> str:
         """The id of a batch whose submission was not answered; "" once it is certain that there is
         none. Batches that may be it are waited for."""
-        keys = {call.key for call in self._calls_of(entry)}
+        keys = set(self._keys_of(entry))
         known_ids = {other.batch_id for other in self._entries.values() if other.batch_id}
         n_searches = 0
         while not self._hooks.is_stopping():
@@ -227,9 +215,9 @@ class BatchRunner:
             if match.id:
                 return match.id
             n_searches += 1
-            if not match.unsure and n_searches >= SEARCHES:
+            if not match.is_unsure and n_searches >= SEARCHES:
                 return ""
-            if self._hooks.now() > entry.created_s + self._options.deadline_h * 3600 + CANCEL_S:
+            if self._hooks.clock() > entry.created_s + self._options.deadline_h * 3600 + CANCEL_S:
                 return ""
             what = f"{queue.name}: whether a batch was submitted"
             await self._pause(self._options.poll_s, what)
@@ -251,7 +239,7 @@ class BatchRunner:
                 await self._collect(queue, entry, await queue.client.status(entry.batch_id))
             except JudgeError as error:
                 self._hooks.say(f"They are gone, and paid again: {error}.")
-                keys = [call.key for call in self._calls_of(entry)]
+                keys = list(self._keys_of(entry))
                 self._keys.free(keys)
                 self._n_again += len(keys)
 
@@ -271,7 +259,7 @@ class BatchRunner:
         async with queue.sending:
             while queue.spool.waiting and not queue.live_because and not self._hooks.is_stopping():
                 packed = queue.spool.waiting[0]
-                if self._hooks.now() < queue.not_before or not queue.has_room(packed):
+                if self._hooks.clock() < queue.not_before or not queue.has_room(packed):
                     return
                 queue.spool.waiting.popleft()
                 if packed.entry is None:
@@ -307,7 +295,7 @@ class BatchRunner:
             n_bytes=packed.n_bytes,
             tokens=packed.tokens,
             most=packed.most,
-            created_s=self._hooks.now(),
+            created_s=self._hooks.clock(),
         )
         client, calls = queue.client, packed.calls.read_bytes()
         queue.open[entry.tag] = self._entries[entry.tag] = entry
@@ -371,7 +359,7 @@ class BatchRunner:
                 if error.status == 429:
                     asked_s = min(error.retry_after_s or 0.0, LONGEST_REFUSAL_S)
                     wait_s = max(asked_s, self._options.poll_s)
-                    queue.not_before = self._hooks.now() + wait_s
+                    queue.not_before = self._hooks.clock() + wait_s
                     return None
                 problem = error
             if match := await search():
@@ -383,7 +371,7 @@ class BatchRunner:
 
     async def _note_submitted(self, queue: BatchQueue, entry: BatchEntry, batch_id: str) -> None:
         entry = await self._write(
-            queue, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.now()
+            queue, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.clock()
         )
         self._hooks.say(
             f"Batch {batch_id}: {entry.n_calls:,} calls to {queue.name}, at most {entry.most.cost}."
@@ -418,10 +406,8 @@ class BatchRunner:
 
     def _left_running(self) -> str:
         entries = [entry for queue in self._queues.values() for entry in queue.open.values()]
-        n_calls, most = (
-            sum(entry.n_calls for entry in entries),
-            sum((entry.most for entry in entries), NOTHING),
-        )
+        n_calls = sum(entry.n_calls for entry in entries)
+        most = sum((entry.most for entry in entries), NOTHING)
         waiting = sum(len(queue.spool.waiting) for queue in self._queues.values())
         more = f" {waiting} more are sent when there is room." if waiting else ""
         return (
@@ -432,13 +418,13 @@ class BatchRunner:
     async def _look(self, queue: BatchQueue, entry: BatchEntry) -> None:
         """Asks how far a batch is, and collects it at its end, whatever that is."""
         if not entry.batch_id:  # the provider had no room for it when the session began
-            if self._hooks.now() >= queue.not_before:
+            if self._hooks.clock() >= queue.not_before:
                 await self._submit_entry(queue, entry, None)
             return
         try:
             status = await queue.client.status(entry.batch_id)
             queue.note_status(entry.tag, status)
-            now, end_s = self._hooks.now(), self._options.deadline_h * 3600
+            now, end_s = self._hooks.clock(), self._options.deadline_h * 3600
             began_s = entry.submitted_s or entry.created_s
             if not status.end and entry.cancelled_s is None and now > began_s + end_s:
                 self._hooks.say(
@@ -472,7 +458,7 @@ class BatchRunner:
 
     async def _collect(self, queue: BatchQueue, entry: BatchEntry, status: BatchStatus) -> None:
         """Keeps the verdicts of a batch that has ended, and notes why the other calls have none."""
-        calls = {call.key: call for call in self._calls_of(entry)}
+        calls = {call.key: call for call in self._journal.read_calls(entry.tag)}
         sums, left = _Sums(), dict[str, str]()
         kept = list[CachedCall]()
         async for result in queue.client.results(entry.batch_id, status):
@@ -500,7 +486,7 @@ class BatchRunner:
             queue,
             entry,
             state="collected",
-            collected_s=self._hooks.now(),
+            collected_s=self._hooks.clock(),
             status=status.state,
             note=status.reason,
             outcomes={name: n for name, n in sums.outcomes.items() if n},
@@ -535,26 +521,31 @@ class BatchRunner:
         self, queue: BatchQueue, entry: BatchEntry, left: Mapping[str, str], status: BatchStatus
     ) -> None:
         """Decides what becomes of the calls without a verdict, and says so."""
-        self._keys.put((call.key for call in self._calls_of(entry)), "kept", entry.tag)
-        again = [key for key, why in left.items() if self._next(entry, why) == "again"]
-        live = [key for key, why in left.items() if self._next(entry, why) == "live"]
-        is_full = status.end == "failed" and status.is_full
-        self._keys.put(live, "live")
-        self._keys.free(again)
-        self._n_again += len(again)
-        if is_full:
+        n_again, n_live = self._remember_ends(entry, left)
+        self._n_again += n_again
+        if status.end == "failed" and status.is_full:
             self._learn_limit(queue, entry)
-        elif again:
+        elif n_again:
             self._round = max(self._round, entry.round + 1)
         text = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in entry.outcomes.items())
         parts = [f"Batch {entry.batch_id}: {text or 'nothing'}; {entry.spent.cost}"]
         if status.reason:
             parts.append(status.reason)
-        if again:
-            parts.append(f"{len(again):,} calls go into another batch")
-        if live:
-            parts.append(f"{len(live):,} are asked live")
+        if n_again:
+            parts.append(f"{n_again:,} calls go into another batch")
+        if n_live:
+            parts.append(f"{n_live:,} are asked live")
         self._hooks.say("; ".join(parts) + ".")
+
+    def _remember_ends(self, entry: BatchEntry, left: Mapping[str, str]) -> tuple[int, int]:
+        """Notes what becomes of the calls of a batch; how many go again, and how many live."""
+        by_next: dict[Next, list[str]] = {"again": [], "live": []}
+        for key, why in left.items():
+            by_next[self._next(entry, why)].append(key)
+        self._keys.put(self._keys_of(entry), "kept", entry.tag)
+        self._keys.put(by_next["live"], "live")
+        self._keys.free(by_next["again"])
+        return len(by_next["again"]), len(by_next["live"])
 
     def _next(self, entry: BatchEntry, why: str) -> Next:
         if why == "full":
@@ -569,7 +560,7 @@ class BatchRunner:
         beside = sum(entry.tokens for entry in queue.open.values())
         most = beside if beside else max(1, entry.tokens // 2)
         queue.spool.limits = replace(queue.spool.limits, enqueued_tokens=most)
-        queue.not_before = self._hooks.now() + self._options.poll_s
+        queue.not_before = self._hooks.clock() + self._options.poll_s
         self._hooks.say(
             f"{queue.name}: the provider's queue was full; {most:,} prompt tokens are sent at a "
             "time"
@@ -577,8 +568,8 @@ class BatchRunner:
 
     # Small change
 
-    def _calls_of(self, entry: BatchEntry) -> Iterable[BatchedCall]:
-        return self._journal.read_calls(entry.tag)
+    def _keys_of(self, entry: BatchEntry) -> Iterator[str]:
+        return (call.key for call in self._journal.read_calls(entry.tag))
 
     async def _write(self, queue: BatchQueue, entry: BatchEntry, **changes: Any) -> BatchEntry:
         changed = entry.model_copy(update=changes)
@@ -592,7 +583,7 @@ class BatchRunner:
         """Ends a batch that costs nothing: its calls may be noted again."""
         await self._settle(entry, NOTHING)
         await self._write(queue, entry, state=state, note=why)
-        self._keys.free(call.key for call in self._calls_of(entry))
+        self._keys.free(self._keys_of(entry))
         queue.open.pop(entry.tag, None)
 
     async def _reserve(self, entry: BatchEntry, most: Spending) -> None:
@@ -617,10 +608,8 @@ class BatchRunner:
 
     async def _pause(self, seconds: float, what: str) -> None:
         """Waits, but not past the stop of the run."""
-        until = self._hooks.now() + seconds
         with self._hooks.waiting(what):
-            while (left := until - self._hooks.now()) > 0 and not self._hooks.is_stopping():
-                await self._hooks.sleep(min(left, 1.0))
+            await self._hooks.pause(seconds)
 
 
 @dataclass

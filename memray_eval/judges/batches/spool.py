@@ -4,17 +4,16 @@ provider takes, and an index of the state of each call. Memory does not grow wit
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from memray_eval.config.sections import BatchConfig, Provider
-from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, calls_as_lines
+from memray_eval.judges.batches.journal import BatchedCall, BatchEntry
 from memray_eval.judges.limits.budget import NOTHING, Spending
 from memray_eval.storage.scratch import ScratchFolder
 
@@ -63,8 +62,8 @@ def limits_of_batches(options: BatchConfig, provider: Provider, judge: str) -> B
 
 @dataclass
 class PackedFile:
-    """Requests and their calls, line by line, in two files. `ticket` is what the budget gave for
-    it; `entry` is there once the journal has it."""
+    """Requests and their calls, line by line, in two files, which are open until `close`. `ticket`
+    is what the budget gave for it; `entry` is there once the journal has it."""
 
     requests: Path
     calls: Path
@@ -74,6 +73,19 @@ class PackedFile:
     most: Spending = NOTHING
     ticket: int = 0
     entry: BatchEntry | None = None
+
+    def __post_init__(self) -> None:
+        self._files = self.requests.open("wb"), self.calls.open("wb")
+
+    def write(self, line: bytes, call: bytes, tokens: int, most: Spending) -> None:
+        for file, written in zip(self._files, (line, call), strict=True):
+            file.write(written)
+        self.n_calls, self.n_bytes = self.n_calls + 1, self.n_bytes + len(line)
+        self.tokens, self.most = self.tokens + tokens, self.most + most
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
 
     def delete(self) -> None:
         for path in (self.requests, self.calls):
@@ -87,37 +99,29 @@ class Spool:
 
     limits: BatchLimits
     most_of: Callable[[int], Spending]
-    folder: Path | None = None  # by default one of its own
     waiting: deque[PackedFile] = field(default_factory=deque)
     n_added: int = 0
     _open: PackedFile | None = None
-    _files: tuple[IO[bytes], IO[bytes]] | None = None
     _n_files: int = 0
-    _scratch: ScratchFolder | None = None
+    _scratch: ScratchFolder = field(default_factory=lambda: ScratchFolder("batches"))
 
     def add(self, line: bytes, call: BatchedCall) -> bool:
         """Adds a call; returns whether a file has become full, and waits."""
         was_full = self._open is not None and not self._fits(self._open, line, call)
         if was_full:
             self.close_file()
-        if self._open is None or self._files is None:
+        if self._open is None:
             self._open = self._new_file()
-            self._files = self._open.requests.open("wb"), self._open.calls.open("wb")
-        requests, calls = self._files
-        requests.write(line)
-        calls.write(calls_as_lines([call]))
-        self._count(self._open, len(line), call.tokens)
+        self._open.write(line, call.line, call.tokens, self.most_of(call.tokens))
         self.n_added += 1
         return was_full
 
     def close_file(self) -> None:
         """Ends the file that is being filled, which then waits."""
-        if self._open is None or self._files is None:
-            return
-        for file in self._files:
-            file.close()
-        self.waiting.append(self._open)
-        self._open = self._files = None
+        if self._open is not None:
+            self._open.close()
+            self.waiting.append(self._open)
+            self._open = None
 
     def halve(self, packed: PackedFile) -> PackedFile:
         """Takes the second half of a file's calls into one of its own, which waits first."""
@@ -130,22 +134,17 @@ class Spool:
 
     def _pack(self, pairs: Iterable[tuple[bytes, bytes]]) -> PackedFile:
         packed = self._new_file()
-        with packed.requests.open("wb") as requests, packed.calls.open("wb") as calls:
-            for line, call in pairs:
-                requests.write(line)
-                calls.write(call)
-                self._count(packed, len(line), int(json.loads(call)[3]))
+        for line, call in pairs:
+            tokens = int(json.loads(call)[3])
+            packed.write(line, call, tokens, self.most_of(tokens))
+        packed.close()
         return packed
 
     def discard(self) -> None:
         """Deletes all files that are not sent."""
         self.close_file()
         self.waiting.clear()
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        elif self._scratch is not None:
-            self._scratch.close()
-            self._scratch = None
+        self._scratch.close()
 
     def _fits(self, packed: PackedFile, line: bytes, call: BatchedCall) -> bool:
         limits = self.limits
@@ -158,18 +157,9 @@ class Spool:
             )
         )
 
-    def _count(self, packed: PackedFile, n_bytes: int, tokens: int) -> None:
-        packed.n_calls, packed.n_bytes = packed.n_calls + 1, packed.n_bytes + n_bytes
-        packed.tokens, packed.most = packed.tokens + tokens, packed.most + self.most_of(tokens)
-
     def _new_file(self) -> PackedFile:
-        if self.folder is None:
-            self._scratch = self._scratch or ScratchFolder("batches")
-            folder = self._scratch.path
-        else:
-            (folder := self.folder).mkdir(parents=True, exist_ok=True)
         self._n_files += 1
-        stem = folder / f"{self._n_files:06d}"
+        stem = self._scratch.path / f"{self._n_files:06d}"
         return PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
 
 

@@ -12,7 +12,6 @@ from memray_eval.config.sections import RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
-    NO_OBSERVER,
     OUTAGE,
     REFUSALS,
     BindingLimit,
@@ -32,17 +31,10 @@ from memray_eval.judges.limits.limiter_member import (
     SlotQueue,
 )
 from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
-from memray_eval.judges.limits.rate_limiter import NOTHING, CallCost, Grant, HeldBy, LimiterPort
+from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort
+from memray_eval.judges.limits.rate_pacer import NOTHING, CallCost, HeldBy
 from memray_eval.judges.prices import Price
 from memray_eval.provider_http.retry import DAY_S
-
-__all__ = [
-    "AdmissionController",
-    "AdmissionOptions",
-    "CallPermit",
-    "JudgeEndpoint",
-    "RunHooks",
-]
 
 FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
@@ -60,10 +52,10 @@ class AdmissionController:
         *,
         budget: BudgetPort | None = None,
         price: Price | None = None,
-        observer: CallObserver = NO_OBSERVER,
+        observer: CallObserver | None = None,
         hooks: RunHooks = RunHooks(),
     ) -> None:
-        self._breaker, self._observer = breaker, observer
+        self._breaker, self._observer = breaker, observer or CallObserver()
         self._budget, self._price = budget, price
         self._options, self._hooks = options, hooks
         self._estimator = _CostEstimator()
@@ -79,12 +71,7 @@ class AdmissionController:
         )
         self._stalls = StallWatch(self._member, self._queue, self._notices, options, hooks)
         self._held_by: HeldBy | None = None
-        observer.follow_limit(self.binding_limit)
-
-    @property
-    def n_waiting(self) -> int:
-        """Calls that wait for a time slot."""
-        return self._queue.n_waiting
+        self._observer.follow_limit(self.binding_limit)
 
     def binding_limit(self) -> BindingLimit | None:
         """What keeps this actor's next call back now; None: nothing does, or it is not known yet.
@@ -270,12 +257,8 @@ class ResizableSemaphore:
     """Calls in flight, at most a number that may change: asyncio's semaphore has a fixed one."""
 
     def __init__(self, places: int) -> None:
-        self._places, self._taken = places, 0
+        self.places, self._taken = places, 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def places(self) -> int:
-        return self._places
 
     @property
     def is_full(self) -> bool:
@@ -283,11 +266,11 @@ class ResizableSemaphore:
         return bool(self._waiting)
 
     def resize(self, places: int) -> None:
-        self._places = places
+        self.places = places
         self._admit_waiting()
 
     async def __aenter__(self) -> None:
-        if self._taken < self._places:
+        if self._taken < self.places:
             self._taken += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -304,7 +287,7 @@ class ResizableSemaphore:
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        while self._waiting and self._taken < self._places:
+        while self._waiting and self._taken < self.places:
             turn = self._waiting.popleft()
             if not turn.done():
                 self._taken += 1

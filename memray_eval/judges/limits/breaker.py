@@ -185,17 +185,14 @@ class Breaker:
         if outage is None or not outage.is_probing or self._in_flight:
             return
         outage.is_probing = False
-        if outage.probe_error is not None:
-            self._pause_again(outage, outage.probe_error)
-
-    def _pause_again(self, outage: _Outage, error: JudgeError) -> None:
-        self._count(error)
-        # It came back, and now refuses the key.
-        if self._fatals >= self._config.fatal and not outage.is_fatal:
-            self._open(error, outage.since_s, is_fatal=True)
+        if (error := outage.probe_error) is None:
             return
-        outage.pause_s = min(2 * outage.pause_s, self._config.longest_probe_s)
-        outage.probe_at_s = self._clock() + outage.pause_s
+        self._count(error)
+        if self._fatals >= self._config.fatal and not outage.is_fatal:
+            self._open(error, outage.since_s, is_fatal=True)  # it came back, and refuses the key
+        else:
+            outage.pause_s = min(2 * outage.pause_s, self._config.longest_probe_s)
+            outage.probe_at_s = self._clock() + outage.pause_s
 
 
 def _span_text(seconds: float) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 from pydantic import Field
 
 from memray_eval.config.sections import Budget
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Price, cost_text
 from memray_eval.types import Frozen
 
@@ -84,25 +84,14 @@ class Ledger:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._spent = self._reserved = Spending()
+        self.spent = self.reserved = Spending()
         self._refused: Spending | None = None
-
-    @property
-    def spent(self) -> Spending:
-        return self._spent
-
-    @property
-    def reserved(self) -> Spending:
-        return self._reserved
 
     @property
     def is_spent(self) -> bool:
         """True if the run must stop: the call refused last does not fit, nothing is reserved."""
-        return (
-            self._refused is not None
-            and self._reserved.is_nothing
-            and not self._fits(self._refused)
-        )
+        refused = self._refused
+        return refused is not None and self.reserved.is_nothing and not self._fits(refused)
 
     def reserve(self, wanted: Sequence[Spending]) -> int:
         """How many of the calls, from the first on, fit by their estimates; those are reserved. A
@@ -114,20 +103,20 @@ class Ledger:
             if not self._fits(call):
                 self._refused = call
                 return granted
-            self._reserved += call
+            self.reserved += call
         return len(wanted)
 
     def reserve_anyway(self, call: Spending) -> None:
         """Reserves for what is under way, whether it fits or not."""
-        self._reserved += call
+        self.reserved += call
 
     def settle(self, reserved: Spending, spent: Spending) -> None:
         """Calls ended: what they really cost takes the place of what was reserved."""
-        self._reserved = self._reserved.less(reserved)
-        self._spent += spent
+        self.reserved = self.reserved.less(reserved)
+        self.spent += spent
 
     def _fits(self, call: Spending) -> bool:
-        total, budget = self._spent + self._reserved + call, self._budget
+        total, budget = self.spent + self.reserved + call, self._budget
         if budget.usd is not None and total.usd > budget.usd + DUST_USD:
             return False
         return budget.tokens is None or total.tokens <= budget.tokens

@@ -16,22 +16,19 @@ from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
-from memray_eval.judges.limits.rate_limiter import (
+from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort, Reservation, StallStatus
+from memray_eval.judges.limits.rate_pacer import (
     LATE_S,
     NOTHING,
     REQUESTS,
-    TOLD_S,
     CallCost,
-    Grant,
     LateSlot,
-    LimiterPort,
-    Reservation,
-    StallStatus,
     known_lanes,
 )
 from memray_eval.log_once import log_once
 
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
+TOLD_S = 0.05  # of a call that was later than this the limiter is told
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
 LATE_AT_START_S, START_S = 0.1, 12.0
@@ -102,6 +99,12 @@ class RunHooks:
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, but not past the stop of the run."""
+        until = self.clock() + seconds
+        while (left_s := until - self.clock()) > 0 and not self.is_stopping():
+            await self.sleep(min(left_s, 1.0))
+
 
 @dataclass(eq=False)
 class CallPermit:
@@ -123,8 +126,16 @@ class LimiterMember:
         self, judge: str, limiter: LimiterPort, options: AdmissionOptions, hooks: RunHooks
     ) -> None:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
-        self._correction, self._done, self._answered = NOTHING, 0, 0
-        self._late: list[LateSlot] = []
+        self._empty = Reservation(
+            judge=judge,
+            member=options.member,
+            costs=(),
+            limits=options.limits,
+            is_firm=options.is_firm,
+            members=options.members,
+            run=options.run,
+        )
+        self._next = self._empty  # what it takes along so far
         self._report: asyncio.Task[None] | None = None
         self._reported_at = -math.inf
         self.n_failures = 0  # of messages to the limiter
@@ -173,8 +184,8 @@ class LimiterMember:
 
     async def report_throttle(self, permit: CallPermit, retry_after_s: float | None) -> float:
         """Tells the limiter of a 429 at once; until when nobody may ask the judge."""
-        self._done += self._count_outlived(permit) - permit.is_counted
-        done, self._done = self._done, 0
+        done = self._next.done + self._count_outlived(permit) - permit.is_counted
+        self._next = self._next._replace(done=0)
         try:
             return await self._limiter.throttled(self._judge, permit.sent_at, retry_after_s, done)
         except Exception as error:  # the caller must hear of the 429, not of this
@@ -192,7 +203,7 @@ class LimiterMember:
 
     def note_late(self, slot: LateSlot) -> None:
         """Notes a slot that was not kept, for the next reservation."""
-        self._late.append(slot)
+        self._next = self._next._replace(late=(*self._next.late, slot))
 
     def begin(self, permit: CallPermit) -> None:
         self.in_flight[permit] = None
@@ -201,10 +212,14 @@ class LimiterMember:
         """Notes what an ended call took beyond its estimate, for the next report. Where a call
         failed the estimate stands: the provider may have counted it."""
         del self.in_flight[permit]
+        correction = NOTHING
         if is_throttled or permit.used != NOTHING:
-            self._correction = self._correction.plus(permit.used.minus(permit.estimate))
-        self._done += not (is_throttled or permit.is_counted)
-        self._answered += permit.is_answered
+            correction = permit.used.minus(permit.estimate)
+        self._next = self._next._replace(
+            correction=self._next.correction.plus(correction),
+            done=self._next.done + (not (is_throttled or permit.is_counted)),
+            answered=self._next.answered + permit.is_answered,
+        )
         if self._report is None or self._report.done():
             # The first at once: the limiter waits for one call before it lets more go.
             first_after_s = 0.0 if self._report is None else REPORT_S
@@ -220,7 +235,7 @@ class LimiterMember:
         while True:
             if after_s:
                 await self._hooks.sleep(after_s)
-            if not self._done and not self._answered and self._correction == NOTHING:
+            if self._next._replace(late=()) == self._empty:
                 return
             left_s = self._reported_at + REPORT_S - self._hooks.clock()
             if after_s and left_s > 0:  # a reservation has taken along what there was till then
@@ -233,24 +248,10 @@ class LimiterMember:
             after_s = REPORT_S
 
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
-        correction, done, answered = self._correction, self._done, self._answered
-        late, self._late = tuple(self._late), []
-        self._correction, self._done, self._answered = NOTHING, 0, 0
+        wanted, self._next = self._next, self._empty
         self._reported_at = self._hooks.clock()
-        return Reservation(
-            judge=self._judge,
-            member=self._options.member,
-            costs=costs,
-            limits=self._options.limits,
-            is_firm=self._options.is_firm,
-            correction=correction,
-            done=done,
-            members=self._options.members,
-            found_per_min=self._found_per_min,
-            provider_limits=self.provider_limits,
-            answered=answered,
-            run=self._options.run,
-            late=late,
+        return wanted._replace(
+            costs=costs, found_per_min=self._found_per_min, provider_limits=self.provider_limits
         )
 
     def _count_outlived(self, refused: CallPermit) -> int:
@@ -282,15 +283,11 @@ class SlotQueue:
         self._member, self._hooks, self._moves_on = member, hooks, moves_on
         self._on_queued, self._on_grant = on_queued, on_grant
         self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
-        self._free_until = self._paused_until = 0.0
+        self._free_until = 0.0
+        self.paused_until = 0.0  # until when the judge refuses calls, as its 429s have told
         self._pump: asyncio.Task[None] | None = None
         self._pause_watch: asyncio.Task[None] | None = None
         self._reserved_at, self._gather_s = -math.inf, 0.0
-
-    @property
-    def paused_until(self) -> float:
-        """Until when the judge refuses calls, as its 429s have told (epoch seconds)."""
-        return self._paused_until
 
     @property
     def n_waiting(self) -> int:
@@ -312,18 +309,19 @@ class SlotQueue:
             if (ahead_s := at - clock()) > 0:
                 await self._hooks.sleep(ahead_s)
             now = clock()
-            is_used = now - at <= self._late_s(now)
-            if self._paused_until <= at and now - at > TOLD_S:
+            is_start = now - self._member.learnt_at < START_S
+            is_used = now - at <= (LATE_AT_START_S if is_start else LATE_S)
+            if self.paused_until <= at and now - at > TOLD_S:
                 self._member.note_late(LateSlot(at, cost, now if is_used else None))
-            if is_used and self._paused_until <= at:
+            if is_used and self.paused_until <= at:
                 return now
-            if self._moves_on and self._paused_until > now:
+            if self._moves_on and self.paused_until > now:
                 raise MemberRests
 
     def pause(self, until: float) -> None:
         """Drops the slots before `until`: the judge refuses calls until then."""
-        if until > self._paused_until:
-            self._paused_until, self._free_until = until, 0.0
+        if until > self.paused_until:
+            self.paused_until, self._free_until = until, 0.0
             if self._moves_on:
                 self.fail_waiting(MemberRests)
 
@@ -367,16 +365,11 @@ class SlotQueue:
         self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].done())
         return tuple(cost for cost, _ in islice(self._waiting, CHUNK))
 
-    def _late_s(self, now: float) -> float:
-        """How late a slot may be used."""
-        is_start = now - self._member.learnt_at < START_S
-        return LATE_AT_START_S if is_start else LATE_S
-
     def _hand_out(self, grant: Grant) -> None:
         """Gives the slots of a grant to the calls that have waited longest; freedom lets all go."""
         now = self._hooks.clock()
         # What was free before a 429 is no more.
-        self._free_until = 0.0 if now < self._paused_until else grant.free_until
+        self._free_until = 0.0 if now < self.paused_until else grant.free_until
         self._gather_s, times = grant.gather_s, grant.times
         if not times and grant.free_until:
             times = (now,) * len(self._waiting)
@@ -390,6 +383,6 @@ class SlotQueue:
         when the limiter is out of reach; the next reservation begins again."""
         try:
             while True:
-                self.pause(await self._member.wait_for_pause(self._paused_until))
+                self.pause(await self._member.wait_for_pause(self.paused_until))
         except Exception as error:
             self._member.note_failure("pauses of other members are not followed", error)

@@ -16,7 +16,8 @@ from memray_eval.judges.limits.limiter_member import (
     RunHooks,
     SlotQueue,
 )
-from memray_eval.judges.limits.rate_limiter import LANES, REQUESTS, HeldBy, StallStatus
+from memray_eval.judges.limits.rate_limiter import StallStatus
+from memray_eval.judges.limits.rate_pacer import LANES, REQUESTS, HeldBy
 
 QUIET_S = 10.0  # a judge is reported after this long without an answer and with 429s alone
 LOOK_S = 1.0  # how often it looks, while calls wait, whether the judge lets any through
@@ -46,15 +47,6 @@ def limits_from_headers(headers: Mapping[str, str]) -> RateLimits | None:
         if (per_min := _parse_limit(headers, header)) is not None
     }
     return RateLimits.model_validate(limits) if limits else None
-
-
-def implausible_limits(headers: Mapping[str, str]) -> list[str]:
-    """The headers that should tell a limit and hold none: 0.000001 requests/min, or no number."""
-    return [
-        header
-        for header in _LANE_OF_HEADER
-        if headers.get(header) and _parse_limit(headers, header) is None
-    ]
 
 
 def _parse_limit(headers: Mapping[str, str], header: str) -> float | None:
@@ -113,11 +105,11 @@ class Notices:
                 )
 
     def report_implausible_headers(self, headers: Mapping[str, str]) -> None:
-        for header in implausible_limits(headers):
-            self._say_once(
-                f"its header {header}: {headers[header][:40]!r} is no plausible limit and is "
-                "ignored"
-            )
+        """Reports headers that should tell a limit and hold none, such as 0.000001 requests/min."""
+        for header in _LANE_OF_HEADER:
+            if (text := headers.get(header)) and _parse_limit(headers, header) is None:
+                told = f"its header {header}: {text[:40]!r}"
+                self._say_once(f"{told} is no plausible limit and is ignored")
 
     def report_implausible_retry_after(self, retry_after_s: float) -> None:
         self._say_once(

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple
 
 from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled, Unavailable
 from memray_eval.judges.limits.admission import AdmissionController
@@ -22,26 +21,22 @@ LOOK_S = 1.0  # how often a call looks whether a member is up again, where all r
 BOUND, KEPT_CALLS = 1.25, 8
 
 
-class PoolPatience(NamedTuple):
-    """How long calls wait while all members rest: for silent ones, and for refusing ones."""
-
-    outage_s: float
-    refused_s: float
-
-
 class MemberPool:
     """The members of one pool in one actor. A call goes to the one with most free capacity, or
     whose cache has its start. One that fails or refuses rests until its breaker or Retry-After lets
-    a call try it, and its calls go to others. While all rest, calls wait. For one event loop."""
+    a call try it, and its calls go to others. While all rest calls wait: for silent ones
+    `outage_s`, for refusing ones `refused_s`. For one event loop."""
 
     def __init__(
         self,
         name: str,
         members: Mapping[str, AdmissionController],
-        patience: PoolPatience,
-        hooks: RunHooks = RunHooks(),
+        outage_s: float,
+        refused_s: float,
+        hooks: RunHooks,
     ) -> None:
-        self._name, self._members, self._patience, self._hooks = name, members, patience, hooks
+        self._name, self._members, self._hooks = name, members, hooks
+        self._outage_s, self._refused_s = outage_s, refused_s
         self._under_way, self._n_asked = Counter[str](), Counter[str]()
         self._rested_since: float | None = None
 
@@ -128,7 +123,7 @@ class MemberPool:
             return
         waited_s = now - self._rested_since
         is_refused = any(isinstance(rest.error, Throttled) for rest in rests.values())
-        patience_s = self._patience.refused_s if is_refused else self._patience.outage_s
+        patience_s = self._refused_s if is_refused else self._outage_s
         if waited_s > patience_s or all(rest.is_final for rest in rests.values()):
             raise self._all_rest(rests, waited_s)
         shortest_s = min(rest.left_s for rest in rests.values())

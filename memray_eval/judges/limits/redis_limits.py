@@ -17,7 +17,8 @@ from redis.exceptions import RedisError
 
 from memray_eval.config.environment import REDIS_PASSWORD, api_key
 from memray_eval.errors import ConfigError, ServiceLost
-from memray_eval.judges.limits.rate_limiter import FORGET_S, LATE_S, T
+from memray_eval.judges.limits.rate_limiter import FORGET_S, T
+from memray_eval.judges.limits.rate_pacer import LATE_S
 from memray_eval.log_once import log_once
 
 logger = logging.getLogger(__name__)

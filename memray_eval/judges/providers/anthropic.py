@@ -9,7 +9,15 @@ import anthropic
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
+from memray_eval.judges.adapter import (
+    Ending,
+    JudgeSpec,
+    ProviderAdapter,
+    Reply,
+    Request,
+    Turns,
+    judge_key,
+)
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
@@ -18,10 +26,7 @@ from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
     TokenFields,
-    mappings_in,
-    name_in,
     read_usage,
-    text_in,
 )
 from memray_eval.provider_http.transport import client_options
 
@@ -35,9 +40,10 @@ _TOKENS = TokenFields(
     cached=(_READ,),
     written=(_WRITTEN,),
 )
+_ENDINGS: Mapping[str, Ending] = {"refusal": "refused", "max_tokens": "truncated"}
 
 
-class AnthropicAdapter(BodyAdapter):
+class AnthropicAdapter(ProviderAdapter):
     schema_is_in_start = True  # another output_config is another start
 
     def __init__(
@@ -47,14 +53,9 @@ class AnthropicAdapter(BodyAdapter):
         self.parameters: Mapping[str, Any] = dict(parameters)
         fixed = ("max_tokens", "output_config")  # it insists on the one; the schema is in the other
         self.negotiable: Mapping[str, Any] = {k: v for k, v in parameters.items() if k not in fixed}
+        self.edge = Edge(str(client.base_url), client.api_key or "")
 
-    @property
-    def edge(self) -> Edge:
-        return Edge(str(self._client.base_url), self._client.api_key or "")
-
-    def prepare(
-        self, judgment: type[BaseModel], system: str, shared_first: bool = False
-    ) -> dict[str, Any]:
+    def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         if shared_first:
             return {"model": self._model, **self.parameters, "system": system}
         schema = {"type": "json_schema", "schema": anthropic.transform_schema(judgment)}
@@ -65,9 +66,7 @@ class AnthropicAdapter(BodyAdapter):
         arguments.pop("messages", None)
         return arguments
 
-    def body(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> dict[str, Any]:
+    async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         """A request's whole body. The ends of a start that is to be kept are marked: up to the
         context, which other queries have too, and up to the query."""
         sent: list[Mapping[str, Any]] = [turn for turn in messages if turn["role"] != "system"]
@@ -77,9 +76,9 @@ class AnthropicAdapter(BodyAdapter):
         return {**prepared, "messages": sent}
 
     async def send(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None
     ) -> HttpReply:
-        body = self.body(prepared, messages, start)
+        body = await self.body(prepared, messages, start)
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call. Raw: the SDK does not check what it reads.
         create = self._client.messages.with_raw_response.create
@@ -89,19 +88,13 @@ class AnthropicAdapter(BodyAdapter):
         return HttpReply(response.http_response.status_code, response.http_response.content)
 
     def read(self, completion: HttpReply) -> Reply:
-        edge = self.edge
-        reply = edge.object(completion)
+        reply = self.edge.object(completion)
         usage, is_counted = read_usage(reply.get("usage"), _TOKENS)
-        with edge.reading(completion, usage):
-            blocks = mappings_in(reply, "content")
-            text = "".join(
-                text_in(block, "text") for block in blocks if block.get("type") == "text"
-            )
-            ending, served = text_in(reply, "stop_reason"), name_in(reply, "model")
-            if ending == "refusal":
-                return Reply(text, usage, "refused", is_counted, served)
-            is_cut = ending == "max_tokens"
-            return Reply(text, usage, "truncated" if is_cut else "done", is_counted, served)
+        with self.edge.reading(completion, usage):
+            blocks = reply.objects("content")
+            text = "".join(block.text("text") for block in blocks if block.get("type") == "text")
+            ending = _ENDINGS.get(reply.text("stop_reason"), "done")
+            return Reply(text, usage, ending, is_counted, reply.name("model"))
 
     def translate(self, error: BaseException) -> JudgeError:
         return self.edge.translate(error, anthropic.APIStatusError)
@@ -122,4 +115,4 @@ def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     client = open_client(spec, on_headers=access.admission.observe_headers)
     parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
     adapter = AnthropicAdapter(client, spec.model, parameters)
-    return StructuredJudge(spec, adapter, access, client.close)
+    return StructuredJudge(spec, adapter, access)

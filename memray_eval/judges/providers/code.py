@@ -19,32 +19,22 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError, Unavailable, describe_error
 from memray_eval.extensions import OwnObject, call_own
-from memray_eval.judges.adapter import JudgeSpec, Reply, Request, Turns
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.replies import token_count
 from memray_eval.types import Usage
 
 
-class CodeAdapter:
-    assistant_role, schema_is_in_start = "assistant", None
-
+class CodeAdapter(ProviderAdapter):
     def __init__(self, code: OwnObject, timeout_s: float) -> None:
         self._ask, self._timeout_s, self._name = code.load(), timeout_s, code.attribute
-        self.parameters: Mapping[str, Any] = {}
-        self.negotiable: Mapping[str, Any] = self.parameters
+        self.parameters = self.negotiable = {}
 
-    def adjust(self, prepared: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
-        return prepared
-
-    def prepare(
-        self, judgment: type[BaseModel], system: str, shared_first: bool = False
-    ) -> dict[str, Any]:
+    def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         return {"judgment": judgment}
 
-    async def send(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> Any:
+    async def send(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Any:
         verdict = call_own(self._ask, list(map(dict, messages)), prepared["judgment"])
         return await asyncio.wait_for(verdict, self._timeout_s)
 
@@ -77,7 +67,4 @@ class CodeAdapter:
 
 
 def code_judge(spec: JudgeSpec, access: CallPolicy, code: OwnObject) -> StructuredJudge:
-    async def close() -> None:
-        return None
-
-    return StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), access, close)
+    return StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), access)

@@ -15,23 +15,27 @@ from google.genai import errors, types
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
-from memray_eval.judges.adapter import JudgeSpec, Reply, Request, Turns, judge_key
+from memray_eval.judges.adapter import (
+    Ending,
+    JudgeSpec,
+    ProviderAdapter,
+    Reply,
+    Request,
+    Turns,
+    judge_key,
+)
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import CallPolicy, Close, StructuredJudge
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
     InvalidReply,
+    JsonObject,
     TokenFields,
-    first_in,
-    mapping_in,
-    mappings_in,
-    name_in,
     read_usage,
-    text_in,
 )
 from memray_eval.provider_http.transport import client_options
 
@@ -44,11 +48,12 @@ _TOKENS = TokenFields(
 )
 _FIELDS = {"max_tokens": "max_output_tokens", "stop": "stop_sequences"}
 _ADDRESS = "https://generativelanguage.googleapis.com"
-_REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
+_REFUSALS = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY")
+_ENDINGS: Mapping[str, Ending] = {**dict.fromkeys(_REFUSALS, "refused"), "MAX_TOKENS": "truncated"}
 _BODIES: ContextVar[list[bytes]] = ContextVar("bodies")
 
 
-class GoogleAdapter:
+class GoogleAdapter(ProviderAdapter):
     assistant_role = "model"
     # No document says that a response schema is a part of the start
     schema_is_in_start = False
@@ -56,7 +61,7 @@ class GoogleAdapter:
     def __init__(
         self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge
     ) -> None:
-        self._client, self._model, self._edge = client, model, edge
+        self._client, self._model, self.edge = client, model, edge
         self.parameters: Mapping[str, Any] = dict(parameters)
         self.negotiable: Mapping[str, Any] = {
             _FIELDS.get(name, name): value for name, value in parameters.items()
@@ -70,14 +75,12 @@ class GoogleAdapter:
                 f"value none of it: {error.errors()[0]['msg']}"
             ) from None
 
-    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    def adjust(self, prepared: Request, changes: Changes) -> Request:
         sent = changed_parameters(self.negotiable, changes)
         left_out = dict.fromkeys(self.negotiable.keys() - sent.keys())
         return {**prepared, "config": prepared["config"].model_copy(update=left_out)}
 
-    def prepare(
-        self, judgment: type[BaseModel], system: str, shared_first: bool = False
-    ) -> dict[str, Any]:
+    def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         request: dict[str, Any] = {"model": self._model}
         # instructor wants a question; the real ones come with each call.
         request["messages"] = [{"role": "user", "content": "?"}]
@@ -90,13 +93,11 @@ class GoogleAdapter:
         return {"model": arguments["model"], "config": config}
 
     async def send(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None
     ) -> HttpReply:
         return await self._send(self._client, prepared, messages)  # Google finds starts itself
 
-    async def batch_request(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> dict[str, Any]:
+    async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         # The SDK has no other way to say what it would send
         bodies = list[bytes]()
         token = _BODIES.set(bodies)
@@ -113,9 +114,6 @@ class GoogleAdapter:
         options = types.HttpOptions(base_url=_ADDRESS, httpx_async_client=http)
         return genai.Client(api_key="none", http_options=options)
 
-    def refusal(self, status: int, body: bytes) -> JudgeError:
-        return self._edge.refusal(status, None, body)
-
     async def _send(self, client: genai.Client, prepared: Request, messages: Turns) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
@@ -127,27 +125,24 @@ class GoogleAdapter:
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 
     def read(self, completion: HttpReply) -> Reply:
-        reply = self._edge.object(completion)
+        reply = self.edge.object(completion)
         usage, is_counted = read_usage(reply.get("usageMetadata"), _TOKENS)
-        with self._edge.reading(completion, usage):
-            served = name_in(reply, "modelVersion")
+        with self.edge.reading(completion, usage):
+            served = reply.name("modelVersion")
             feedback = None if reply.get("candidates") else reply.get("promptFeedback")
             # Names the reason if the prompt itself was blocked.
-            if isinstance(feedback, Mapping) and text_in(feedback, "blockReason"):
+            if isinstance(feedback, dict) and JsonObject(feedback).text("blockReason"):
                 return Reply("", usage, "refused", is_counted, served)
-            candidate = first_in(reply, "candidates")
+            candidate = reply.first("candidates")
             if not {"content", "finishReason"} & candidate.keys():
                 raise InvalidReply("candidates[0] has neither content nor finishReason")
             text = ""
             if candidate.get("content") is not None:
-                content = mapping_in(candidate, "content")
-                parts = mappings_in(content, "parts") if content.get("parts") is not None else ()
-                text = "".join(text_in(part, "text") for part in parts if not part.get("thought"))
-            reason = text_in(candidate, "finishReason")
-            if reason in _REFUSALS:
-                return Reply(text, usage, "refused", is_counted, served)
-            is_cut = reason == "MAX_TOKENS"
-            return Reply(text, usage, "truncated" if is_cut else "done", is_counted, served)
+                content = candidate.object("content")
+                parts = content.objects("parts") if content.get("parts") is not None else ()
+                text = "".join(part.text("text") for part in parts if not part.get("thought"))
+            ending = _ENDINGS.get(candidate.text("finishReason"), "done")
+            return Reply(text, usage, ending, is_counted, served)
 
     def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, errors.APIError):
@@ -156,8 +151,8 @@ class GoogleAdapter:
             body = getattr(error.response, "content", None) or json.dumps(
                 error.details, default=str
             )
-            return self._edge.refusal(int(status), headers.get("retry-after"), body)
-        return self._edge.lost(error)
+            return self.edge.refusal(int(status), headers.get("retry-after"), body)
+        return self.edge.lost(error)
 
 
 class _Unsent(httpx2.AsyncBaseTransport):
@@ -168,9 +163,9 @@ class _Unsent(httpx2.AsyncBaseTransport):
         return httpx2.Response(200, json={"candidates": []})
 
 
-def open_client(spec: JudgeSpec, **transport: Any) -> tuple[genai.Client, Edge, Close]:
-    """The SDK's client for live calls and for batches, where its calls go, and what closes it.
-    Raises ConfigError if a key is needed and not set."""
+def open_client(spec: JudgeSpec, **transport: Any) -> tuple[genai.Client, Edge]:
+    """The SDK's client for live calls and for batches, and where its calls go. Raises ConfigError
+    if a key is needed and not set."""
     key = judge_key(spec, "google")
     # Over aiohttp the SDK sends a lost call a second time by itself.
     http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s, **transport)))
@@ -178,11 +173,11 @@ def open_client(spec: JudgeSpec, **transport: Any) -> tuple[genai.Client, Edge, 
         base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
     )
     client = genai.Client(api_key=key, http_options=options)
-    return client, Edge(spec.base_url or spec.environment_url or _ADDRESS, key), http.aclose
+    return client, Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
 
 
 def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    client, edge, close = open_client(spec)
+    client, edge = open_client(spec)
     parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
     adapter = GoogleAdapter(client, spec.model, parameters, edge)
-    return StructuredJudge(spec, adapter, access, close)
+    return StructuredJudge(spec, adapter, access)

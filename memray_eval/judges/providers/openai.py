@@ -11,7 +11,7 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
 from memray_eval.judges.first_token import TOP_LOGPROBS, FirstTokenJudgment
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
@@ -23,13 +23,9 @@ from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
     InvalidReply,
+    JsonObject,
     TokenFields,
-    first_in,
-    mapping_in,
-    mappings_in,
-    name_in,
     read_usage,
-    text_in,
 )
 
 _TOKENS = TokenFields(
@@ -42,7 +38,7 @@ SMALL_TEXT = 160  # characters of a text that a small judge may write
 SMALL_LIST = 3  # entries of a list
 
 
-class OpenAIAdapter(BodyAdapter):
+class OpenAIAdapter(ProviderAdapter):
     """Judging by chat completions: a strict JSON schema at OpenAI, guided decoding elsewhere."""
 
     def __init__(
@@ -55,23 +51,18 @@ class OpenAIAdapter(BodyAdapter):
         is_marked: bool = False,
     ) -> None:
         self._client, self._model, self._is_marked = client, model, is_openai and is_marked
+        self.edge = client.edge
         # OpenAI puts it before the system's words; a server decodes by it
         self.schema_is_in_start = is_openai
         self._is_openai, self._is_small = is_openai, is_small
         self.parameters: Mapping[str, Any] = dict(parameters)
         self.negotiable: Mapping[str, Any] = self.parameters
 
-    @property
-    def edge(self) -> Edge:
-        return self._client.edge
-
-    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    def adjust(self, prepared: Request, changes: Changes) -> Request:
         adjusted = super().adjust(prepared, changes)
         return _one_token(adjusted) if "top_logprobs" in prepared else adjusted
 
-    def prepare(
-        self, judgment: type[BaseModel], system: str, shared_first: bool = False
-    ) -> dict[str, Any]:
+    def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         request: dict[str, Any] = {"model": self._model, **self.parameters}
         if issubclass(judgment, FirstTokenJudgment):
             return _one_token(request | {"logprobs": True, "top_logprobs": TOP_LOGPROBS})
@@ -91,12 +82,10 @@ class OpenAIAdapter(BodyAdapter):
         """Keeps a model that bills cache writes from keeping every prompt to its end."""
         return {"prompt_cache_options": {"mode": "explicit"}} if self._is_marked else {}
 
-    def body(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
-    ) -> dict[str, Any]:
+    async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         """A request's whole body. At OpenAI calls with one start have one key, which brings them to
         the machine that keeps it; a model that takes marks gets one at the start's ends."""
-        body: dict[str, Any] = {**prepared, "messages": messages}
+        body: Request = {**prepared, "messages": messages}
         if start is None or not self._is_openai:
             return body
         body["prompt_cache_key"] = start.key
@@ -107,9 +96,9 @@ class OpenAIAdapter(BodyAdapter):
         return body
 
     async def send(
-        self, prepared: Request, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None
     ) -> HttpReply:
-        body, headers = encode(self.body(prepared, messages, start)), {}
+        body, headers = encode(await self.body(prepared, messages, start)), {}
         if key := IDEMPOTENCY_KEY.get():  # another body under an equal key would be refused
             headers = {"Idempotency-Key": f"{key}-{blake2b(body, digest_size=8).hexdigest()}"}
         return await self._client.post("chat/completions", body, headers)
@@ -118,7 +107,7 @@ class OpenAIAdapter(BodyAdapter):
         return read_completion(self.edge, completion)
 
     def translate(self, error: BaseException) -> JudgeError:
-        return self._client.edge.lost(error)
+        return self.edge.lost(error)
 
 
 def read_completion(edge: Edge, reply: HttpReply) -> Reply:
@@ -126,27 +115,27 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
     completion = edge.object(reply)
     spent, is_counted = read_usage(completion.get("usage"), _TOKENS)
     with edge.reading(reply, spent):
-        choice = first_in(completion, "choices")
-        message, ending = mapping_in(choice, "message"), text_in(choice, "finish_reason")
-        served = name_in(completion, "model")
-        if text_in(message, "refusal") or ending == "content_filter":
+        choice = completion.first("choices")
+        message, ending = choice.object("message"), choice.text("finish_reason")
+        served = completion.name("model")
+        if message.text("refusal") or ending == "content_filter":
             return Reply("", spent, "refused", is_counted, served)
         text = (
-            "".join(text_in(part, "text") for part in mappings_in(message, "content"))
+            "".join(part.text("text") for part in message.objects("content"))
             if isinstance(message.get("content"), list)  # Mistral's, with thinking in other parts
-            else text_in(message, "content")
+            else message.text("content")
         )
         first = _first_token(choice) if choice.get("logprobs") else None
         is_cut = ending == "length"
         return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served, first)
 
 
-def _first_token(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _first_token(choice: JsonObject) -> list[tuple[str, float]]:
     """The likeliest first tokens with their log-probabilities. Raises InvalidReply."""
-    tokens = mappings_in(first_in(mapping_in(choice, "logprobs"), "content"), "top_logprobs")
+    tokens = choice.object("logprobs").first("content").objects("top_logprobs")
     if not all(isinstance(token.get("logprob"), int | float) for token in tokens):
         raise InvalidReply("a logprob is no number")
-    return [(text_in(token, "token"), float(token["logprob"])) for token in tokens]
+    return [(token.text("token"), float(token["logprob"])) for token in tokens]
 
 
 def _one_token(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,9 +173,4 @@ def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) ->
     adapter = OpenAIAdapter(
         client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked
     )
-
-    async def close() -> None:
-        await client.aclose()
-        await sdk.close()
-
-    return StructuredJudge(spec, adapter, access, close)
+    return StructuredJudge(spec, adapter, access)

@@ -48,7 +48,7 @@ OFFER = ClusterSpec(
         ),
     ),
 )
-MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_limiter.py
+MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_pacer.py
 
 
 def judging(tmp_path: Path, **settings: Any) -> RunConfig:

@@ -19,6 +19,8 @@ from memray_eval.judges.providers.openai import OpenAIAdapter
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.questions import digest_of, metric_by_questions, question_sets
+from memray_eval.provider_http.json_client import JsonClient
+from memray_eval.provider_http.replies import Edge
 from memray_eval.text_processing.judge_prompts import question_messages
 from memray_eval.types import Response, is_estimate
 from tests.build import build_sample
@@ -53,7 +55,8 @@ def test_one_of_both_is_enough_and_none_is_an_error() -> None:
 
 
 def test_the_request_is_for_one_token_whatever_the_limit_is_called() -> None:
-    adapter = OpenAIAdapter(cast(Any, None), "m", False, {"max_tokens": 2048, "seed": 0})
+    client = JsonClient(Edge("https://localhost"), {}, 1.0)
+    adapter = OpenAIAdapter(client, "m", False, {"max_tokens": 2048, "seed": 0})
     request = adapter.prepare(FirstTokenJudgment, "rubric", shared_first=True)
     expected = {"logprobs": True, "top_logprobs": 20, "model": "m"}
     assert request == expected | {"max_tokens": 1, "seed": 0}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import anthropic
 import pytest
@@ -23,6 +23,7 @@ from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.criteria.criteria import CriteriaJudgment
 from memray_eval.metrics.own import metric_by_rubric
+from memray_eval.provider_http.json_client import JsonClient
 from memray_eval.provider_http.replies import Edge
 from memray_eval.types import Response, Sample
 
@@ -110,8 +111,8 @@ def check_strict(schema: dict[str, Any], keywords: set[str]) -> None:
 
 @each_judgment
 def test_openai_takes_it_as_a_strict_schema(name: str) -> None:
-    adapter = OpenAIAdapter(cast(Any, None), "m", True, {})
-    request = adapter.prepare(JUDGMENTS[name], "s")
+    adapter = OpenAIAdapter(JsonClient(Edge("https://localhost"), {}, 1.0), "m", True, {})
+    request = adapter.prepare(JUDGMENTS[name], "s", False)
     sent = request["response_format"]["json_schema"]
     assert (request["response_format"]["type"], sent["strict"]) == ("json_schema", True)
     check_strict(sent["schema"], OPENAI_KEYWORDS)
@@ -120,7 +121,7 @@ def test_openai_takes_it_as_a_strict_schema(name: str) -> None:
 @each_judgment
 def test_anthropic_takes_it_as_an_output_format(name: str) -> None:
     client = anthropic.AsyncAnthropic(api_key="k")
-    request = AnthropicAdapter(client, "m", {"max_tokens": 9}).prepare(JUDGMENTS[name], "s")
+    request = AnthropicAdapter(client, "m", {"max_tokens": 9}).prepare(JUDGMENTS[name], "s", False)
     sent = request["output_config"]["format"]
     assert sent["type"] == "json_schema"
     check_strict(sent["schema"], ANTHROPIC_KEYWORDS)
@@ -131,7 +132,7 @@ def test_google_takes_it_as_a_response_schema(name: str) -> None:
     client = genai.Client(api_key="k")
     edge = Edge("https://localhost", "k")
     adapter = GoogleAdapter(client, "m", {"max_output_tokens": 9}, edge)
-    config = adapter.prepare(JUDGMENTS[name], "s")["config"]
+    config = adapter.prepare(JUDGMENTS[name], "s", False)["config"]
     assert config.response_mime_type == "application/json"
     schema = t_schema(client._api_client, config.response_schema)  # as the SDK does when it sends
     assert schema is not None

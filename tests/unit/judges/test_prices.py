@@ -12,7 +12,7 @@ import yaml
 from memray_eval.config.sections import JudgePrice, JudgingConfig
 from memray_eval.errors import ConfigError
 from memray_eval.judges.accounts import cache_of, price_of
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.model_table import ModelEntry, load_table
 from memray_eval.judges.prices import FREE, Price, cost_text
 from memray_eval.types import Usage

@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.errors import BudgetSpent, Stopped, Unavailable
 from memray_eval.judges.limits.limiter_member import CallPermit
-from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, StartQueue
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.text_processing.judge_prompts import JudgePrompt
@@ -67,13 +67,13 @@ class Log:
     async def call(
         self, name: str, key: str = "k", steps: int = 3, fails: BaseException | None = None
     ) -> None:
-        async with self.queue.follow(key) as start:
-            self.lines.append(f"{name} {'cached' if start.is_cached else 'ahead'}")
+        async with self.queue.follow(key) as is_cached:
+            self.lines.append(f"{name} {'cached' if is_cached else 'ahead'}")
             for _ in range(steps):
                 await asyncio.sleep(0)
             if fails is not None:
                 raise fails
-            start.keep()
+            self.queue.keep(key)
             self.lines.append(f"{name} done")
 
 

@@ -20,7 +20,7 @@ from memray_eval.errors import ResourceError, ServiceLost, Stopped
 from memray_eval.execution.ray.services import ActorService, failure_reason, services_needed
 from memray_eval.execution.services import JudgeServices, RunLedger, StoredCalls
 from memray_eval.judges.call_cache import CachedCall, CallCache
-from memray_eval.judges.call_metrics import NO_OBSERVER
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.budget import BudgetPort, Spending
 from tests.build import build_call
 
@@ -100,7 +100,7 @@ def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdict(
     async def keep() -> bool:
         services = JudgeServices(None, Full(), None, 64)
         calls = services.connect(
-            lambda line: None, lambda: False, lambda judge: NO_OBSERVER, reasons.append
+            lambda line: None, lambda: False, lambda judge: CallObserver(), reasons.append
         ).calls
         assert calls is not None
         is_kept = await calls.put(build_call("a"))
@@ -153,7 +153,7 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[BudgetPort]:
     for _ in range(members):
         ledger = ActorService(Near(actor, counts), "the ledger")
         handles = JudgeServices(None, None, ledger, 64, members)
-        services = handles.connect(lambda line: None, lambda: False, lambda judge: NO_OBSERVER)
+        services = handles.connect(lambda line: None, lambda: False, lambda judge: CallObserver())
         assert services.budget is not None
         ports.append(services.budget)
     return ports

@@ -11,7 +11,6 @@ from memray_eval.judges.batches.journal import (
     BatchedCall,
     BatchEntry,
     BatchJournal,
-    calls_as_lines,
     spent_in_batches,
 )
 from memray_eval.judges.limits.budget import Spending
@@ -47,7 +46,7 @@ def test_a_run_without_batches_has_an_empty_journal(journal: BatchJournal) -> No
 def test_what_was_written_is_read_in_order_of_time(journal: BatchJournal) -> None:
     late, early = entry("b", 2.0), entry("a", 1.0)
     for batch in (late, early):
-        journal.begin(batch, calls_as_lines(CALLS))
+        journal.begin(batch, b"".join(call.line for call in CALLS))
     journal.write(late.model_copy(update={"state": "submitted", "batch_id": "batch_1"}))
     batches = journal.load()
     assert [(batch.tag, batch.state, batch.batch_id) for batch in batches] == [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from memray_eval.judges.batches.journal import BatchedCall
@@ -21,15 +19,8 @@ def most_of(tokens: int) -> Spending:
     return Spending(usd=tokens / 1000, tokens=2 * tokens)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
-
-
-def spool_of(
-    folder: Path, calls: int = 100, n_bytes: int = 10**6, tokens: int | None = None
-) -> Spool:
-    return Spool(BatchLimits(calls, n_bytes, tokens, 10), most_of, folder)
+def spool_of(calls: int = 100, n_bytes: int = 10**6, tokens: int | None = None) -> Spool:
+    return Spool(BatchLimits(calls, n_bytes, tokens, 10), most_of)
 
 
 def add(spool: Spool, n: int, size: int = 10, tokens: int = 5) -> None:
@@ -50,30 +41,30 @@ def lines(packed: PackedFile) -> tuple[int, int]:
     )
 
 
-def test_a_file_holds_max_calls(folder: Path) -> None:
-    spool = spool_of(folder, calls=4)
+def test_a_file_holds_max_calls() -> None:
+    spool = spool_of(calls=4)
     add(spool, 10)
     assert sizes(spool) == [4, 4, 2]
     assert [lines(packed) for packed in spool.waiting] == [(4, 4), (4, 4), (2, 2)]
 
 
-def test_a_file_holds_max_bytes_and_one_call_at_least(folder: Path) -> None:
-    spool = spool_of(folder, n_bytes=25)
+def test_a_file_holds_max_bytes_and_one_call_at_least() -> None:
+    spool = spool_of(n_bytes=25)
     add(spool, 5)
     assert sizes(spool) == [2, 2, 1]
-    large = spool_of(folder / "large", n_bytes=5)
+    large = spool_of(n_bytes=5)
     add(large, 2)
     assert sizes(large) == [1, 1]
 
 
-def test_a_file_holds_what_may_be_queued_at_a_time(folder: Path) -> None:
-    spool = spool_of(folder, tokens=12)
+def test_a_file_holds_what_may_be_queued_at_a_time() -> None:
+    spool = spool_of(tokens=12)
     add(spool, 5)
     assert sizes(spool) == [2, 2, 1]
 
 
-def test_a_file_says_what_it_may_cost(folder: Path) -> None:
-    spool = spool_of(folder)
+def test_a_file_says_what_it_may_cost() -> None:
+    spool = spool_of()
     add(spool, 3)
     spool.close_file()
     (packed,) = spool.waiting
@@ -82,10 +73,8 @@ def test_a_file_says_what_it_may_cost(folder: Path) -> None:
     assert packed.most.tokens == 30
 
 
-def test_half_of_a_file_keeps_calls_and_requests_together_while_another_is_filled(
-    folder: Path,
-) -> None:
-    spool = spool_of(folder, calls=5)
+def test_half_of_a_file_keeps_calls_and_requests_together_while_another_is_filled() -> None:
+    spool = spool_of(calls=5)
     add(spool, 6)  # the second file is being filled
     whole = spool.waiting.popleft()
     first = spool.halve(whole)
@@ -96,11 +85,14 @@ def test_half_of_a_file_keeps_calls_and_requests_together_while_another_is_fille
     assert not whole.requests.exists()
 
 
-def test_what_is_not_sent_is_deleted(folder: Path) -> None:
-    spool = spool_of(folder)
+def test_what_is_not_sent_is_deleted() -> None:
+    spool = spool_of()
     add(spool, 3)
+    spool.close_file()
+    (packed,) = spool.waiting
+    assert packed.requests.exists()
     spool.discard()
-    assert not folder.exists()
+    assert not packed.requests.parent.exists()
 
 
 def test_a_call_has_the_state_that_it_was_put_in_last() -> None:

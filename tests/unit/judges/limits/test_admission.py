@@ -16,31 +16,27 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
-from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
-from memray_eval.judges.limits.admission import (
-    FIRST_OUTPUT_TOKENS,
-    MEMORY,
-    AdmissionController,
+from memray_eval.judges.call_metrics import CallObserver
+from memray_eval.judges.limits.admission import FIRST_OUTPUT_TOKENS, MEMORY, AdmissionController
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
+from memray_eval.judges.limits.limiter_member import (
+    REPORT_S,
     AdmissionOptions,
     CallPermit,
     JudgeEndpoint,
     RunHooks,
 )
-from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
-from memray_eval.judges.limits.limiter_member import REPORT_S
 from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
-    HORIZON_S,
-    LATE_S,
-    CallCost,
     Grant,
     Limiter,
     LimiterPort,
     Reservation,
     StallStatus,
 )
+from memray_eval.judges.limits.rate_pacer import HORIZON_S, LATE_S, CallCost
 from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
@@ -126,7 +122,7 @@ def gate_to(
     budget: BudgetPort | None = None,
     hooks: RunHooks = RunHooks(clock=clock),
     others: str = "",
-    observer: CallObserver = NO_OBSERVER,
+    observer: CallObserver | None = None,
     **options: Any,
 ) -> AdmissionController:
     return AdmissionController(

@@ -10,16 +10,13 @@ import pytest
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.rate_limiter import (
-    GROUP_S,
-    LATE_S,
     LEAST_TURN,
     MESSAGES_PER_S,
-    CallCost,
     Grant,
     Limiter,
-    RatePacer,
     Reservation,
 )
+from memray_eval.judges.limits.rate_pacer import GROUP_S, LATE_S, CallCost, RatePacer
 from tests.bench.large_limits import STORIES, Setting, Story, simulate
 from tests.unit.judges.limits.test_admission import Calls, Scripted, gate_to, settled, start
 from tests.unit.judges.limits.test_rate_limiter import (

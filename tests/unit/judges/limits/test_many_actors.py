@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.judges.limits.rate_limiter import HORIZON_S, LATE_S
+from memray_eval.judges.limits.rate_pacer import HORIZON_S, LATE_S
 from tests.bench.many_judges import Sent, jain, most_in, shares, simulated, use
 
 MEMBERS, MINUTES, PER_MIN, TOKENS_PER_MIN = 60, 2.5, 900, 990_000

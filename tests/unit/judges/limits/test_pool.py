@@ -14,8 +14,8 @@ import pytest
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Stopped, Throttled, Unauthorised, Unavailable
-from memray_eval.judges.limits.admission import CallPermit, RunHooks
-from memray_eval.judges.limits.pool import KEPT_CALLS, MemberPool, PoolPatience
+from memray_eval.judges.limits.limiter_member import CallPermit, RunHooks
+from memray_eval.judges.limits.pool import KEPT_CALLS, MemberPool
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http.retry import RetryPolicy
 from tests.unit.judges.limits.test_admission import USED, gate_to
@@ -55,7 +55,7 @@ class Pool:
             )
             for name in behave
         }
-        self.pool = MemberPool("p", self.gates, PoolPatience(300.0, 600.0), hooks)
+        self.pool = MemberPool("p", self.gates, 300.0, 600.0, hooks)
         self._policy = RetryPolicy(clock=clock)
 
     async def ask(self, start_key: str | None = None) -> str:

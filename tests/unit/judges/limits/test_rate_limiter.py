@@ -20,20 +20,22 @@ from hypothesis import strategies as st
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.rate_limiter import (
     CANARY_S,
-    FAILED_CANARIES,
-    FIRST_FOUND_PER_MIN,
     FORGET_S,
     FREE_S,
+    MEMBER_S,
+    Grant,
+    Limiter,
+    Reservation,
+)
+from memray_eval.judges.limits.rate_pacer import (
+    FAILED_CANARIES,
+    FIRST_FOUND_PER_MIN,
     HORIZON_S,
     LATE_S,
-    MEMBER_S,
     WINDOW_S,
     CallCost,
-    Grant,
     LateSlot,
-    Limiter,
     RatePacer,
-    Reservation,
 )
 
 pytestmark = pytest.mark.heavy  # simulates many thousands of calls

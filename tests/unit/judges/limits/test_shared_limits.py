@@ -17,15 +17,13 @@ from memray_eval.judges.limits.limiter_member import (
     RunHooks,
     SlotQueue,
 )
-from memray_eval.judges.limits.rate_limiter import (
+from memray_eval.judges.limits.rate_limiter import Limiter, Reservation, _Judge
+from memray_eval.judges.limits.rate_pacer import (
     HORIZON_S,
     CallCost,
     LateSlot,
-    Limiter,
     RatePacer,
-    Reservation,
     SlidingWindow,
-    _Judge,
 )
 from tests.unit.judges.limits.test_rate_limiter import (
     CALL,

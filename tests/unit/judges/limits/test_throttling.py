@@ -13,9 +13,7 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
-from memray_eval.judges.limits.admission import (
-    RunHooks,
-)
+from memray_eval.judges.limits.limiter_member import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.succession import FallbackJudge
 from memray_eval.ports import Verdict
@@ -224,7 +222,7 @@ def test_calls_that_wait_end_when_the_run_stops() -> None:
         await asyncio.sleep(8)
         judge.is_stopping = True
         await asyncio.sleep(2.5)
-        assert not judge.gates[0].n_waiting
+        assert not judge.gates[0]._queue.n_waiting
         ends = await calls
         assert any(isinstance(end, Stopped) for end in ends)
 

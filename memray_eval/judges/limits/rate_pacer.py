@@ -1,0 +1,491 @@
+"""The schedule of calls to one judge: per limited quantity the time from which there is room,
+moved forward by every call's share of a minute (the generic cell rate algorithm, GCRA). That alone
+lets a minute pass its limit by one call: what was let go in the last minute is counted too."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from memray_eval.config.sections import RateLimits
+from memray_eval.types import TokenCounts
+
+# Slots are given so far ahead, no further: what is learnt meanwhile reaches all within it.
+HORIZON_S = 5.0
+# A minute's worth of calls is spread over so much more than a minute, for clocks and late calls.
+SLACK_S = 0.7
+WINDOW_S = 60.0 + SLACK_S
+LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
+# What was held up, for up to a horizon (a process had no CPU), is made good at this many times the
+# pace; so long a gap between calls is enough for that.
+CATCH_UP_PACE, LONGEST_GAP_S = 2.0, 1.0
+# Calls of so short a time are planned together, if the limits let several go in it.
+GROUP_S = 0.02
+# After so many calls that failed a judge is taken for proven: one at a time would only make an
+# outage longer.
+FAILED_CANARIES = 3
+# On a 429 the pace halves; it grows back by this share of the limit a second.
+CUT, RECOVERY_PER_S = 0.5, 1 / 60
+# Over about this many calls, this share of 429s is no chance any more; a burst is of so long.
+MEMORY_CALLS, SIGN, BURST_S = 50.0, 0.25, 1.0
+# After this long a judge is tried again, whatever its Retry-After: somebody may have mended it.
+LONGEST_PAUSE_S = 600.0
+# A limit that was just learnt is approached from this share of it, at this rate.
+FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20
+# What is taken for an unknown limit at least, when the first 429 comes after few calls.
+FIRST_FOUND_PER_MIN = 60.0
+# A found limit moves to a little below the pace that was too much, but not down by more.
+SHYNESS, LEAST_KEPT = 0.95, 0.7
+# A found limit is tried out slowly at first, then faster: at double pace this long after it was
+# reached.
+DOUBLES_S = 200.0
+NEVER = -1e12  # a time before all others, which JSON has
+# Where limiters share a window, its slots that are no longer corrected go together by so much.
+SHARED_S = 0.1
+REQUESTS = "requests_per_min"
+LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
+
+
+class CallCost(NamedTuple):
+    """Tokens of one call or several, estimated or known. The input's kinds are a Usage's."""
+
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    cached_input_tokens: float = 0.0
+    cache_write_tokens: float = 0.0
+
+    @classmethod
+    def from_usage(cls, usage: TokenCounts) -> CallCost:
+        return cls(*(getattr(usage, name) for name in cls._fields))
+
+    @property
+    def tokens(self) -> float:
+        return self.input_tokens + self.output_tokens
+
+    def minus(self, other: CallCost) -> CallCost:
+        return CallCost(*(left - right for left, right in zip(self, other, strict=True)))
+
+    def plus(self, other: CallCost) -> CallCost:
+        return CallCost(*(left + right for left, right in zip(self, other, strict=True)))
+
+    def in_lane(self, lane: str, calls: int = 1) -> float:
+        """How much of a lane these calls take. Tokens from a cache count where both kinds do
+        together, OpenAI's way, and not where input counts apart, Anthropic's."""
+        if lane == REQUESTS:
+            return calls
+        if lane == "tokens_per_min":
+            return self.tokens
+        if lane == "input_tokens_per_min":
+            return self.input_tokens - self.cached_input_tokens
+        return self.output_tokens
+
+
+NOTHING = CallCost()
+
+
+class LateSlot(NamedTuple):
+    """A slot, what its call was planned to take, and when that went instead (epoch seconds; None:
+    not at all)."""
+
+    at: float
+    cost: CallCost
+    sent_at: float | None = None
+
+
+class HeldBy(NamedTuple):
+    """The limit that calls wait for, and if it is assumed: neither set nor told."""
+
+    lane: str
+    per_min: float
+    is_assumed: bool
+
+
+class SlidingWindow:
+    """What was let go in the last WINDOW_S, slot by slot."""
+
+    def __init__(self) -> None:
+        self._slots: deque[tuple[float, int, CallCost]] = deque()
+        self._calls, self._cost = 0, CallCost()
+
+    def add(self, at: float, calls: int, cost: CallCost) -> None:
+        """Slots come in order of time."""
+        self._slots.append((at, calls, cost))
+        self._calls, self._cost = self._calls + calls, self._cost.plus(cost)
+
+    def correct(self, late: Iterable[LateSlot]) -> None:
+        """Counts calls when they went, and those that did not go no longer."""
+        later, moved = list[tuple[float, int, CallCost]](), list[tuple[float, int, CallCost]]()
+        for slot in sorted(late, key=lambda slot: -slot.at):
+            while self._slots and self._slots[-1][0] >= slot.at:
+                later.append(self._slots.pop())
+            if not later or later[-1][0] > slot.at + GROUP_S:
+                continue  # it is forgotten
+            at, calls, cost = later[-1]
+            later[-1] = at, calls - 1, cost.minus(slot.cost)
+            if slot.sent_at is None:
+                self._calls, self._cost = self._calls - 1, self._cost.minus(slot.cost)
+            else:
+                moved.append((slot.sent_at, 1, slot.cost))
+        self._slots.extend(sorted(later + moved, key=lambda entry: entry[0]))
+
+    def forget(self, now: float) -> None:
+        while self._slots and self._slots[0][0] <= now - WINDOW_S:
+            _, calls, cost = self._slots.popleft()
+            self._calls, self._cost = self._calls - calls, self._cost.minus(cost)
+        if not self._slots:
+            self._cost = CallCost()  # no dust of floats
+
+    def dump(self) -> list[list[float]]:
+        """[time, calls, *cost] of its slots; old ones within SHARED_S together, at the last one's
+        time."""
+        dumped, old = list[list[float]](), NEVER
+        for at, calls, cost in self._slots:
+            if dumped and at < self._slots[-1][0] - 2 * HORIZON_S and at // SHARED_S == old:
+                added = zip(dumped[-1][1:], (calls, *cost), strict=True)
+                dumped[-1] = [at, *(before + more for before, more in added)]
+            else:
+                dumped.append([at, calls, *cost])
+            old = at // SHARED_S
+        return dumped
+
+    @classmethod
+    def load(cls, dumped: Iterable[Sequence[float]]) -> SlidingWindow:
+        window = cls()
+        for at, calls, *cost in dumped:
+            window.add(at, int(calls), CallCost(*cost))
+        return window
+
+    def room_at(self, cost: CallCost, limits: Mapping[str, float], more: int = 1) -> float:
+        """From when this many more calls, of this cost together, stay within the limits; those that
+        are above them alone, from when nothing else is left."""
+        calls, total, at = self._calls + more, self._cost.plus(cost), -math.inf
+        slots = iter(self._slots)
+        while any(total.in_lane(lane, calls) > limit for lane, limit in limits.items()):
+            if (slot := next(slots, None)) is None:
+                break
+            at, calls, total = slot[0] + WINDOW_S, calls - slot[1], total.minus(slot[2])
+        return at
+
+
+class RatePacer:
+    """One judge's schedule. Times are epoch seconds, all from the caller. Limits are firm (set by
+    the user) or assumed (learnt ones replace them). After a 429 the pace halves and grows back. A
+    quantity without a limit is free until the first 429: then the limit is searched for from the
+    calls of the minute before, and tried out from a little below the last 429."""
+
+    def __init__(
+        self,
+        limits: RateLimits,
+        is_firm: bool,
+        not_before: float = 0.0,
+        provider_limits: RateLimits | None = None,
+    ) -> None:
+        self._firm = limits if is_firm else None
+        self._assumed = RateLimits() if is_firm else limits
+        self._provider_limits = known_lanes(provider_limits or RateLimits())
+        self._learnt: float | None = None
+        self._per_min = self._effective()
+        self._free_at = dict.fromkeys(LANES, not_before)
+        # The last slot of the limiter before may be just then.
+        if not_before and self._per_min[REQUESTS]:
+            self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
+        self._blocked_until = self._last_slot = self._spaced_until = not_before
+        self._remembers_from = not_before + WINDOW_S if not_before else 0.0
+        self._factor, self._cut_at, self._eased_at = 1.0, NEVER, NEVER
+        self._recovery_per_s = RECOVERY_PER_S
+        self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
+        self._learnt_at, self._moved_at = NEVER, NEVER
+        self._ended: deque[tuple[float, int]] = deque()
+        self._last_minute = SlidingWindow()
+        self.is_proven, self._n_failed = is_firm, 0
+        self.refused_since: float | None = None
+        self._refused_at = NEVER
+
+    def dump(self) -> dict[str, Any]:
+        """What `load` makes the same pacer of, for JSON."""
+        return {**vars(self), "_last_minute": self._last_minute.dump()}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> RatePacer:
+        pacer = cls(RateLimits(), is_firm=False)
+        for name, value in dumped.items():
+            if name == "_last_minute":
+                value = SlidingWindow.load(value)
+            elif name in ("_firm", "_assumed"):
+                value = value and RateLimits(**value)
+            elif isinstance(value, list):
+                value = deque(map(tuple, value))
+            setattr(pacer, name, value)
+        return pacer
+
+    @property
+    def is_free(self) -> bool:
+        return all(limit is None for limit in self._per_min.values())
+
+    @property
+    def concurrency(self) -> int | None:
+        return (self._firm or self._assumed).concurrency
+
+    @property
+    def found_per_min(self) -> float | None:
+        """The limit on requests that 429s have taught; None: another is known, or none was met."""
+        is_set = self._firm is not None and self._firm.requests_per_min is not None
+        return None if is_set or REQUESTS in self._provider_limits else self._learnt
+
+    def limits(self) -> RateLimits:
+        """What is known now."""
+        return RateLimits(**self._per_min, concurrency=self.concurrency)
+
+    def reserve(self, costs: Sequence[CallCost], now: float) -> tuple[float, ...]:
+        """Slots for the first of the calls that start within the horizon."""
+        caps, times = self._caps(now), list[float]()
+        self._last_minute.forget(now)
+        # Calls of GROUP_S are planned together; without a limit each goes alone
+        size = max(1, int(self.calls_per_s(costs) * GROUP_S)) if caps and costs else 1
+        while len(times) < len(costs):
+            group = costs[len(times) : len(times) + size]
+            cost = _sum_costs(group)
+            earliest = self._earliest_if_free(cost, caps, now, len(group))
+            due = max([earliest, *(self._free_at[lane] for lane in caps)])
+            # In order; what refunds and delays have brought forward comes closer together.
+            start = max(due, self._last_slot, self._spaced_until)
+            if start > now + HORIZON_S:
+                if len(group) == 1:
+                    break
+                size = len(group) // 2  # a part of them may find room
+                continue
+            # What one lane holds up, at most a horizon, another may make good, and what held up
+            # those who ask, if the last minute is known to the full.
+            since, longest_s = due, 0.0
+            if due >= self._remembers_from:
+                since = earliest - HORIZON_S if self._catches_up(earliest) else earliest
+            for lane in caps:
+                took_s = self._duration_s(lane, cost.in_lane(lane, len(group)), due)
+                self._free_at[lane] = max(self._free_at[lane], since) + took_s
+                longest_s = max(longest_s, took_s)
+            gap_s = min(LONGEST_GAP_S, longest_s / CATCH_UP_PACE)
+            self._spaced_until = start + gap_s
+            until = max([self._spaced_until, *(self._free_at[lane] for lane in caps)])
+            gap_s = (min(start + GROUP_S, until) - start) / len(group)
+            times += (start + gap_s * index for index in range(len(group)))
+            self._last_slot = times[-1]
+            if caps:  # a group leaves the minute when its last call does
+                self._last_minute.add(self._last_slot, len(group), cost)
+                self._last_minute.forget(start)
+        return tuple(times)
+
+    def _catches_up(self, now: float) -> bool:
+        """False for a pause in asking, for a pace that recovers, and within LONGEST_PAUSE_S of a
+        429: the provider may count by the second."""
+        is_calm = now - self._refused_at > LONGEST_PAUSE_S
+        return is_calm and self._last_slot >= now - HORIZON_S and self._factor_now(now) >= 1.0
+
+    def calls_per_s(self, costs: Sequence[CallCost]) -> float:
+        """How many calls of these costs the limits allow in a second; infinite without one."""
+        n, total = len(costs), _sum_costs(costs)
+        return min(
+            (
+                limit / 60.0 * n / max(n, total.in_lane(lane, n))
+                for lane, limit in self._per_min.items()
+                if limit
+            ),
+            default=math.inf,
+        )
+
+    def opens_at(self, now: float, cost: CallCost = CallCost()) -> float:
+        """From when `reserve` gives a slot to a call of this cost."""
+        caps = self._caps(now)
+        earliest = self._earliest_if_free(cost, caps, now)
+        due = max([earliest, *(self._free_at[lane] for lane in caps)])
+        return max(due, self._last_slot, self._spaced_until) - HORIZON_S
+
+    def blocked_until(self) -> float:
+        return self._blocked_until
+
+    def held_by(self, cost: CallCost, now: float) -> HeldBy | None:
+        """The limit that a call of this cost waits for, if beyond the horizon."""
+        caps = self._caps(now)
+        due = {
+            lane: max(self._free_at[lane], self._last_minute.room_at(cost, {lane: caps[lane]}))
+            for lane in caps
+        }
+        lane = max(due, key=lambda lane: due[lane], default=REQUESTS)
+        if not due or due[lane] <= now + HORIZON_S or self._blocked_until > now:
+            return None
+        is_assumed = (
+            lane not in self._provider_limits
+            and (self._firm is None or getattr(self._firm, lane) is None)
+            and not (lane == REQUESTS and self.found_per_min)
+        )
+        return HeldBy(lane, self._per_min[lane] or 0.0, is_assumed)
+
+    def set_limits(self, firm: RateLimits | None, assumed: RateLimits, now: float) -> None:
+        """Takes the limits that the runs of this moment bring: what their users have set, else
+        (None) what they assume. Those of a run that is over are lifted by it."""
+        if (firm, assumed) == (self._firm, self._assumed):
+            return
+        self._firm, self._assumed = firm, assumed
+        self.is_proven = self.is_proven or firm is not None
+        self._change_rates(now)
+
+    def settle(self, correction: CallCost, done: int, now: float, answered: int = 0) -> None:
+        """Calls ended: what they took beyond their estimates moves the token lanes on, or back.
+        Fewer than none: some that were counted beforehand got a 429."""
+        if answered:
+            self.refused_since = None
+        self._throttle_share = min(1.0, self._throttle_share * (1.0 - 1.0 / MEMORY_CALLS) ** done)
+        self._last_second.append((now, done, 0))
+        while self._last_second[0][0] < now - BURST_S:
+            self._last_second.popleft()
+        if self.is_free:
+            self._ended.append((now, done))
+            while self._ended[0][0] < now - 60.0:
+                self._ended.popleft()
+        elif self.found_per_min and now - self._learnt_at <= HORIZON_S:  # they ended before it
+            self._learnt = max(FIRST_FOUND_PER_MIN, self.found_per_min + done)
+            self._per_min[REQUESTS] = self._learnt
+        for lane in self._caps(now).keys() - {REQUESTS}:
+            more = correction.in_lane(lane)
+            self._free_at[lane] += math.copysign(self._duration_s(lane, abs(more), now), more)
+        if any(correction):
+            self._last_minute.add(max(now, self._last_slot), 0, correction)
+        self._n_failed += done - answered
+        self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
+
+    def correct(self, late: Sequence[LateSlot], now: float) -> None:
+        """Takes over when calls went; for those that did not there is room for others."""
+        self._last_minute.correct(late)
+        unsent = [slot for slot in late if slot.sent_at is None] if self._catches_up(now) else []
+        for slot in unsent:
+            for lane in self._caps(now):
+                self._free_at[lane] -= self._duration_s(lane, slot.cost.in_lane(lane), now)
+
+    def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
+        """A call that was sent at `sent_at` got a 429. If a found limit is tried out, or a SIGN
+        share of the last calls got one, all slots move past its Retry-After, and the pace halves
+        once for all calls sent before. Fewer are a provider's hiccups: those calls wait, the others
+        go on."""
+        self.is_proven, self._refused_at = True, now
+        self.refused_since = now if self.refused_since is None else self.refused_since
+        self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
+        self._last_second.append((now, 1, 1))
+        factor = self._factor_now(now)
+        if self.found_per_min is None and not self._is_sign(now):
+            if not self.is_free and now - self._eased_at > HORIZON_S:
+                self._ease(factor * (1.0 - self._throttle_share), now)
+            return
+        pause_s = 1.0 if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
+        self._blocked_until = max(self._blocked_until, now + pause_s)
+        if sent_at <= self._cut_at:
+            return
+        if self.is_free:
+            ended = sum(calls for moment, calls in self._ended if moment > now - 60.0)
+            self._find(max(FIRST_FOUND_PER_MIN, ended), now)
+        # Within a minute, calls from before the last 429 count still.
+        elif self.found_per_min and now - self._moved_at > 60.0:
+            kept = max(LEAST_KEPT, SHYNESS * factor)
+            self._learnt, self._moved_at = kept * self.found_per_min, now
+            self._per_min[REQUESTS] = self._learnt
+            factor /= kept
+        self._cut_at = now
+        self._ease(factor * CUT, now)
+        # Slots given at the old pace are dropped, and not made good.
+        self._blocked_until = max(self._blocked_until, self._last_slot)
+        self._free_at = {lane: max(at, self._blocked_until) for lane, at in self._free_at.items()}
+
+    def learn(self, limits: RateLimits, now: float) -> None:
+        """Takes over what the provider says of what the user has not set. The first time the pace
+        begins below it: many calls start at once then, some of them late."""
+        if not self.is_proven:
+            self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
+        self.is_proven = True
+        self._provider_limits |= known_lanes(limits)
+        if limits.requests_per_min is not None:
+            self._learnt = None
+        self._change_rates(now)
+
+    def resume(self, found_per_min: float, now: float) -> None:
+        """Takes over a limit that was found before a restart, if nothing is known."""
+        if self.is_free:
+            self._find(found_per_min, NEVER)
+            self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
+
+    def _is_sign(self, now: float) -> bool:
+        """True if 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last
+        second: the refusals of a burst are told in a row."""
+        if self._throttle_share < SIGN:
+            return False
+        recent = [entry for entry in self._last_second if entry[0] >= now - BURST_S]
+        return sum(throttles for _, _, throttles in recent) >= SIGN * sum(
+            calls for _, calls, _ in recent
+        )
+
+    def _ease(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
+        """Slows the pace down; it grows back from when slots are given again."""
+        self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
+        self._free_at = {lane: max(at, now) for lane, at in self._free_at.items()}
+
+    def _find(self, per_min: float, now: float) -> None:
+        self._per_min[REQUESTS] = self._learnt = per_min
+        self._learnt_at = self._moved_at = now
+
+    def _change_rates(self, now: float) -> None:
+        """Goes by what is known now. What waits ahead was planned at the old rates; it is out of
+        every minute's count a window after the last slot, however low the new ones are."""
+        for lane, after in self._effective().items():
+            before, self._per_min[lane] = self._per_min[lane], after
+            if before and after and (ahead_s := self._free_at[lane] - now) > 0:
+                longest_s = max(ahead_s, WINDOW_S + HORIZON_S)
+                self._free_at[lane] = now + min(ahead_s * before / after, longest_s)
+            elif bool(before) != bool(after):
+                self._free_at[lane] = max(now, self._free_at[lane]) if after else now
+
+    def _effective(self) -> dict[str, float | None]:
+        """The limit of every lane: firm, else the provider's, else found, else assumed."""
+        limits: dict[str, float | None] = dict.fromkeys(LANES)
+        if self._firm is None:
+            limits |= known_lanes(self._assumed)
+        if self._learnt is not None:
+            limits[REQUESTS] = self._learnt
+        return limits | self._provider_limits | known_lanes(self._firm or RateLimits())
+
+    def _earliest_if_free(
+        self, cost: CallCost, caps: Mapping[str, float], now: float, calls: int = 1
+    ) -> float:
+        """When calls of this cost together may be sent, if every lane were free."""
+        return max(now, self._blocked_until, self._last_minute.room_at(cost, caps, calls))
+
+    def _duration_s(self, lane: str, amount: float, start: float) -> float:
+        """Seconds from `start` until there is room for more in a lane: a share of a minute,
+        stretched while the pace recovers by `_recovery_per_s`."""
+        even_s = amount * WINDOW_S / (self._per_min[lane] or math.inf)
+        factor = self._factor_now(start)
+        if factor >= 1.0:
+            return even_s / factor
+        after = math.sqrt(factor**2 + 2 * self._recovery_per_s * even_s)
+        if after <= 1.0:
+            return (after - factor) / self._recovery_per_s
+        return even_s + (1.0 - factor) ** 2 / (2 * self._recovery_per_s)
+
+    def _caps(self, now: float) -> dict[str, float]:
+        """Per limited lane, what may be let go in a minute, the cut pace not counted again."""
+        factor = max(1.0, self._factor_now(now)) * (1 + 1e-9)
+        return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
+
+    def _factor_now(self, now: float) -> float:
+        recovers_s = max(0.0, now - max(self._blocked_until, self._eased_at))
+        grown = self._factor + recovers_s * self._recovery_per_s
+        if grown <= 1.0 or self.found_per_min is None:
+            return min(1.0, grown)
+        beyond_s = (grown - 1.0) / self._recovery_per_s
+        return 1.0 + (beyond_s / DOUBLES_S) ** 3
+
+
+def _sum_costs(costs: Sequence[CallCost]) -> CallCost:
+    return CallCost(*map(math.fsum, zip(*costs, strict=True)))
+
+
+def known_lanes(limits: RateLimits) -> dict[str, float]:
+    return {lane: limit for lane in LANES if (limit := getattr(limits, lane)) is not None}
