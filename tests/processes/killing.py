@@ -93,6 +93,9 @@ def evaluating(
     ):
         try:
             yield process
+        except AssertionError:
+            print(log.read_text()[-4000:])
+            raise
         finally:
             if process.poll() is None:
                 process.kill()
