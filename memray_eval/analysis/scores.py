@@ -87,6 +87,12 @@ class Scores:
         )
 
 
+def others_than(by: str) -> str:
+    """By what else than a field that no sample names groups may be made, in words."""
+    others = [name for name in SPLIT_COLUMNS if name != by]
+    return f"there may be: {', '.join(others)}, and the keys of the samples' metadata"
+
+
 def candidates_of(records: pads.Dataset) -> list[str]:
     """The sorted names of the candidates in a run's records."""
     return sorted(records.to_table(columns=["candidate"])["candidate"].unique().to_pylist())
