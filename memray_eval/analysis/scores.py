@@ -87,10 +87,10 @@ class Scores:
         )
 
 
-def others_than(by: str) -> str:
-    """By what else than a field that no sample names groups may be made, in words."""
-    others = [name for name in SPLIT_COLUMNS if name != by]
-    return f"there may be: {', '.join(others)}, and the keys of the samples' metadata"
+def other_splits(by: str) -> str:
+    """By what samples may be grouped in place of a field that none of them names, in words."""
+    names = [name for name in SPLIT_COLUMNS if name != by]
+    return f"there may be: {', '.join(names)}, and the keys of the samples' metadata"
 
 
 def candidates_of(records: pads.Dataset) -> list[str]:

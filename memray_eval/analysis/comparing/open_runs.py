@@ -22,7 +22,7 @@ from memray_eval.analysis.scores import (
     candidates_of,
     find_cluster,
     first_of_each,
-    others_than,
+    other_splits,
     read_scores,
     read_units,
     unit_keys,
@@ -116,7 +116,7 @@ def _check_split(by: str, groups: pa.ChunkedArray) -> None:
             f"--by {by}: {n_groups} groups, more than the {MOST_GROUPS} that it may be"
         )
     if n_groups == 1 and not groups[0].as_py():
-        raise ConfigError(f"--by {by}: no unit names it; {others_than(by)}")
+        raise ConfigError(f"--by {by}: no unit names it; {other_splits(by)}")
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
