@@ -87,6 +87,12 @@ class Scores:
         )
 
 
+def other_splits(by: str) -> str:
+    """By what samples may be grouped in place of a field that none of them names, in words."""
+    names = [name for name in SPLIT_COLUMNS if name != by]
+    return f"there may be: {', '.join(names)}, and the keys of the samples' metadata"
+
+
 def candidates_of(records: pads.Dataset) -> list[str]:
     """The sorted names of the candidates in a run's records."""
     return sorted(records.to_table(columns=["candidate"])["candidate"].unique().to_pylist())

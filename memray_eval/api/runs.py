@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.analysis.intervals import OF_GROUPS, summarise_groups
-from memray_eval.analysis.scores import SPLIT_COLUMNS
+from memray_eval.analysis.scores import other_splits
 from memray_eval.api.comparing import Comparison, compare
 from memray_eval.api.displayed import Displayed, Tables
 from memray_eval.errors import ConfigError, DataError, EvalError, suggest
@@ -249,8 +249,7 @@ class Run(Displayed):
         with readable(self.path):
             groups = summarise_groups(self.folder.records(), summary, by)
         if not any(groups):
-            listed = f"there are: {', '.join(SPLIT_COLUMNS)}, and the keys of their metadata"
-            raise ConfigError(f"check: no sample names a {by!r}; {listed}")
+            raise ConfigError(f"check: no sample names a {by!r}; {other_splits(by)}")
         names = list(groups) if wanted is None else [str(wanted)]
         if names[0] not in groups:
             raise ConfigError(f"check: no {by} {wanted!r}; {suggest(names[0], groups)}")

@@ -283,7 +283,7 @@ class RunConfig(Frozen):
                 hint = nearest(name, MAPPED_FIELDS)
                 raise ValueError(
                     f"columns: no field {name!r}"
-                    + (f"; did you mean {hint!r}?" if hint else "")
+                    + (f"; did you mean {hint!r}?" if hint else ".")
                     + f" There are: {', '.join(sorted(MAPPED_FIELDS))}"
                 )
         if self.epochs > 1 and self.stop_at is not None:
@@ -321,6 +321,11 @@ class RunConfig(Frozen):
             )
         for candidate in self.candidates:
             _check_candidate_extra(candidate)
+            if candidate.backend == "vllm" and candidate.base_url is not None:
+                raise ValueError(
+                    f"candidates: {candidate.name!r} has a base_url, which an engine of vLLM does "
+                    "not ask; write backend: openai, or leave it out"
+                )
             asks_openai = candidate.backend == "openai" and candidate.base_url is None
             if asks_openai and candidate.model == EMBEDDED:
                 raise ValueError(

@@ -164,7 +164,7 @@ def read_labelled(
 
 def _hint(name: str, names: Sequence[str], listed: str) -> str:
     close = nearest(name, names)
-    return f"{f'; did you mean {close!r}?' if close else ''} There are: {listed}"
+    return f"{f'; did you mean {close!r}?' if close else '.'} There are: {listed}"
 
 
 def _check_columns(

@@ -235,6 +235,10 @@ class Response(Frozen):
     duration_s: float | None = None
     ended_s: float | None = None
 
+    def __contains__(self, part: object) -> bool:
+        """Raises TypeError: `"sleep" in response` of a metric would be False for every answer."""
+        raise TypeError("a response is no text; write `in response.text`")
+
     @property
     def is_empty(self) -> bool:
         return not self.text.strip()

@@ -19,10 +19,10 @@ from memray_eval.analysis.comparing.warnings import reads_other_samples
 from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import (
     MOST_GROUPS,
-    SPLIT_COLUMNS,
     candidates_of,
     find_cluster,
     first_of_each,
+    other_splits,
     read_scores,
     read_units,
     unit_keys,
@@ -116,10 +116,7 @@ def _check_split(by: str, groups: pa.ChunkedArray) -> None:
             f"--by {by}: {n_groups} groups, more than the {MOST_GROUPS} that it may be"
         )
     if n_groups == 1 and not groups[0].as_py():
-        raise ConfigError(
-            f"--by {by}: no unit names it; there are: {', '.join(SPLIT_COLUMNS)}, and the keys of "
-            "the samples' metadata"
-        )
+        raise ConfigError(f"--by {by}: no unit names it; {other_splits(by)}")
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:

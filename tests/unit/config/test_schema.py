@@ -108,6 +108,7 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
             [],
             "asks a server for the embedded model",
         ),
+        (MINIMAL, ["candidates.0.base_url=http://h/v1"], "has a base_url, which an engine of vLLM"),
         (SWEEP, ["candidates.0.temperatures=[0.5, 0.5]"], "two have the name 'a-t0.5'"),
         (SWEEP, ["candidates.1.name=a-t0.5"], "two have the name 'a-t0.5'"),
         (

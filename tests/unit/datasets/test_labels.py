@@ -125,7 +125,7 @@ def test_columns_are_mapped_onto_a_labelling() -> None:
     [
         ("response", "write FIELD=COLUMN"),
         ("respons=a", "did you mean 'response'"),
-        ("x=y", "There are: human"),
+        ("x=y", r"no field 'x'\. There are: human"),
     ],
 )
 def test_a_wrong_mapping_says_what_there_is(pair: str, message: str) -> None:

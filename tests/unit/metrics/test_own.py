@@ -148,6 +148,12 @@ def test_a_value_that_is_no_score_is_an_error_of_its_unit(returned: Any) -> None
     assert "returned" in (score.error or "")
 
 
+def test_a_word_looked_for_in_a_response_is_an_error_and_never_a_zero() -> None:
+    score = score_by_code(computed_metric(lambda sample, answer: "s" in answer), SAMPLE, ASLEEP)
+    assert (score.status, score.value) == ("error", None)
+    assert "response.text" in (score.error or "")
+
+
 def test_choices_count_in_even_steps_from_the_worst_to_the_best() -> None:
     metric = judge_metric("fit", rubric="How well?", choices=["no", "partly", "yes"])
     judgment = metric.judgment.model_validate({"reason": "r", "choice": "partly"})
