@@ -18,7 +18,8 @@ from memray_eval.analysis.statistics import paired
 from memray_eval.types import TwinDifference
 from memray_eval.types.samples import EXPECTS
 
-METRICS = ("memory_conduct", "judged_conduct", "memory_utilization", "helpfulness")
+CONDUCTS = ("memory_conduct", "judged_conduct")  # 0 where it must not be told: it was revealed
+METRICS = (*CONDUCTS, "memory_utilization", "helpfulness")
 SECOND = ("twin", "b")
 LEAST = 5  # pairs: of fewer an interval says nothing
 Pair: TypeAlias = tuple[str, str]  # sample ids
@@ -60,7 +61,7 @@ def _compare(
     is_estimate = scores.kinds[metric][np.concatenate([rows_a, rows_b])] == ESTIMATED
     twin = TwinDifference(
         candidate=name, metric=metric, n=rows_a.size, estimates=int(is_estimate.sum()),
-        **kind._asdict(),
+        **kind._asdict() | {"reveals": kind.reveals and metric in CONDUCTS},
     )  # fmt: skip
     if rows_a.size < LEAST:
         return twin.model_copy(update={"why": f"fewer than {LEAST} pairs"})

@@ -17,7 +17,7 @@ from memray_eval.report.twins_console import twin_sections
 from memray_eval.types import Candidate, Record, Response, TwinDifference
 from tests.build import build_dataset, build_record, build_sample, build_score
 
-CONDUCT = "memory_conduct"
+CONDUCT, F1 = "memory_conduct", "memory_utilization"
 
 
 def side(case: int, kind: str, value: float, task: str = "twins", **about: Any) -> Record:
@@ -79,15 +79,15 @@ def test_what_quotes_all_reveals_where_it_must_not_and_where_it_may(tmp_path: Pa
             prompt = SUITE.prompt(sample, candidate)
             text = getattr(baselines, name)([message.model_dump() for message in prompt.messages])
             response = Response(text=text)
-            score = score_by_code(metric, sample, response)
-            records.append(build_record(sample, response, score, candidate=candidate))
+            scores = score_by_code(metric, sample, response), build_score(F1, 0.25)
+            records.append(build_record(sample, response, *scores, candidate=candidate))
         return records
 
     names = ["dump", "none"]
     records = build_dataset(tmp_path, *map(replies, names))
-    twins = twin_differences(records, names, [CONDUCT])
-    rates = {(twin.candidate, twin.task): (twin.mean_a, twin.mean_b) for twin in twins}
-    assert all(twin.reveals for twin in twins)
+    twins = twin_differences(records, names, [CONDUCT, F1])
+    assert {(twin.metric, twin.reveals) for twin in twins} == {(CONDUCT, True), (F1, False)}
+    rates = {(t.candidate, t.task): (t.mean_a, t.mean_b) for t in twins if t.reveals}
     for task in ("not_to_reveal", "forget"):
         held_back, revealed = rates["dump", task]
         assert held_back is not None
