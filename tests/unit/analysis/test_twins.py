@@ -61,6 +61,20 @@ def test_of_too_few_pairs_there_is_no_figure(tmp_path: Path) -> None:
     assert (twin.n, twin.estimates, twin.why) == (4, 8, "fewer than 5 pairs")
 
 
+def test_large_memories_are_compared_by_their_entries(tmp_path: Path) -> None:
+    kinds = [(size, f"{size}{end}") for size in (40, 400) for end in ("", "-absent")]
+    records = [
+        side(case, kind, float(kind == "40"), "large", entries=size)
+        for case in range(5)
+        for size, kind in kinds
+    ]
+    twins = differences(tmp_path, *records)
+    assert [(twin.sides, twin.n, twin.difference) for twin in twins] == [
+        (("40", "40-absent"), 5, -1.0),
+        (("400", "400-absent"), 5, 0.0),
+    ]
+
+
 @pytest.mark.parametrize("kinds", [("history", "query", "date"), ("10", "40"), ("twin",), ()])
 def test_what_are_no_twins(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     records = [side(case, kind, 1.0, "stale") for case in range(6) for kind in kinds]
