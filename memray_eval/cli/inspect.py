@@ -208,14 +208,11 @@ def list_metrics(
 
 
 @list_app.command("suites")
-def list_suites(name: str | None = argument("Print this suite alone.", None)) -> None:
+def list_suites() -> None:
     """List suites, with the metrics that each computes by default."""
     from memray_eval.benchmarks import all_suites
 
-    suites = all_suites()
-    if name is not None and name not in suites:
-        raise ConfigError(f"no suite {name!r}; {suggest(name, suites)}")
-    for suite in [suites[name]] if name is not None else suites.values():
+    for suite in all_suites().values():
         show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
         if suite.baselines:
             show(f"{'':<16} baselines: {', '.join(suite.baselines)}")
