@@ -1,6 +1,7 @@
 """Twins of the memory suite: samples of one case that differ in one thing, compared pair by pair.
 They have the same task and `case` in their metadata, and differ in `kind`; the second is the
-`twin`, or `b` of two people who differ in `attribute` (`user_ATTRIBUTE` in memory)."""
+`twin`, `b` of two people who differ in `attribute` (`user_ATTRIBUTE` in memory), or of large
+memories the one of N entries that is `N-absent`."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from memray_eval.analysis.statistics import paired
 from memray_eval.types import TwinDifference
 from memray_eval.types.samples import EXPECTS
 
-METRICS = ("memory_conduct", "judged_conduct", "memory_utilization", "helpfulness")
-SECOND = ("twin", "b")
+CONDUCTS = ("memory_conduct", "judged_conduct")  # 0 where it must not be told: it was revealed
+METRICS = (*CONDUCTS, "memory_utilization", "helpfulness")
+SECOND = frozenset({"twin", "b"})
 LEAST = 5  # pairs: of fewer an interval says nothing
 Pair: TypeAlias = tuple[str, str]  # sample ids
 
@@ -60,7 +62,7 @@ def _compare(
     is_estimate = scores.kinds[metric][np.concatenate([rows_a, rows_b])] == ESTIMATED
     twin = TwinDifference(
         candidate=name, metric=metric, n=rows_a.size, estimates=int(is_estimate.sum()),
-        **kind._asdict(),
+        **kind._asdict() | {"reveals": kind.reveals and metric in CONDUCTS},
     )  # fmt: skip
     if rows_a.size < LEAST:
         return twin.model_copy(update={"why": f"fewer than {LEAST} pairs"})
@@ -73,14 +75,16 @@ def _compare(
 
 def _find_pairs(records: pads.Dataset) -> dict[_Kind, list[Pair]]:
     table = records.to_table(columns=["sample_id", "task", METADATA])
-    cases: defaultdict[tuple[str, str], dict[str, tuple[str, dict[str, Any]]]] = defaultdict(dict)
+    cases: defaultdict[tuple[str, ...], dict[str, tuple[str, dict[str, Any]]]] = defaultdict(dict)
     for sample_id, task, text in zip(*(column.to_pylist() for column in table), strict=True):
         about = json.loads(text) if text and '"kind"' in text else {}
         if {"case", "kind"} <= about.keys():
-            cases[task or "", str(about["case"])][str(about["kind"])] = sample_id, about
+            kind, entries = str(about["kind"]), str(about.get("entries", ""))
+            cases[task or "", str(about["case"]), entries][kind] = sample_id, about
     pairs: defaultdict[_Kind, list[Pair]] = defaultdict(list)
-    for (task, _), sides in cases.items():
-        second = next((kind for kind in SECOND if kind in sides), None)
+    for (task, *_), sides in cases.items():
+        seconds = (kind for kind in sides if kind in SECOND or kind.endswith("-absent"))
+        second = next(seconds, None)
         if second is None or len(sides) != 2:
             continue
         first = next(kind for kind in sides if kind != second)

@@ -103,9 +103,9 @@ def proxy_url(url: str) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def proxy_of(host: str) -> str | None:
-    """The proxy that the environment names for HTTPS to a host, without its user and password."""
-    proxy = proxy_url(f"https://{host}")
+def proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for a URL, without its user and password."""
+    proxy = proxy_url(url)
     return None if proxy is None else server_address("openai", proxy) or "(unnamed)"
 
 

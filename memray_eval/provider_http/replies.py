@@ -172,7 +172,7 @@ class Edge:
         # aiohttp takes a quarter of a second to import: only where something is sent
         from memray_eval.provider_http.transport import connection_error
 
-        return connection_error(error, self.host) or JudgeError(
+        return connection_error(error, self.host, self.url) or JudgeError(
             f"the call to {self.host} could not be made: {type(error).__name__}"
         )
 

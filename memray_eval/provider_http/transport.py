@@ -123,15 +123,15 @@ def _unpacker(packing: str, most: int, host: str) -> Callable[[bytes], Iterator[
     return unpack
 
 
-def connection_error(error: BaseException, host: str) -> JudgeError | None:
-    """What happened on the way to `host`, by its name and that of the environment's proxy; one of
-    our own errors, if that is what an SDK wrapped. None if the exception says nothing of a
-    connection."""
+def connection_error(error: BaseException, host: str, url: str) -> JudgeError | None:
+    """What happened on the way to `host`, by its name and that of the environment's proxy for
+    `url`; one of our own errors, if that is what an SDK wrapped. None if the exception says nothing
+    of a connection."""
     chain = list(_chain(error))
     for ours in chain:
         if isinstance(ours, JudgeError):
             return ours
-    proxy = proxy_of(host)
+    proxy = proxy_of(url)
     way = host if proxy is None else f"{host} (through the proxy {proxy})"
     for is_cause, text in _CAUSES:
         cause = next((exception for exception in chain if is_cause(exception)), None)

@@ -176,14 +176,17 @@ def servers_asked(spec: RunSpec) -> list[AskedServer]:
 
 def proxied(spec: RunSpec) -> list[str]:
     """A line about each proxy of the environment that prompts will go through."""
-    hosts = dict.fromkeys(
-        host_of(server.url or f"https://{PROVIDERS[server.provider].address}")
+    urls = dict.fromkeys(
+        server.url or f"https://{PROVIDERS[server.provider].address}"
         for server in servers_asked(spec)
     )
-    ways = [(proxy, host) for host in hosts if (proxy := proxy_of(host)) is not None]
+    ways = dict.fromkeys(
+        (proxy, host_of(url)) for url in urls if (proxy := proxy_of(url)) is not None
+    )
     return [
         f"Calls to {', '.join(host for other, host in ways if other == proxy)} go through the "
-        f"proxy {proxy}, which the environment names (HTTPS_PROXY or ALL_PROXY, NO_PROXY)."
+        f"proxy {proxy}, which the environment names (HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, "
+        "NO_PROXY)."
         for proxy in dict.fromkeys(proxy for proxy, _ in ways)
     ]
 

@@ -89,7 +89,7 @@ def matching_texts(sample: Sample, response: Response) -> list[str]:
         return []
     entries = [statement(key, value) for key, value in sample.memory.items()]
     if len(entries) > MANY:
-        heard = stems(response.text)
+        heard = stems(" ".join(lines))
         entries = [text for text in entries if heard & stems(text)]
     return [*lines, *entries]
 

@@ -17,7 +17,7 @@ from memray_eval.report.twins_console import twin_sections
 from memray_eval.types import Candidate, Record, Response, TwinDifference
 from tests.build import build_dataset, build_record, build_sample, build_score
 
-CONDUCT = "memory_conduct"
+CONDUCT, F1 = "memory_conduct", "memory_utilization"
 
 
 def side(case: int, kind: str, value: float, task: str = "twins", **about: Any) -> Record:
@@ -61,6 +61,20 @@ def test_of_too_few_pairs_there_is_no_figure(tmp_path: Path) -> None:
     assert (twin.n, twin.estimates, twin.why) == (4, 8, "fewer than 5 pairs")
 
 
+def test_large_memories_are_compared_by_their_entries(tmp_path: Path) -> None:
+    kinds = [(size, f"{size}{end}") for size in (40, 400) for end in ("", "-absent")]
+    records = [
+        side(case, kind, float(kind == "40"), "large", entries=size)
+        for case in range(5)
+        for size, kind in kinds
+    ]
+    twins = differences(tmp_path, *records)
+    assert [(twin.sides, twin.n, twin.difference) for twin in twins] == [
+        (("40", "40-absent"), 5, -1.0),
+        (("400", "400-absent"), 5, 0.0),
+    ]
+
+
 @pytest.mark.parametrize("kinds", [("history", "query", "date"), ("10", "40"), ("twin",), ()])
 def test_what_are_no_twins(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     records = [side(case, kind, 1.0, "stale") for case in range(6) for kind in kinds]
@@ -79,15 +93,15 @@ def test_what_quotes_all_reveals_where_it_must_not_and_where_it_may(tmp_path: Pa
             prompt = SUITE.prompt(sample, candidate)
             text = getattr(baselines, name)([message.model_dump() for message in prompt.messages])
             response = Response(text=text)
-            score = score_by_code(metric, sample, response)
-            records.append(build_record(sample, response, score, candidate=candidate))
+            scores = score_by_code(metric, sample, response), build_score(F1, 0.25)
+            records.append(build_record(sample, response, *scores, candidate=candidate))
         return records
 
     names = ["dump", "none"]
     records = build_dataset(tmp_path, *map(replies, names))
-    twins = twin_differences(records, names, [CONDUCT])
-    rates = {(twin.candidate, twin.task): (twin.mean_a, twin.mean_b) for twin in twins}
-    assert all(twin.reveals for twin in twins)
+    twins = twin_differences(records, names, [CONDUCT, F1])
+    assert {(twin.metric, twin.reveals) for twin in twins} == {(CONDUCT, True), (F1, False)}
+    rates = {(t.candidate, t.task): (t.mean_a, t.mean_b) for t in twins if t.reveals}
     for task in ("not_to_reveal", "forget"):
         held_back, revealed = rates["dump", task]
         assert held_back is not None

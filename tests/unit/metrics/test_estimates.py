@@ -222,6 +222,9 @@ def test_of_a_large_memory_the_entries_near_a_response_have_vectors() -> None:
     sample = Sample(id="s", query="q", memory=memory | {"condition": "mild anemia"})
     texts = matching_texts(sample, Response(text="Your anemia matters."))
     assert texts == ["Your anemia matters.", "Your condition: mild anemia"]
+    parrot = "\n".join(f"- {key}: {value}" for key, value in sample.memory.items())
+    texts = matching_texts(sample, Response(text=f"This is what I know of you:\n{parrot}"))
+    assert texts == ["This is what I know of you:"], "no line of it speaks to the user"
     small = Sample(id="s", query="q", memory={"shelf": "buttons"})
     assert len(matching_texts(small, Response(text="Your anemia matters."))) == 2
     assert matching_texts(small, Response(text="Anemia matters.")) == []

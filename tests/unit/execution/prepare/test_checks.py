@@ -17,6 +17,7 @@ JOB = {
     "metrics": ["empathy"],
     "judge": "anthropic/claude-sonnet-5",
 }
+NAMES = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, NO_PROXY"
 
 
 @pytest.mark.parametrize(
@@ -26,15 +27,22 @@ JOB = {
         (
             {"HTTPS_PROXY": "http://user:secret@proxy.lan:3128"},
             [
-                "Calls to api.anthropic.com, models.lan go through the proxy proxy.lan:3128, which "
-                "the environment names (HTTPS_PROXY or ALL_PROXY, NO_PROXY)."
+                "Calls to api.anthropic.com go through the proxy proxy.lan:3128, which the "
+                f"environment names ({NAMES})."
+            ],
+        ),
+        (
+            {"HTTP_PROXY": "http://proxy.lan:3128"},
+            [
+                "Calls to models.lan go through the proxy proxy.lan:3128, which the environment "
+                f"names ({NAMES})."
             ],
         ),
         (
             {"ALL_PROXY": "proxy.lan:1080", "NO_PROXY": ".lan"},
             [
                 "Calls to api.anthropic.com go through the proxy proxy.lan:1080, which the "
-                "environment names (HTTPS_PROXY or ALL_PROXY, NO_PROXY)."
+                f"environment names ({NAMES})."
             ],
         ),
         ({"HTTPS_PROXY": "http://proxy.lan:3128", "NO_PROXY": "*"}, []),
@@ -43,7 +51,7 @@ JOB = {
 def test_a_proxy_is_said_without_its_password(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: list[str]
 ) -> None:
-    for name in ("HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     for name, value in {"ANTHROPIC_API_KEY": "k", **variables}.items():
