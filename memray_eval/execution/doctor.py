@@ -18,7 +18,7 @@ from memray_eval.datasets.sources import whole
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.execution.capacity import Capacity, find_nvcc, local_capacity
 from memray_eval.execution.plan import check_room, engine_device
-from memray_eval.execution.prepare.checks import proxied, servers_asked
+from memray_eval.execution.prepare.checks import proxied, servers_asked, spec_checks
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine import COMPILED
 from memray_eval.execution.ray.engine_check import check_engine, check_engine_over_ray
@@ -186,6 +186,10 @@ def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
         what = f"sink {sink.kind}: its package and an address are there"
         yield _try(partial(check_sinks, [sink]), what)
     if spec is not None:
+        notes = list[str]()
+        tried = [_try(check, "") for check in spec_checks(spec, "", notes.append)]
+        yield from (check for check in tried if check.state == "fail")
+        yield from (Check(state="warn", what=line) for line in notes)
         yield from _check_models(spec, today)
         yield from _check_servers(spec)
     if spec is not None and capacity is not None:

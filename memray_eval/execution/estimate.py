@@ -140,7 +140,9 @@ def estimate(
     waves = schedule(spec, at_first, engine_device(spec, capacity.all_gpus))
     work = _Workload(spec, scan, capacity, placement, samples, waves, sampled)
     pool = judge_pool(spec, capacity.cpus, work.block_rows)
-    judges, bounds = estimate_judges(spec, work.records, work.scale, pool, work.judge_cpus)
+    judges, bounds = estimate_judges(
+        spec, work.records, work.scale, pool, work.judge_cpus, work.judge_engine
+    )
     bounds = sorted([*bounds, *work.bounds()], key=lambda bound: -bound.seconds)
     stages = tuple(
         StageEstimate(stage=stage, seconds=slowest.seconds, bound_by=slowest.what)
@@ -341,9 +343,17 @@ class _Workload:
 
     def _fitted(self, group: Group) -> EngineConfig:
         """The engine of these candidates, as the run fits it."""
+        return self._fit(self.spec.engine_of(group[0].model))
+
+    def _fit(self, engine: EngineConfig) -> EngineConfig:
         mean_chars = self.scan.context_chars / max(1, self.scan.n_samples)
-        engine = self.spec.engine_of(group[0].model)
         return fit_engine(engine, mean_chars, self.device, self.block_rows)
+
+    @cached_property
+    def judge_engine(self) -> EngineConfig | None:
+        """An engine of the embedded judge, as the run fits it."""
+        engine = self.spec.judge_engine
+        return None if engine is None else self._fit(engine)
 
     def _bound_driver(self) -> Iterator[Bound]:
         """Yields the bound of the driver, which hands each block from stage to stage."""
@@ -484,9 +494,10 @@ def _list_assumptions(
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
     for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
         yield f"{line}; its limits are their sum"
-    if "vllm" in backends and assumed.engine is not None:
+    has_engines = "vllm" in backends or spec.embedded_judge is not None
+    if has_engines and assumed.engine is not None:
         yield from _list_engine_times(assumed.engine)
-    elif "vllm" in backends:
+    elif has_engines:
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
             "(assumptions.engine_tokens_per_s)"

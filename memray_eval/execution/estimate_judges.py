@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import Assumptions, RateLimits
+from memray_eval.config.sections import Assumptions, EngineConfig, RateLimits, least_of
 from memray_eval.errors import JudgeError
+from memray_eval.execution.engine_time import AskedPrompt, engine_work
 from memray_eval.execution.plan import JudgePool
 from memray_eval.execution.run_plan import RunSpec
-from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
+from memray_eval.judges.accounts import cache_of, is_embedded, limits_of, price_of, takes_batches
 from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE
@@ -77,10 +78,16 @@ class JudgeEstimate(Frozen):
 
 
 def estimate_judges(
-    spec: RunSpec, records: Sequence[Record], scale: float, pool: JudgePool, cpus: float
+    spec: RunSpec,
+    records: Sequence[Record],
+    scale: float,
+    pool: JudgePool,
+    cpus: float,
+    engine: EngineConfig | None = None,
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them, on
-    so many `cpus`; `records` stand for `scale` times as many."""
+    so many `cpus`; `records` stand for `scale` times as many. An embedded one is on engines like
+    `engine`, fitted."""
     judging = spec.judging
     least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
@@ -92,6 +99,9 @@ def estimate_judges(
             of_judge = [Bound("judge", what, BATCH_S, "judging.mode: live")]
         else:
             of_judge = _judge_bounds(name, total, spec, pool)
+            if engine is not None and is_embedded(name):
+                of_judge.append(_bound_engines(name, total, spec, engine))
+        of_judge.sort(key=lambda bound: -bound.seconds)
         judges.append(_estimate_judge(name, parts, of_judge[0], spec, in_batches))
         bounds += of_judge
     if judges:
@@ -214,7 +224,7 @@ def sum_known(costs: Iterable[float | None]) -> float | None:
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
-    """A judge's bounds by its limits and its calls in flight; the slowest first."""
+    """A judge's bounds by its limits and its calls in flight."""
     limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
@@ -232,8 +242,21 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
         what = f"{in_flight:,} calls in flight of {latency_s:g} s"
         limited.append((what, load.calls * latency_s / in_flight, knob))
-    bounds = [Bound("judge", f"{name}, {what}", seconds, way) for what, seconds, way in limited]
-    return sorted(bounds, key=lambda bound: -bound.seconds)
+    return [Bound("judge", f"{name}, {what}", seconds, way) for what, seconds, way in limited]
+
+
+def _bound_engines(name: str, load: _Load, spec: RunSpec, engine: EngineConfig) -> Bound:
+    """The bound of an embedded judge by its engines, which take what a candidate's take."""
+    engines, assumed, calls = least_of(engine.replicas), spec.assumptions, max(1.0, load.calls)
+    how = f"of {assumed.engine_tokens_per_s:,.10g} tokens/s"
+    seconds = load.output_tokens / (engines * assumed.engine_tokens_per_s)
+    if assumed.engine is not None:
+        asked = AskedPrompt(load.input_tokens / calls, load.output_tokens / calls)
+        work = engine_work([asked], assumed.engine, engine, engines, calls / engines)
+        seconds, how = work.seconds, f"that answer {work.at_once:,} calls at once"
+    what = f"{name}, {engines} engine{'s' * (engines > 1)} {how}"
+    change = f"engines: {{{spec.embedded_judge}: {{replicas: ...}}}}, or a faster engine"
+    return Bound("judge", what, seconds, change)
 
 
 def _known_limits(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float]]:

@@ -196,6 +196,29 @@ def test_engines_are_as_many_as_configured_and_fit() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("assumed", "of"),
+    [
+        ({"engine_tokens_per_s": 1000}, "of 1,000 tokens/s"),
+        ({"engine": {"prefill_tokens_per_s": 1e9, "step_s": 0.1}}, "that answer 256 calls at once"),
+    ],
+)
+def test_the_engines_of_a_judge_take_their_time(assumed: dict[str, Any], of: str) -> None:
+    job = generating(
+        judge="embedded:org/j",
+        metrics=["empathy"],
+        engines={"org/j": {"replicas": 2}},
+        assumptions={"verdict_tokens": 200, **assumed},
+    )
+    estimate = estimate_of(job, samples=1_000_000, cluster_spec=OFFER)
+    (judge,) = estimate.judges
+    steps = {"of 1,000 tokens/s": 200 / 1000, "that answer 256 calls at once": 200 * 0.1 / 256}
+    assert seconds(estimate)[f"embedded:org/j, 2 engines {of}"] == judge.seconds
+    assert judge.seconds == pytest.approx(1_000_000 / 2 * steps[of], rel=0.02)
+    assert judge.bound_by == f"2 engines {of}"
+    assert any("an engine " in line for line in estimate.assumptions)
+
+
 def test_of_more_engines_than_fit_only_those_that_do_are_counted() -> None:
     estimate = estimate_of(generating(replicas=40), samples=60_000, cluster_spec=OFFER)
     assert estimate.stages[0].seconds == pytest.approx(60_000 * 100 / (6 * 1000), rel=0.01)
