@@ -25,7 +25,7 @@ from memray_eval.cli.options import JobOptions, argument, column_overrides, flag
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import ClusterConfig, EngineConfig
+from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, suggest
 
 JOBS_OWN = "job"  # of `doctor --engine`: the job's own models
@@ -119,14 +119,16 @@ def doctor(
     """Check this machine for what would hang or fail, and say how to fix it: platform, packages,
     models, keys, resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
-    from memray_eval.execution.doctor import examine, examine_engine
+    from memray_eval.execution.doctor import engines_of, examine, examine_engine
     from memray_eval.execution.prepare.resolve import needs_of
 
     checks = examine(None if job is None or engine == JOBS_OWN else needs_of(job))
-    for model in _models_to_start(engine, job) if engine is not None else ():
-        own = job.engine_of(model) if job else EngineConfig()
+    engines = [*engines_of(job, None if engine == JOBS_OWN else engine)] if engine else []
+    if engine and not engines:
+        raise ConfigError(f"--engine {JOBS_OWN}: name a job with engines of vLLM first")
+    for model, own, sharing in engines:
         on = job.cluster if job else ClusterConfig()
-        checks = chain(checks, examine_engine(model, own, on))
+        checks = chain(checks, examine_engine(model, own, on, sharing))
     has_failed = False
     for check in checks:
         mend = f"\n       -> {check.mend}" if check.mend else ""
@@ -134,17 +136,6 @@ def doctor(
         has_failed |= check.state == "fail"
     if has_failed:
         raise typer.Exit(3)
-
-
-def _models_to_start(engine: str, job: RunConfig | None) -> list[str]:
-    """The models of `--engine`. Raises ConfigError if it is the job's, which has none for vLLM."""
-    if engine != JOBS_OWN:
-        return [engine]
-    candidates = job.candidates if job else ()
-    models = dict.fromkeys(one.model for one in candidates if one.backend == "vllm")
-    if not models:
-        raise ConfigError(f"--engine {JOBS_OWN}: name a job with candidates of backend vllm first")
-    return [*models]
 
 
 @dataset_app.command("validate")

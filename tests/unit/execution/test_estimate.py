@@ -4,6 +4,8 @@ what the command refuses."""
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -459,6 +461,20 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
 
 
 RAYJOB = str(REPOSITORY / "cluster" / "kuberay" / "rayjob.yaml")
+
+
+def test_the_readme_s_worked_example_is_what_the_command_prints(  # type: ignore[no-untyped-def]
+    cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    readme = (REPOSITORY / "cluster" / "README.md").read_text("utf-8")
+    shown = readme.split("memray-eval estimate cluster/job.yaml ")[1]
+    typed = shown.split("\n\n")[0].replace("\\\n", " ")
+    words = shlex.split(typed.replace("cluster/kuberay/rayjob.yaml", RAYJOB))
+    code, out, _ = cli(*words, "--json")
+    assert code == 0
+    bounds = [f"{bound['seconds']:,.0f} s " for bound in json.loads(out)["bounds"]]
+    assert re.findall(r"= +([\d,]+ s )", shown.split("\n\n")[1]) == bounds[:4]
 
 
 def test_a_million_samples_on_our_own_manifest(cli) -> None:  # type: ignore[no-untyped-def]
