@@ -12,7 +12,6 @@ from functools import partial
 from typing import Literal
 
 from memray_eval.config.environment import MEND, api_key, cache_dir, is_installed, keys_set
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.config.server_models import check_served
 from memray_eval.datasets.sources import whole
@@ -27,13 +26,11 @@ from memray_eval.execution.ray.placement_groups import PendingGroup, is_over_ray
 from memray_eval.execution.run_manifest import installed_versions
 from memray_eval.execution.run_plan import JobNeeds, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
-from memray_eval.judges.accounts import is_embedded
 from memray_eval.judges.router import describe_pools
 from memray_eval.metrics import all_metrics
 from memray_eval.models.adapters import with_adapters
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
-from memray_eval.sinks import check_sinks
 from memray_eval.types import Candidate, Frozen
 
 MIN_DISK_GIB = 2.0
@@ -64,30 +61,11 @@ def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
         yield from _check_job(job, today or date.today())
 
 
-def engines_of(
-    job: RunConfig | None, model: str | None
-) -> Iterator[tuple[str, EngineConfig, Sequence[Candidate]]]:
-    """Yields the settings of a model's engine and the candidates that share it; without a `model`,
-    of all that the job has engines for, the embedded judge last."""
-    asked = [one for one in job.candidates if one.backend == "vllm"] if job else []
-    for name in dict.fromkeys(one.model for one in asked) if model is None else [model]:
-        own = job.engine_of(name) if job else EngineConfig()
-        yield name, own, [one for one in asked if one.model == name]
-    if job is None or model is not None:
-        return
-    juries = job.judge.values() if isinstance(job.judge, dict) else [job.judge]
-    judges = [name for jury in juries for name in ([jury] if isinstance(jury, str) else jury)]
-    for name in dict.fromkeys(name for name in judges if is_embedded(name)):
-        served = name.partition(":")[2] or EMBEDDED
-        yield served, job.judge_engine(served), ()
-
-
 def examine_engine(
     model: str, config: EngineConfig, on: ClusterConfig, sharing: Sequence[Candidate] = ()
 ) -> Iterator[Check]:
-    """Starts one engine of `model` with the arguments of a run, with room for the adapters of the
-    candidates `sharing` it, and has it generate: here, or where a run's Ray would put it if it has
-    several workers."""
+    """Starts one engine of `model` with the arguments of a run of the candidates that are `sharing`
+    it, and has it generate: here, or where a run's Ray would put it if it has several workers."""
     has_gpu = local_capacity(ClusterConfig()).gpus > 0
     device = config.device if config.device != "auto" else "gpu" if has_gpu else "cpu"
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
@@ -207,9 +185,6 @@ def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
         spec = job.resolve(today=today)
     except EvalError as error:
         yield Check(state="fail", what=str(error))
-    for sink in spec.sinks if spec is not None else ():
-        what = f"sink {sink.kind}: its package and an address are there"
-        yield _try(partial(check_sinks, [sink]), what)
     if spec is not None:
         notes = list[str]()
         tried = [_try(check, "") for check in spec_checks(spec, "", notes.append)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 
@@ -140,9 +140,9 @@ def estimate(
     waves = schedule(spec, at_first, engine_device(spec, capacity.all_gpus))
     work = _Workload(spec, scan, capacity, placement, samples, waves, sampled)
     pool = judge_pool(spec, capacity.cpus, work.block_rows)
-    judges, bounds = estimate_judges(
-        spec, work.records, work.scale, pool, work.judge_cpus, work.judge_engine
-    )
+    if spec.judge_engine is not None:
+        spec = replace(spec, judge_engine=work.fitted(spec.judge_engine))
+    judges, bounds = estimate_judges(spec, work.records, work.scale, pool, work.judge_cpus)
     bounds = sorted([*bounds, *work.bounds()], key=lambda bound: -bound.seconds)
     stages = tuple(
         StageEstimate(stage=stage, seconds=slowest.seconds, bound_by=slowest.what)
@@ -342,24 +342,21 @@ class _Workload:
         return work.seconds, how
 
     def _fitted(self, group: Group) -> EngineConfig:
-        """The engine of these candidates, as the run fits it."""
-        return self._fit(self.spec.engine_of(group[0].model))
+        return self.fitted(self.spec.engine_of(group[0].model))
 
-    def _fit(self, engine: EngineConfig) -> EngineConfig:
+    def fitted(self, engine: EngineConfig) -> EngineConfig:
+        """An engine, as the run fits it."""
         mean_chars = self.scan.context_chars / max(1, self.scan.n_samples)
         return fit_engine(engine, mean_chars, self.device, self.block_rows)
-
-    @cached_property
-    def judge_engine(self) -> EngineConfig | None:
-        """An engine of the embedded judge, as the run fits it."""
-        engine = self.spec.judge_engine
-        return None if engine is None else self._fit(engine)
 
     def _bound_driver(self) -> Iterator[Bound]:
         """Yields the bound of the driver, which hands each block from stage to stage."""
         groups = [group for wave in self.waves for group in wave if group[0].backend == "vllm"]
         units = self.units_each * sum(map(len, groups))
-        batches = sum(self.units_each * len(group) / self._fitted(group).rows for group in groups)
+        rows = [self.fitted(self.spec.engine_of(group[0].model)).rows for group in groups]
+        batches = sum(
+            self.units_each * len(group) / n for group, n in zip(groups, rows, strict=True)
+        )
         if units:
             n_blocks = batches + units / self.block_rows
             what = f"the driver, with {math.ceil(batches):,} batches of prompts"

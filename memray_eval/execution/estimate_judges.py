@@ -78,16 +78,10 @@ class JudgeEstimate(Frozen):
 
 
 def estimate_judges(
-    spec: RunSpec,
-    records: Sequence[Record],
-    scale: float,
-    pool: JudgePool,
-    cpus: float,
-    engine: EngineConfig | None = None,
+    spec: RunSpec, records: Sequence[Record], scale: float, pool: JudgePool, cpus: float
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them, on
-    so many `cpus`; `records` stand for `scale` times as many. An embedded one is on engines like
-    `engine`, fitted."""
+    so many `cpus`; `records` stand for `scale` times as many. The judge's engine is fitted."""
     judging = spec.judging
     least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
@@ -99,9 +93,6 @@ def estimate_judges(
             of_judge = [Bound("judge", what, BATCH_S, "judging.mode: live")]
         else:
             of_judge = _judge_bounds(name, total, spec, pool)
-            if engine is not None and is_embedded(name):
-                of_judge.append(_bound_engines(name, total, spec, engine))
-        of_judge.sort(key=lambda bound: -bound.seconds)
         judges.append(_estimate_judge(name, parts, of_judge[0], spec, in_batches))
         bounds += of_judge
     if judges:
@@ -224,7 +215,7 @@ def sum_known(costs: Iterable[float | None]) -> float | None:
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
-    """A judge's bounds by its limits and its calls in flight."""
+    """A judge's bounds by its limits, its calls in flight and its engines; the slowest first."""
     limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
@@ -242,21 +233,23 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
         what = f"{in_flight:,} calls in flight of {latency_s:g} s"
         limited.append((what, load.calls * latency_s / in_flight, knob))
-    return [Bound("judge", f"{name}, {what}", seconds, way) for what, seconds, way in limited]
+    if spec.judge_engine is not None and is_embedded(name):
+        change = f"engines: {{{spec.embedded_judge}: {{replicas: N}}}}, or a faster engine"
+        limited.append((*_engine_limit(load, spec.judge_engine, spec.assumptions), change))
+    bounds = [Bound("judge", f"{name}, {what}", seconds, way) for what, seconds, way in limited]
+    return sorted(bounds, key=lambda bound: -bound.seconds)
 
 
-def _bound_engines(name: str, load: _Load, spec: RunSpec, engine: EngineConfig) -> Bound:
-    """The bound of an embedded judge by its engines, which take what a candidate's take."""
-    engines, assumed, calls = least_of(engine.replicas), spec.assumptions, max(1.0, load.calls)
-    how = f"of {assumed.engine_tokens_per_s:,.10g} tokens/s"
-    seconds = load.output_tokens / (engines * assumed.engine_tokens_per_s)
-    if assumed.engine is not None:
-        asked = AskedPrompt(load.input_tokens / calls, load.output_tokens / calls)
-        work = engine_work([asked], assumed.engine, engine, engines, calls / engines)
-        seconds, how = work.seconds, f"that answer {work.at_once:,} calls at once"
-    what = f"{name}, {engines} engine{'s' * (engines > 1)} {how}"
-    change = f"engines: {{{spec.embedded_judge}: {{replicas: ...}}}}, or a faster engine"
-    return Bound("judge", what, seconds, change)
+def _engine_limit(load: _Load, engine: EngineConfig, assumed: Assumptions) -> tuple[str, float]:
+    """A judge's engines, and the seconds that they take of a load."""
+    engines, calls = least_of(engine.replicas), max(1.0, load.calls)
+    how = f"{engines} engine{'s' * (engines > 1)}"
+    if assumed.engine is None:
+        per_s = assumed.engine_tokens_per_s
+        return f"{how} of {per_s:,.10g} tokens/s", load.output_tokens / (engines * per_s)
+    asked = AskedPrompt(load.input_tokens / calls, load.output_tokens / calls)
+    work = engine_work([asked], assumed.engine, engine, engines, calls / engines)
+    return f"{how} that answer {work.at_once:,} calls at once", work.seconds
 
 
 def _known_limits(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float]]:

@@ -46,7 +46,6 @@ from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import describe_pools, named_judges
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.results.run_folder import RunFolder, new_run_id
-from memray_eval.sinks import check_sinks
 
 __all__ = ["RunResult", "check_run_id", "lock_new_folder", "resume", "run"]
 
@@ -155,7 +154,6 @@ def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) ->
         say(f"The metric {name} is built in, and counts; give your own another name.")
     for check in spec_checks(spec, folder.path, say):
         check()
-    check_sinks(spec.sinks)
 
 
 def _scan(

@@ -41,6 +41,7 @@ from memray_eval.judges.accounts import (
 from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
 from memray_eval.models.adapters import check_adapters
+from memray_eval.sinks import check_sinks
 from memray_eval.types import Candidate, Turn, join_jurors, turn_sample
 
 ASK_USD = 10.0  # above this a run without a budget asks
@@ -52,12 +53,13 @@ def spec_checks(
     """Yields the checks, for a run in the folder `path`, that need neither dataset nor cluster.
     Each raises an EvalError for what would stop the run."""
     yield partial(check_prompts, spec.suite, spec.candidates)
-    yield lambda: [say(line) for line in check_adapters(spec.candidates)]
+    yield lambda: list(map(say, check_adapters(spec.candidates)))
     yield partial(check_affect, spec)
     yield partial(check_judges, spec, path)
     yield partial(check_calibrations, spec)
     yield partial(check_scorable, spec)
     yield partial(check_machine, spec)
+    yield partial(check_sinks, spec.sinks)
 
 
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
