@@ -353,10 +353,7 @@ class _Workload:
         """Yields the bound of the driver, which hands each block from stage to stage."""
         groups = [group for wave in self.waves for group in wave if group[0].backend == "vllm"]
         units = self.units_each * sum(map(len, groups))
-        rows = [self.fitted(self.spec.engine_of(group[0].model)).rows for group in groups]
-        batches = sum(
-            self.units_each * len(group) / n for group, n in zip(groups, rows, strict=True)
-        )
+        batches = sum(self.units_each * len(group) / self._fitted(group).rows for group in groups)
         if units:
             n_blocks = batches + units / self.block_rows
             what = f"the driver, with {math.ceil(batches):,} batches of prompts"
