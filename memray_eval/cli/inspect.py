@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ from memray_eval.cli.options import JobOptions, argument, column_overrides, flag
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import ClusterConfig, EngineConfig
+from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.errors import ConfigError, suggest
 
 JOBS_OWN = "job"  # of `doctor --engine`: the job's own models
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from memray_eval.judges.model_table import ModelEntry, PriceBand
     from memray_eval.judges.prices import Price
     from memray_eval.results.run_folder import RunFolder
+    from memray_eval.types import Candidate
 
 
 @app.command(rich_help_panel=LOOK)
@@ -123,10 +124,14 @@ def doctor(
     from memray_eval.execution.prepare.resolve import needs_of
 
     checks = examine(None if job is None or engine == JOBS_OWN else needs_of(job))
-    for model in _models_to_start(engine, job) if engine is not None else ():
-        own = job.engine_of(model) if job else EngineConfig()
+    engines = [one for one in (_engines_of(job) if job else ()) if engine in (JOBS_OWN, one[0])]
+    if engine == JOBS_OWN and not engines:
+        raise ConfigError(f"--engine {JOBS_OWN}: name a job with engines of vLLM first")
+    if engine is not None and not engines:
+        engines = [(engine, job.engine_of(engine) if job else EngineConfig(), ())]
+    for model, own, sharing in engines:
         on = job.cluster if job else ClusterConfig()
-        checks = chain(checks, examine_engine(model, own, on))
+        checks = chain(checks, examine_engine(model, own, on, sharing))
     has_failed = False
     for check in checks:
         mend = f"\n       -> {check.mend}" if check.mend else ""
@@ -136,15 +141,17 @@ def doctor(
         raise typer.Exit(3)
 
 
-def _models_to_start(engine: str, job: RunConfig | None) -> list[str]:
-    """The models of `--engine`. Raises ConfigError if it is the job's, which has none for vLLM."""
-    if engine != JOBS_OWN:
-        return [engine]
-    candidates = job.candidates if job else ()
-    models = dict.fromkeys(one.model for one in candidates if one.backend == "vllm")
-    if not models:
-        raise ConfigError(f"--engine {JOBS_OWN}: name a job with candidates of backend vllm first")
-    return [*models]
+def _engines_of(job: RunConfig) -> Iterator[tuple[str, EngineConfig, Sequence[Candidate]]]:
+    """Yields a job's models on engines, an embedded judge's last: settings, and who shares them."""
+    from memray_eval.judges.accounts import is_embedded
+
+    asked = [one for one in job.candidates if one.backend == "vllm"]
+    for model in dict.fromkeys(one.model for one in asked):
+        yield model, job.engine_of(model), [one for one in asked if one.model == model]
+    juries = job.judge.values() if isinstance(job.judge, dict) else [job.judge]
+    judges = {name for jury in juries for name in ([jury] if isinstance(jury, str) else jury)}
+    for model in (name.partition(":")[2] or EMBEDDED for name in judges if is_embedded(name)):
+        yield model, job.judge_engine(model), ()
 
 
 @dataset_app.command("validate")

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from functools import partial
 from typing import Literal
@@ -18,7 +18,7 @@ from memray_eval.datasets.sources import whole
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.execution.capacity import Capacity, find_nvcc, local_capacity
 from memray_eval.execution.plan import check_room, engine_device
-from memray_eval.execution.prepare.checks import proxied, servers_asked
+from memray_eval.execution.prepare.checks import proxied, servers_asked, spec_checks
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine import COMPILED
 from memray_eval.execution.ray.engine_check import check_engine, check_engine_over_ray
@@ -28,10 +28,10 @@ from memray_eval.execution.run_plan import JobNeeds, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.judges.router import describe_pools
 from memray_eval.metrics import all_metrics
+from memray_eval.models.adapters import with_adapters
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
-from memray_eval.sinks import check_sinks
-from memray_eval.types import Frozen
+from memray_eval.types import Candidate, Frozen
 
 MIN_DISK_GIB = 2.0
 MIN_SHM_GIB = 1.0
@@ -61,14 +61,17 @@ def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
         yield from _check_job(job, today or date.today())
 
 
-def examine_engine(model: str, config: EngineConfig, on: ClusterConfig) -> Iterator[Check]:
-    """Starts one engine of `model` with the arguments of a run, and has it generate: here, or where
-    a run's Ray would put it if it has several workers."""
+def examine_engine(
+    model: str, config: EngineConfig, on: ClusterConfig, sharing: Sequence[Candidate] = ()
+) -> Iterator[Check]:
+    """Starts one engine of `model` with the arguments of a run of the candidates that are `sharing`
+    it, and has it generate: here, or where a run's Ray would put it if it has several workers."""
     has_gpu = local_capacity(ClusterConfig()).gpus > 0
     device = config.device if config.device != "auto" else "gpu" if has_gpu else "cpu"
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
     yield Check(state="ok", what=f"versions: {versions}")
     try:
+        config = with_adapters(config, sharing, device == "cpu")
         if is_over_ray(config):
             report = check_engine_over_ray(config, model, device, on)
         else:
@@ -182,10 +185,11 @@ def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
         spec = job.resolve(today=today)
     except EvalError as error:
         yield Check(state="fail", what=str(error))
-    for sink in spec.sinks if spec is not None else ():
-        what = f"sink {sink.kind}: its package and an address are there"
-        yield _try(partial(check_sinks, [sink]), what)
     if spec is not None:
+        notes = list[str]()
+        tried = [_try(check, "") for check in spec_checks(spec, "", notes.append)]
+        yield from (check for check in tried if check.state == "fail")
+        yield from (Check(state="warn", what=line) for line in notes)
         yield from _check_models(spec, today)
         yield from _check_servers(spec)
     if spec is not None and capacity is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 
@@ -140,6 +140,8 @@ def estimate(
     waves = schedule(spec, at_first, engine_device(spec, capacity.all_gpus))
     work = _Workload(spec, scan, capacity, placement, samples, waves, sampled)
     pool = judge_pool(spec, capacity.cpus, work.block_rows)
+    if spec.judge_engine is not None:
+        spec = replace(spec, judge_engine=work.fitted(spec.judge_engine))
     judges, bounds = estimate_judges(spec, work.records, work.scale, pool, work.judge_cpus)
     bounds = sorted([*bounds, *work.bounds()], key=lambda bound: -bound.seconds)
     stages = tuple(
@@ -340,9 +342,11 @@ class _Workload:
         return work.seconds, how
 
     def _fitted(self, group: Group) -> EngineConfig:
-        """The engine of these candidates, as the run fits it."""
+        return self.fitted(self.spec.engine_of(group[0].model))
+
+    def fitted(self, engine: EngineConfig) -> EngineConfig:
+        """An engine, as the run fits it."""
         mean_chars = self.scan.context_chars / max(1, self.scan.n_samples)
-        engine = self.spec.engine_of(group[0].model)
         return fit_engine(engine, mean_chars, self.device, self.block_rows)
 
     def _bound_driver(self) -> Iterator[Bound]:
@@ -484,9 +488,10 @@ def _list_assumptions(
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
     for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
         yield f"{line}; its limits are their sum"
-    if "vllm" in backends and assumed.engine is not None:
+    has_engines = "vllm" in backends or spec.embedded_judge is not None
+    if has_engines and assumed.engine is not None:
         yield from _list_engine_times(assumed.engine)
-    elif "vllm" in backends:
+    elif has_engines:
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
             "(assumptions.engine_tokens_per_s)"

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import Assumptions, RateLimits
+from memray_eval.config.sections import Assumptions, EngineConfig, RateLimits, least_of
 from memray_eval.errors import JudgeError
+from memray_eval.execution.engine_time import AskedPrompt, engine_work
 from memray_eval.execution.plan import JudgePool
 from memray_eval.execution.run_plan import RunSpec
-from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
+from memray_eval.judges.accounts import cache_of, is_embedded, limits_of, price_of, takes_batches
 from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.rate_pacer import SLACK_S
 from memray_eval.judges.prices import FREE
@@ -80,7 +81,7 @@ def estimate_judges(
     spec: RunSpec, records: Sequence[Record], scale: float, pool: JudgePool, cpus: float
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them, on
-    so many `cpus`; `records` stand for `scale` times as many."""
+    so many `cpus`; `records` stand for `scale` times as many. The judge's engine is fitted."""
     judging = spec.judging
     least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
@@ -214,7 +215,7 @@ def sum_known(costs: Iterable[float | None]) -> float | None:
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
-    """A judge's bounds by its limits and its calls in flight; the slowest first."""
+    """A judge's bounds by its limits, its calls in flight and its engines; the slowest first."""
     limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
     least = "fewer metrics or judging.repeats, or another judge for some metrics"
@@ -232,8 +233,23 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
         what = f"{in_flight:,} calls in flight of {latency_s:g} s"
         limited.append((what, load.calls * latency_s / in_flight, knob))
+    if spec.judge_engine is not None and is_embedded(name):
+        change = f"engines: {{{spec.embedded_judge}: {{replicas: N}}}}, or a faster engine"
+        limited.append((*_engine_limit(load, spec.judge_engine, spec.assumptions), change))
     bounds = [Bound("judge", f"{name}, {what}", seconds, way) for what, seconds, way in limited]
     return sorted(bounds, key=lambda bound: -bound.seconds)
+
+
+def _engine_limit(load: _Load, engine: EngineConfig, assumed: Assumptions) -> tuple[str, float]:
+    """A judge's engines, and the seconds that they take of a load."""
+    engines, calls = least_of(engine.replicas), max(1.0, load.calls)
+    how = f"{engines} engine{'s' * (engines > 1)}"
+    if assumed.engine is None:
+        per_s = assumed.engine_tokens_per_s
+        return f"{how} of {per_s:,.10g} tokens/s", load.output_tokens / (engines * per_s)
+    asked = AskedPrompt(load.input_tokens / calls, load.output_tokens / calls)
+    work = engine_work([asked], assumed.engine, engine, engines, calls / engines)
+    return f"{how} that answer {work.at_once:,} calls at once", work.seconds
 
 
 def _known_limits(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float]]:

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from memray_eval.benchmarks import check_prompts
 from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
@@ -19,16 +18,13 @@ from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.prepare.checks import (
-    check_calibrations,
     check_cost,
-    check_judges,
-    check_machine,
-    check_scorable,
     check_sessions,
     check_stop_rule,
     proxied,
+    spec_checks,
 )
-from memray_eval.execution.prepare.resolve import check_affect, resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import keep_scan, scan_or_restore
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.prepare.stored_config import (
@@ -49,9 +45,7 @@ from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import describe_pools, named_judges
 from memray_eval.metric import NEEDS_JUDGE
-from memray_eval.models.adapters import check_adapters
 from memray_eval.results.run_folder import RunFolder, new_run_id
-from memray_eval.sinks import check_sinks
 
 __all__ = ["RunResult", "check_run_id", "lock_new_folder", "resume", "run"]
 
@@ -158,15 +152,8 @@ def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) ->
         say(line)
     for name in spec.hidden_metrics:
         say(f"The metric {name} is built in, and counts; give your own another name.")
-    check_prompts(spec.suite, spec.candidates)
-    for line in check_adapters(spec.candidates):
-        say(line)
-    check_affect(spec)
-    check_judges(spec, folder.path)
-    check_calibrations(spec)
-    check_scorable(spec)
-    check_machine(spec)
-    check_sinks(spec.sinks)
+    for check in spec_checks(spec, folder.path, say):
+        check()
 
 
 def _scan(

@@ -38,7 +38,9 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
         in " ".join(done.stdout.split())  # the console wraps notes
     )
     (folder,) = (tmp_path / "out").iterdir()
-    for record in from_table(RunFolder(str(folder)).records().to_table()):
+    records = list(from_table(RunFolder(str(folder)).records().to_table()))
+    assert any(score.usage.cached_input_tokens for record in records for score in record.scores)
+    for record in records:
         for score in record.scores:
             assert score.status in ("scored", "abstained")  # so small a model makes quotes up
             assert score.judge == "embedded"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
 from memray_eval.analysis.adjusted.summaries import check_metrics
+from memray_eval.benchmarks import check_prompts
 from memray_eval.config.environment import (
     PROVIDERS,
     host_of,
@@ -21,6 +23,7 @@ from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.executors import StageSeconds, choose_phases
 from memray_eval.execution.plan import engine_device
+from memray_eval.execution.prepare.resolve import check_affect
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
@@ -37,9 +40,26 @@ from memray_eval.judges.accounts import (
 )
 from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
+from memray_eval.models.adapters import check_adapters
+from memray_eval.sinks import check_sinks
 from memray_eval.types import Candidate, Turn, join_jurors, turn_sample
 
 ASK_USD = 10.0  # above this a run without a budget asks
+
+
+def spec_checks(
+    spec: RunSpec, path: str, say: Callable[[str], None]
+) -> Iterator[Callable[[], object]]:
+    """Yields the checks, for a run in the folder `path`, that need neither dataset nor cluster.
+    Each raises an EvalError for what would stop the run."""
+    yield partial(check_prompts, spec.suite, spec.candidates)
+    yield lambda: list(map(say, check_adapters(spec.candidates)))
+    yield partial(check_affect, spec)
+    yield partial(check_judges, spec, path)
+    yield partial(check_calibrations, spec)
+    yield partial(check_scorable, spec)
+    yield partial(check_machine, spec)
+    yield partial(check_sinks, spec.sinks)
 
 
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:

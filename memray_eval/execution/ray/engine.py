@@ -386,7 +386,7 @@ async def open_server(engine: Any) -> httpx2.AsyncClient:
 
     words = ["--model", engine.model_config.model, "--served-model-name", SERVER_MODEL]
     parser: Any = make_arg_parser(FlexibleArgumentParser())  # type: ignore[no-untyped-call]
-    args = parser.parse_args(words)
+    args = parser.parse_args([*words, "--enable-prompt-tokens-details"])  # with the cached ones
     args.structured_outputs_config = engine.vllm_config.structured_outputs_config
     app = build_app(args, _TASKS, engine.model_config)
     await init_app_state(engine, app.state, args, _TASKS)

@@ -47,6 +47,26 @@ def test_doctor_checks_the_machine_though_the_config_is_wrong(cli: Call, tmp_pat
     assert not any("package vllm" in line for line in failed)
 
 
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [
+        ("candidates: [{name: a, model: org/m, lora: no/adapter}]", "no/adapter: no such folder"),
+        ("judge: rules\nmetrics: [empathy]", "nothing would be scored"),
+        ("judging: {cache: /dev/null/calls.sqlite}\njudge: embedded", "/dev/null/calls.sqlite"),
+    ],
+)
+def test_doctor_fails_for_what_a_run_refuses_before_its_start(
+    cli: Call, tmp_path: Path, key: str, fault: str
+) -> None:
+    job = tmp_path / "job.yaml"
+    model = "" if "model" in key else "candidates: [{name: a, model: org/m}]\n"
+    job.write_text(f"dataset: {SAMPLES}\n{model}{key}\n")
+    assert cli("run", str(job))[0] != 0
+    code, out, _ = cli("doctor", str(job))
+    assert code == 3
+    assert any(fault in line for line in out.splitlines() if line.startswith("[fail]"))
+
+
 def test_lists(cli: Call) -> None:
     listed = cli("list", "metrics")[1]
     assert "judge, best anthropic/claude-opus-4-5" in listed

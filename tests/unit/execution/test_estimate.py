@@ -4,6 +4,8 @@ what the command refuses."""
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,29 @@ def test_engines_are_as_many_as_configured_and_fit() -> None:
         .change
         == "larger groups of nodes: no further engine fits"
     )
+
+
+@pytest.mark.parametrize(
+    ("assumed", "of"),
+    [
+        ({"engine_tokens_per_s": 1000}, "of 1,000 tokens/s"),
+        ({"engine": {"prefill_tokens_per_s": 1e9, "step_s": 0.1}}, "that answer 256 calls at once"),
+    ],
+)
+def test_the_engines_of_a_judge_take_their_time(assumed: dict[str, Any], of: str) -> None:
+    job = generating(
+        judge="embedded:org/j",
+        metrics=["empathy"],
+        engines={"org/j": {"replicas": 2}},
+        assumptions={"verdict_tokens": 200, **assumed},
+    )
+    estimate = estimate_of(job, samples=1_000_000, cluster_spec=OFFER)
+    (judge,) = estimate.judges
+    steps = {"of 1,000 tokens/s": 200 / 1000, "that answer 256 calls at once": 200 * 0.1 / 256}
+    assert seconds(estimate)[f"embedded:org/j, 2 engines {of}"] == judge.seconds
+    assert judge.seconds == pytest.approx(1_000_000 / 2 * steps[of], rel=0.02)
+    assert judge.bound_by == f"2 engines {of}"
+    assert any("an engine " in line for line in estimate.assumptions)
 
 
 def test_of_more_engines_than_fit_only_those_that_do_are_counted() -> None:
@@ -436,6 +461,20 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
 
 
 RAYJOB = str(REPOSITORY / "cluster" / "kuberay" / "rayjob.yaml")
+
+
+def test_the_readme_s_worked_example_is_what_the_command_prints(  # type: ignore[no-untyped-def]
+    cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    readme = (REPOSITORY / "cluster" / "README.md").read_text("utf-8")
+    shown = readme.split("memray-eval estimate cluster/job.yaml ")[1]
+    typed = shown.split("\n\n")[0].replace("\\\n", " ")
+    words = shlex.split(typed.replace("cluster/kuberay/rayjob.yaml", RAYJOB))
+    code, out, _ = cli(*words, "--json")
+    assert code == 0
+    bounds = [f"{bound['seconds']:,.0f} s " for bound in json.loads(out)["bounds"]]
+    assert re.findall(r"= +([\d,]+ s )", shown.split("\n\n")[1]) == bounds[:4]
 
 
 def test_a_million_samples_on_our_own_manifest(cli) -> None:  # type: ignore[no-untyped-def]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from memray_eval.execution.ray import engine_check, engine_start
 from memray_eval.execution.ray.engine import COMPILED, engine_environment
 from memray_eval.execution.ray.engine_check import N_TOKENS, check_engine
 from memray_eval.execution.ray.engine_start import LAST_LINES
+from memray_eval.types import Candidate
 
 Python = Callable[[str], Path]
 REPORT = {
@@ -155,7 +156,7 @@ class TestDoctor:
         [
             ("org/model", {"org/model": 64}),
             ("org/large", {"org/large": 8}),  # `engines` of the job
-            ("job", {"org/small": 64, "org/large": 8}),
+            ("job", {"org/small": 64, "org/large": 8, "org/j": 4}),
         ],
     )
     def test_an_engine_is_the_jobs_own(
@@ -167,8 +168,12 @@ class TestDoctor:
     ) -> None:
         seen = dict[str, int | None]()
 
-        def check(model: str, config: EngineConfig, on: ClusterConfig) -> Iterator[Check]:
+        def check(
+            model: str, config: EngineConfig, on: ClusterConfig, sharing: Sequence[Candidate]
+        ) -> Iterator[Check]:
             seen[model] = config.max_num_seqs
+            loras = [one.lora for one in sharing]
+            assert loras == {"org/small": [None, str(tmp_path / "a")]}.get(model, loras[:1])
             yield Check(state="ok", what=model)
 
         monkeypatch.setattr(doctor, "examine", lambda job: iter(()))
@@ -177,14 +182,20 @@ class TestDoctor:
         candidates = [
             {"name": name, "model": f"org/{name}", "backend": "vllm"} for name in ("small", "large")
         ]
-        candidates.append({**candidates[0], "name": "again"})
-        shape = {"engine": {"max_num_seqs": 64}, "engines": {"org/large": {"max_num_seqs": 8}}}
+        candidates.append({**candidates[0], "name": "again", "lora": "a"})
+        engines = {"org/large": {"max_num_seqs": 8}, "org/j": {"max_num_seqs": 4}}
+        shape = {"engine": {"max_num_seqs": 64}, "engines": engines, "judge": "embedded:org/j"}
         job.write_text(json.dumps({"dataset": "rows", "candidates": candidates, **shape}), "utf-8")
         monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", str(job), "--engine", engine])
         with pytest.raises(SystemExit) as ended:
             main()
         assert not ended.value.code
         assert seen == started
+
+    def test_an_adapter_that_cannot_be_read_fails(self) -> None:
+        sharing = [Candidate(name="a", model="org/m", lora="no/adapter")]
+        *_, last = examine_engine("org/m", EngineConfig(device="cpu"), ClusterConfig(), sharing)
+        assert (last.state, "no/adapter: no such folder" in last.what) == ("fail", True)
 
     def test_the_jobs_own_engine_needs_a_job(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -193,7 +204,7 @@ class TestDoctor:
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 2
-        assert "name a job with candidates of backend vllm" in capsys.readouterr().err
+        assert "name a job with engines of vLLM" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("sampler", "has_nvcc", "state", "said"),
