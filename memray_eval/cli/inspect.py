@@ -215,11 +215,11 @@ def list_metrics(
 
 
 @list_app.command("suites")
-def list_suites() -> None:
+def list_suites(name: str | None = argument("Print this suite alone.", None)) -> None:
     """List suites, with the metrics that each computes by default."""
-    from memray_eval.benchmarks import all_suites
+    from memray_eval.benchmarks import all_suites, get_suite
 
-    for suite in all_suites().values():
+    for suite in all_suites().values() if name is None else (get_suite(name),):
         show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
         if suite.baselines:
             show(f"{'':<16} baselines: {', '.join(suite.baselines)}")
