@@ -83,7 +83,7 @@ def candidate_keys(sample: Sample) -> tuple[str, ...]:
 
 def matching_texts(sample: Sample, response: Response) -> list[str]:
     """The texts whose vectors `find_citations` compares, if a sentence speaks to the user. Of more
-    than MANY entries, those that share a word with the response."""
+    than MANY entries, those that share a word with such a sentence."""
     lines = [line for line in sentences(response.text) if is_personal(line)]
     if not lines:
         return []
