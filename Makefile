@@ -1,5 +1,5 @@
 # make run    set up what is missing, then run the quickstart job on the embedded model (no key, no GPU)
-# make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories
+# make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories, each room's lines
 # make quick  the checks and the quick unit tests (three minutes)
 # make test   what CI runs after the checks: all tests but those of the night
 # make night  the tests of the night (hours); KILLS=3 tries each kill three times; tests/README.md says what it wants beside .venv
@@ -60,6 +60,7 @@ check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 	$(BIN)/python -m tests.supply_chain audit
+	$(BIN)/python -m tests.house > /dev/null
 
 sbom: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/python -m tests.supply_chain sbom > results/sbom.json

@@ -37,6 +37,8 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from memray_eval.withdrawn import what_instead
+
 SAID = "; it said: "  # in an error's text: what follows is an excerpt of the provider's reply
 # Places in lists, identifiers, long figures.
 _VARYING = re.compile(
@@ -63,8 +65,11 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def suggest(word: str, words: Iterable[str]) -> str:
-    """The nearest of `words`, or all of them: the end of an error that refuses `word`."""
+    """The end of an error that refuses `word`: what to do instead if it was withdrawn, else the
+    nearest of `words`, or all of them."""
     words = list(words)
+    if instead := what_instead(word):
+        return instead
     hint = nearest(word, words)
     return f"did you mean {hint!r}?" if hint else f"there are: {', '.join(words) or 'none'}"
 

@@ -1,7 +1,7 @@
-"""Figures that say how large the package is and how it reads: `python -m tests.house`. They are a
-mirror, not a gate.
+"""Says how large the package is and how it reads, and holds each room to its lines:
+`python -m tests.house` exits with 1 if a room, the tests or tests/bench have more than LINES says.
 
-A room's lines are beside its budget. Bound names are those of variables, attributes, parameters,
+Bound names are those of variables, attributes, parameters,
 functions and classes where they get their value; dialect among them are names that do not say what
 a thing is. A private helper is a top-level function whose name begins with one underscore; its
 callers are the places in its own file that name it."""
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,31 +19,34 @@ from pathlib import Path
 from typing import TypeAlias
 
 PRODUCT, TESTS = Path("memray_eval"), Path("tests")
-# Lines; a room without one has no budget of its own
-BUDGETS: Mapping[str, int] = {
-    "affect": 1_300,
-    "analysis": 6_300,
-    "api": 550,
-    "benchmarks": 9_800,
-    "cli": 2_200,
-    "config": 1_800,
-    "datasets": 3_200,
-    "execution": 11_000,
-    "judges": 7_300,
-    "metrics": 6_200,
-    "models": 850,
-    "provider_http": 1_150,
-    "report": 7_100,
-    "results": 1_200,
-    "sinks": 1_000,
-    "stages": 700,
-    "storage": 480,
-    "submission": 850,
-    "text_processing": 1_500,
-    "types": 1_350,
+# The most lines of each room, of the tests, and of tests/bench; lowered to what each step reaches
+LINES: Mapping[str, int] = {
+    ".": 1_786,
+    "affect": 1_288,
+    "analysis": 8_247,
+    "api": 1_113,
+    "benchmarks": 11_025,
+    "cli": 2_917,
+    "config": 2_414,
+    "datasets": 4_719,
+    "execution": 14_023,
+    "judges": 8_486,
+    "metrics": 5_823,
+    "models": 1_070,
+    "provider_http": 1_397,
+    "report": 7_933,
+    "results": 1_278,
+    "sinks": 1_101,
+    "stages": 866,
+    "storage": 601,
+    "submission": 837,
+    "text_processing": 1_807,
+    "types": 1_815,
+    "tests": 71_330,
+    "bench": 8_645,
 }
-PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 66_000, 52_000, 0.003
-SAME_CLASS_NAMES, SMALL_FILES = 5, 60
+PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
+SAME_CLASS_NAMES, SMALL_FILES = 5, 60  # goals
 SMALL = 60  # lines of a file that may be part of a neighbour
 SHORT = 6
 WIDE = 100
@@ -68,7 +72,7 @@ class Source:
         return self.text.count("\n")
 
 
-def main() -> None:
+def main() -> int:
     product, tests = read_sources(PRODUCT), read_sources(TESTS)
     print(
         f"{'room':<18}{'lines':>8}{'budget':>8}{'files':>7}{'small':>7}{'dialect':>9}{'tests':>9}"
@@ -93,6 +97,16 @@ def main() -> None:
         print(f"  {name}: {', '.join(rooms)}")
     for line in _describe_functions(product):
         print(line)
+    sizes = Counter({"tests": sum(source.n_lines for source in counted), "bench": bench})
+    for source in product:
+        sizes[source.room] += source.n_lines
+    over = {room: n for room, n in sizes.items() if n > LINES.get(room, 0)}
+    for room, n in over.items():
+        print(
+            f"error: {room} has {n:,} lines, and its line is at {LINES.get(room, 0):,}",
+            file=sys.stderr,
+        )
+    return 1 if over else 0
 
 
 def read_sources(root: Path) -> list[Source]:
@@ -146,7 +160,7 @@ def _lines_of_tests(room: str, tests: list[Source]) -> int:
 
 
 def _describe_room(room: str, files: list[Source], n_tests: int) -> str:
-    lines, budget = sum(file.n_lines for file in files), BUDGETS.get(room)
+    lines, budget = sum(file.n_lines for file in files), LINES.get(room)
     small = sum(file.n_lines <= SMALL for file in files)
     mark = "" if budget is None or lines <= budget else f"  +{lines - budget:,}"
     limit = "" if budget is None else f"{budget:,}"
@@ -157,7 +171,7 @@ def _describe_room(room: str, files: list[Source], n_tests: int) -> str:
 
 
 def _against(what: str, value: int, budget: int) -> str:
-    return f"{what}: {value:,} (budget {budget:,}{'' if value <= budget else ', exceeded'})"
+    return f"{what}: {value:,} (goal {budget:,})"
 
 
 def _describe_functions(sources: list[Source]) -> Iterator[str]:
@@ -209,4 +223,4 @@ def _read_names(tree: ast.AST) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

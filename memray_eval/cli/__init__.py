@@ -29,6 +29,7 @@ from memray_eval.cli.app import GROUPS, app, escape_what_cannot_be_shown, say
 from memray_eval.config.loading import shipped_jobs
 from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted, reason_of
 from memray_eval.execution.interrupts import handle_termination
+from memray_eval.withdrawn import what_instead
 
 # --help shows a group where its first command stands
 app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_help_panel)))
@@ -78,7 +79,7 @@ def main() -> NoReturn:
             say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
             sys.exit(getattr(error, "exit_code", EvalError.exit_code))
         except SystemExit as end:
-            _name_jobs(end.__context__)
+            _explain_usage(end.__context__)
             cause = getattr(end.__context__, "__cause__", None)  # typer makes an exit of Ctrl-C
             if end.code != INTERRUPTED or not isinstance(cause, KeyboardInterrupt):
                 raise
@@ -90,8 +91,13 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _name_jobs(error: object) -> None:
-    """Says which jobs there are, if typer has refused a command without one."""
+def _explain_usage(error: object) -> None:
+    """After a usage error: says what to do instead of an option or command that was withdrawn, and
+    which jobs there are if none was named."""
+    if hasattr(error, "format_message"):  # typer's and click's usage errors
+        words = [word.partition("=")[0] for word in sys.argv[1:] if word.startswith("--")]
+        for instead in filter(None, map(what_instead, [*sys.argv[1:2], *words])):
+            say(instead)
     if getattr(getattr(error, "param", None), "name", "") == "config":
         command = getattr(getattr(error, "ctx", None), "info_name", "run")
         say(

@@ -10,14 +10,8 @@ from pydantic import ValidationError
 
 from memray_eval.errors import nearest
 from memray_eval.types import Frozen
+from memray_eval.withdrawn import what_instead
 
-# Keys that jobs had, and what to do instead
-WITHDRAWN = {
-    "estimates": "no metric has an estimate that a job must ask for; leave the key out, and name "
-    "a judge with `judge: PROVIDER/MODEL` for metrics that need one",
-    "emotion_words": "the companion metrics have no rules; leave the key out, and name a judge "
-    "with `judge: PROVIDER/MODEL`",
-}
 # What a value must be, by pydantic's type of error; a union's branches are joined by "or"
 _WANTED = {
     **dict.fromkeys(("string_type", "string_sub_type"), "text"),
@@ -43,8 +37,9 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
     """A line for each problem: the dotted key, what is wrong, and a misspelt key's nearest."""
     for problem in _merge_branches(error):
         where = ".".join(str(part) for part in problem["loc"])
-        if where in WITHDRAWN:
-            yield f"{where}: {WITHDRAWN[where]}"
+        key = re.sub(r"(^|\.)\d+(?=\.|$)", "", where)  # without the places in lists
+        if problem["type"] == "extra_forbidden" and (instead := what_instead(key)):
+            yield instead
         elif problem["type"] == "extra_forbidden":
             hint = nearest(str(problem["loc"][-1]), known_keys(model))
             yield f"{where}: no such key" + (f"; did you mean {hint!r}?" if hint else "")

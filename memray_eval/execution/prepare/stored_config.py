@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
-from memray_eval.config.problems import WITHDRAWN
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MEASURED_KEYS, names_a_text_file
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
+from memray_eval.withdrawn import INSTEAD
 
 PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others have none
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
@@ -36,13 +36,27 @@ def read_config(folder: RunFolder) -> RunConfig:
     try:
         values = folder.read_config()
         if isinstance(values, dict):
-            gone = {"kind", *WITHDRAWN}
-            values = {key: value for key, value in values.items() if key not in gone}
+            values = _without_withdrawn(values, "")
+            values.pop("kind", None)
         return RunConfig.model_validate(values)
     except ValidationError as error:
         raise DataError(
             f"{folder.path}/run.yaml is not a config of this version: {error}"
         ) from None
+
+
+def _without_withdrawn(value: Any, key: str) -> Any:
+    """A stored value without the keys that are withdrawn since; `key` is the dotted one."""
+    if isinstance(value, list):
+        return [_without_withdrawn(item, key) for item in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {name: f"{key}.{name}".removeprefix(".") for name in value}
+    return {
+        name: _without_withdrawn(item, inner[name])
+        for name, item in value.items()
+        if inner[name] not in INSTEAD
+    }
 
 
 def is_pairwise(folder: RunFolder) -> bool:
