@@ -20,7 +20,6 @@ EvalError                                                                       
 │   ├── UnknownModel     404: the provider has no such model
 │   ├── WrongAddress     404: a gateway, or a server that is no provider's
 │   ├── Refused          the judge or its content filter declined: the outcome is `abstained`
-│   ├── NoLogprobs       the server gives no probabilities of its first token
 │   ├── Truncated        the verdict was cut off at the output limit
 │   └── Malformed        the verdict did not fit its schema, also when asked again
 ├── EmbeddingError       the embedding model could not be loaded or asked
@@ -229,10 +228,6 @@ class WrongAddress(JudgeError):
 
 
 class Refused(JudgeError):
-    pass
-
-
-class NoLogprobs(JudgeError):
     pass
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.config.sections import FittedQuestions, OnJudgeFailure, OnNoAnswer, RubricMetric
+from memray_eval.config.sections import OnJudgeFailure, OnNoAnswer, RubricMetric
 from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
@@ -219,8 +219,7 @@ class JudgedMetric(Metric):
     judgment if no judge gave a verdict. A judge fills in one `judgment` for each of a rubric's
     `calls`, and `join` makes one of them; a judgment may hold several of the sample's `n_verdicts`.
     `described_by` is the rubric of a user's metric. `version` counts changes of its rubrics and the
-    judgment's fields (0: no rubric of ours) and is in the call's key. `fit` weighs the yes/no
-    questions of its calls."""
+    judgment's fields (0: no rubric of ours) and is in the call's key."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -239,7 +238,6 @@ class JudgedMetric(Metric):
     n_verdicts: Callable[[Sample], int] | None = None
     described_by: RubricMetric | None = None
     version: int = 0
-    fit: FittedQuestions | None = None
 
     def messages(
         self, sample: Sample, response: Response, rubric: str | None = None
@@ -631,8 +629,6 @@ def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
         return str(metric.measured or "")
     if not isinstance(metric, JudgedMetric) or not any(map(is_estimate, judges)):
         return ""
-    if metric.fit is not None:
-        return str(metric.fit)
     return str(metric.estimate.measured) if metric.estimate else "withdrawn; score it again"
 
 

@@ -15,6 +15,15 @@ _WITHDRAWN = (
         "the companion metrics have no rules; leave the key out, and name a judge with "
         "`judge: PROVIDER/MODEL`",
     ),
+    (
+        "questions judging.questions --fit-questions",
+        "no fit was better than a rule of shared words; name a judge with `judge: PROVIDER/MODEL`",
+    ),
+    (
+        "improve",
+        "`calibrate` measures a judge by its rubric: write your own, `rubrics: {METRIC: FILE.md}`, "
+        "and calibrate again on labels that you held back",
+    ),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}
 

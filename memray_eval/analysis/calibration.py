@@ -45,9 +45,9 @@ Statistic = Callable[["Table"], float]  # NaN where it is undefined
 
 class Unit(Frozen):
     """One labelled response: people's labels on their scale (None: missing), the judge's score on
-    the metric's scale (None: none, for the reason `unscored`), its confidence, and its score at
-    each repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which
-    figures here leave out; `raters` are the people, if they are known."""
+    the metric's scale (None: none), its confidence, and its score at each repeat. `judged_by` names
+    who gave the score; `weight` is that of LabelledResponse, which figures here leave out; `raters`
+    are the people, if they are known."""
 
     id: str
     people: tuple[float | None, ...]
@@ -59,7 +59,6 @@ class Unit(Frozen):
     unpriced_calls: int = 0
     judged_by: str = ""
     weight: float = 1.0
-    unscored: str = ""
     raters: tuple[str, ...] = ()
 
 
@@ -214,7 +213,7 @@ def suggest_judge(
     best, units = able[0]
     alike = []
     for other, its_units in able[1:]:
-        *_, difference = compare_agreement(weighted_kappa, units, its_units, scale, human_scale)
+        difference = kappa_difference(units, its_units, scale, human_scale)
         if difference.low is None or difference.low <= 0:
             alike.append(other.judge)
     reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
@@ -228,15 +227,11 @@ def suggest_judge(
     return Suggestion(judge=best.judge, reason=reason)
 
 
-def compare_agreement(
-    agreement: Callable[[FloatArray], float],
-    units: Sequence[Unit],
-    others: Sequence[Unit],
-    scale: Scale,
-    human_scale: Scale,
-) -> tuple[Coefficient, Coefficient, Coefficient]:
-    """One judge's agreement with people, that of another, and the first minus the second, on the
-    units that both scored."""
+def kappa_difference(
+    units: Sequence[Unit], others: Sequence[Unit], scale: Scale, human_scale: Scale
+) -> Coefficient:
+    """One judge's weighted kappa with people minus that of another, on the units that both
+    scored."""
     by_id = {unit.id: unit for unit in others if unit.judge is not None}
     shared = [unit for unit in units if unit.judge is not None and unit.id in by_id]
     first, second = (
@@ -245,13 +240,13 @@ def compare_agreement(
     both = Table(
         np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
     )
-    statistics: dict[str, Statistic] = {
-        "first": lambda table: agreement(table.ratings[:, :2]),
-        "second": lambda table: agreement(table.ratings[:, [0, 2]]),
-        "difference": lambda table: statistics["first"](table) - statistics["second"](table),
-    }
-    figures = estimate_with_intervals(statistics, both, [unit.cluster for unit in shared])
-    return figures["first"], figures["second"], figures["difference"]
+
+    def difference(table: Table) -> float:
+        ratings = table.ratings
+        return weighted_kappa(ratings[:, :2]) - weighted_kappa(ratings[:, [0, 2]])
+
+    clusters = [unit.cluster for unit in shared]
+    return estimate_with_intervals({"kappa": difference}, both, clusters)["kappa"]
 
 
 def to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:

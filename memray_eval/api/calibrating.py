@@ -20,7 +20,6 @@ from memray_eval.analysis.rater_agreement import compare_raters
 from memray_eval.api.displayed import Displayed, Tables, to_table
 from memray_eval.api.runs import to_stderr
 from memray_eval.config.loading import load_config
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions
 from memray_eval.datasets.labels import (
     LabelledResponse,
@@ -33,7 +32,6 @@ from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.errors import ConfigError, without_advice
 from memray_eval.execution.prepare.origins import existing_candidate
 from memray_eval.execution.runs import run
-from memray_eval.metric import Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.report.calibration_console import PEOPLE, sections
@@ -147,7 +145,8 @@ def read_labels(
     labelling = map_columns(columns, labelling.model_copy(update=own))
     scores_of = labelling.columns.get("judge", "")
     try:
-        measured = find_metric(named)
+        (own_name, *_), own_metrics = find_own_metrics([named])
+        (measured,) = pick([own_name], MetricOptions(own=own_metrics))
         name, metric_scale = measured.name, measured.scale
     except ConfigError:
         if not scores_of or labelling.scale is None:
@@ -163,13 +162,6 @@ def read_labels(
     return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
 
 
-def find_metric(named: str) -> Metric:
-    """The metric that a job calls so."""
-    (name, *_), own = find_own_metrics([named])
-    (measured,) = pick([name], MetricOptions(own=own))
-    return measured
-
-
 def make_evaluate(
     folder: str,
     overrides: dict[str, Any],
@@ -182,22 +174,14 @@ def make_evaluate(
     among the `manifests` by the judge. `say` gets its messages; it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
-        config = load_trial(folder, overrides, settings, responses, judge)
+        keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
+        config = load_config(None, overrides | keys | {"out": f"{folder}/results"}, settings)
         with without_advice():
             finished = run(config, say, quiet=True, agree=lambda _: yes)
         manifests[judge] = finished.folder.read_manifest()
         return finished.folder.each()
 
     return evaluate
-
-
-def load_trial(
-    folder: str, overrides: dict[str, Any], settings: Sequence[str], responses: Path, judge: str
-) -> RunConfig:
-    """The job in which a judge scores a file of responses. Raises ConfigError."""
-    keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
-    keys["out"] = f"{folder}/results"
-    return load_config(None, overrides | keys, settings)
 
 
 def compare_judges(
@@ -249,7 +233,7 @@ def to_units(
 
 
 def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
-    labelled = row.model_dump(exclude={"fields", "group"})
+    labelled = row.model_dump(exclude={"fields"})
     unit = Unit(**labelled, judged_by="" if row.judge is None else judge)
     if score is None:
         return unit
@@ -262,6 +246,5 @@ def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
         "cost_usd": score.cost_usd,
         "unpriced_calls": score.usage.unpriced_calls,
         "judged_by": score.judge,
-        "unscored": (score.error or score.status) if score.value is None else "",
     }
     return unit.model_copy(update=verdict)

@@ -15,7 +15,6 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     compare,
     config,
     dataset,
-    improve,
     init,
     inspect,
     pairwise,

@@ -30,12 +30,12 @@ LABELLED = "File of responses with human scores: .json, .jsonl, .csv, .tsv or .p
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions(JobOptions):
-    """The options of the commands that read labels."""
+    """The options by which labels are read."""
 
     columns: list[str] | None = option(
         "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
         "task, criterion, human, human2, ..., raters, weight (1 / the chance of being labelled), "
-        "group, judge (a judge's scores that exist)",
+        "judge (a judge's scores that exist)",
         None,
         "--map",
     )
@@ -72,19 +72,11 @@ class LabelOptions(JobOptions):
             encoding=self.encoding or "",
         )
 
-    def keys(self, file: LabelledFile) -> dict[str, Any]:
-        """The keys of a job that scores a file."""
-        return {
-            "metrics": [file.named],
-            "judging.cache": "off" if self.no_cache else None,
-            "budget.usd": self.budget_usd,
-        }
-
 
 @app.command(rich_help_panel=LOOK)
 @takes(
     "labelled metric judge columns preset human_scale label answers_separator skip_unlabelled "
-    "limit encoding repeats no_cache budget_usd yes settings save fit_questions as_json"
+    "limit encoding repeats no_cache budget_usd yes settings save as_json"
 )
 def calibrate(
     options: LabelOptions,
@@ -100,13 +92,7 @@ def calibrate(
     ),
     save: str | None = option(
         "Also write the labelled verdicts to this file, for --calibration of run, report and "
-        "compare; with --fit-questions, the fit."
-    ),
-    fit_questions: bool = flag(
-        "Fit yes/no questions to the labels, for `judge: questions`: asks --judge, a model with "
-        "logprobs, and writes the weights to --save.",
-        None,
-        "--fit-questions",
+        "compare."
     ),
 ) -> None:
     """Compare judges with human scores: agreement, kappa, alpha, Spearman, bias, calibration and
@@ -117,16 +103,15 @@ def calibrate(
     from memray_eval.api.calibrating import compare_judges, make_evaluate
     from memray_eval.report.calibration_console import render
 
-    _check_save(save, fit_questions)
+    _check_save(save)
     file, settings = options.read(labelled, metric), options.settings or ()
     judges = list(dict.fromkeys(split_names(judge)))
-    overrides = options.keys(file) | {"judging.repeats": repeats}
-    if fit_questions:
-        from memray_eval.cli.fit_questions import fit_to_labels
-
-        fit = fit_to_labels(file, judges, overrides, settings, options.yes, save)
-        show(fit.model_dump_json(indent=2) if options.as_json else f"{file.metric}: {fit}")
-        return
+    overrides = {
+        "metrics": [file.named],
+        "judging.cache": "off" if options.no_cache else None,
+        "judging.repeats": repeats,
+        "budget.usd": options.budget_usd,
+    }
     if file.scores_of and judge == "rules":
         if save is not None:
             raise ConfigError("--save: say whose scores these are, with --judge PROVIDER/MODEL")
@@ -154,9 +139,7 @@ def _save_verdicts(
     say(path)
 
 
-def _check_save(save: str | None, fit_questions: bool) -> None:
-    if fit_questions and save is None:
-        raise ConfigError("--fit-questions writes weights: name a file with --save fit.json")
+def _check_save(save: str | None) -> None:
     if save is not None and Path(save).suffix.lower() != ".json":
         raise ConfigError(
             f"--save {save}: name a .json file; --calibration takes others for tables of labels"

@@ -116,9 +116,8 @@ class RunConfig(Frozen):
     include: tuple[str, ...] = ()
     """Files with metrics that may then be named alone."""
     judge: Jury | dict[str, Jury] = "auto"
-    """Who judges: `rules` (offline estimates), `auto`, `embedded`, `questions` (fitted to labels),
-    PROVIDER/MODEL, `my_judge.py:FUNCTION`, a list for a jury, or a mapping from metric (or
-    metric/task)."""
+    """Who judges: `rules` (offline estimates), `auto`, `embedded`, PROVIDER/MODEL,
+    `my_judge.py:FUNCTION`, a list for a jury, or a mapping from metric (or metric/task)."""
     rubrics: dict[str, str] = Field(default_factory=dict)
     """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
     own."""

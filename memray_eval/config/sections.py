@@ -437,16 +437,6 @@ def check_extra(where: str, names: Iterable[str]) -> None:
         raise ValueError(f"{where}: {taken[0]} is filled in by the run itself; leave it out")
 
 
-class QuestionsConfig(Frozen):
-    """What `judge: questions` goes by."""
-
-    fit: str | None = None
-    """The file of weights that `calibrate --fit-questions` wrote; it names the model to ask."""
-    revision: str | None = None
-    """The exact revision of the model that a server has (a commit or digest), which must be the
-    fit's."""
-
-
 class JudgingConfig(Frozen):
     """How judges are called.
 
@@ -521,8 +511,6 @@ class JudgingConfig(Frozen):
     batches where there are many calls)."""
     batch: BatchConfig = BatchConfig()
     """How calls go in batches."""
-    questions: QuestionsConfig = QuestionsConfig()
-    """What `judge: questions` goes by."""
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -815,36 +803,6 @@ class SuiteTemplate(Frozen):
     """The longest answer."""
 
 
-class FittedQuestions(Frozen):
-    """One metric of a fit file: the weights of log P(yes) / P(no) by question, and what they were
-    found to be worth by cross-validation on `n` labels. `questions` is the digest of the questions'
-    texts, `labels_digest` that of the labelled file. AUC and kappa are of labels above the middle
-    of their scale."""
-
-    model: str
-    revision: str
-    questions: str
-    weights: dict[str, float]
-    intercept: float
-    ridge: float = 0.0
-    n: int = 0
-    auc: float = 0.0
-    kappa: float = 0.0
-    labels: str = ""
-    labels_digest: str = ""
-    seed: int = 0
-    date: str = ""
-    command: str = ""
-
-    def __str__(self) -> str:
-        if not self.n:
-            return "not fitted yet"
-        return (
-            f"AUC {self.auc:.2f}, kappa {self.kappa:.2f}, cross-validated on {self.n} labelled "
-            f"answers ({self.labels})"
-        )
-
-
 class MetricOptions(Frozen):
     """The options of metrics' formulas that a run may set, which RunConfig documents, and the
     metrics that it brings."""
@@ -857,7 +815,6 @@ class MetricOptions(Frozen):
     scores_empty: bool = False  # by the suite
     metric_timeout_s: Positive = 60.0
     own: tuple[OwnMetric, ...] = ()
-    questions: dict[str, FittedQuestions] = Field(default_factory=dict)
 
 
 class JudgeRequest(Frozen):

@@ -32,7 +32,7 @@ from memray_eval.types.samples import CRITERIA
 STAR = "*"
 # Beside human, human2, ...
 FIELDS = tuple(
-    "response query answers context memory history task criterion cluster skip weight judge group "
+    "response query answers context memory history task criterion cluster skip weight judge "
     "raters".split()
 )
 TRUTH = {"true": 1.0, "false": 0.0}
@@ -58,8 +58,7 @@ class Labelling(Frozen):
 class LabelledResponse(Frozen):
     """A response with people's labels (None: empty): `fields` as `evaluate` takes them, a weight, 1
     / the chance with which it was drawn to be labelled, up to a factor, a `judge`'s score on the
-    labels' scale where a column has it, its `group`: the system's, unless a column says, and who
-    labelled it if that is known."""
+    labels' scale if a column has it, and who labelled it if that is known."""
 
     id: str
     fields: dict[str, Any]
@@ -67,7 +66,6 @@ class LabelledResponse(Frozen):
     cluster: str
     weight: float = 1.0
     judge: float | None = None
-    group: str = ""
     raters: tuple[str, ...] = ()
 
 
@@ -223,7 +221,6 @@ def _parse_row(
         )
     parse = partial(_parse_label, where, words=labelling.words, scale=scale)
     judge = labelling.columns.get("judge", "").replace(STAR, system)
-    group = cells.get("group")
     return LabelledResponse(
         id=named,
         fields=fields,
@@ -231,7 +228,6 @@ def _parse_row(
         cluster=(query if "query" in cells else named) if cluster is None else _to_text(cluster),
         weight=weight,
         judge=parse(cells["judge"], judge) if judge else None,
-        group=system if group is None else _to_text(group),
         raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
 

@@ -39,7 +39,6 @@ from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
@@ -145,8 +144,8 @@ class Rehearsal:
         spec, repeats = plan.spec, range(plan.spec.judging.repeats)
         in_batches = {queue.name: queue for queue in queues}
 
-        def rehearsed(choice: JudgeAssignment, name: str, repeat: int) -> Judge:
-            queue = None if choice.questions else in_batches.get(name)
+        def rehearsed(name: str, repeat: int) -> Judge:
+            queue = in_batches.get(name)
             if queue is None:
                 return _AskedLive(name)
             return RehearsedJudge(queue.judge, repeat, runner.add_missing_call)
@@ -154,7 +153,7 @@ class Rehearsal:
         self._judges = dict[str, Sequence[Judge]]()
         for key, choice in spec.judges.items():
             names = choice.judges if choice.judge != RULES else ()
-            self._judges[key] = [rehearsed(choice, name, n) for name in names for n in repeats]
+            self._judges[key] = [rehearsed(name, n) for name in names for n in repeats]
         self._asking = judging_options(spec.judges, spec.judging, spec.siblings)
 
     async def run(self) -> None:

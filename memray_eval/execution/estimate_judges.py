@@ -17,7 +17,6 @@ from memray_eval.execution.engine_time import AskedPrompt, engine_work
 from memray_eval.execution.plan import JudgePool
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.accounts import cache_of, is_embedded, limits_of, price_of, takes_batches
-from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.rate_pacer import SLACK_S
 from memray_eval.judges.prices import FREE
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
@@ -154,8 +153,6 @@ def _output_tokens(
     metric: JudgedMetric, record: Record, n_calls: int, assumed: Assumptions
 ) -> float:
     """The tokens of a call's output, on average over the calls about a record."""
-    if metric.judgment is FirstTokenJudgment:
-        return 1.0
     n_verdicts = n_calls if metric.n_verdicts is None else metric.n_verdicts(record.sample)
     return assumed.verdict_tokens * n_verdicts / n_calls
 

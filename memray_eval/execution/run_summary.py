@@ -279,11 +279,6 @@ def _reading_notes(
             f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
             "model."
         )
-    if questioned := [name for name, choice in spec.judges.items() if choice.questions]:
-        yield (
-            f"{', '.join(questioned)}: estimates by yes/no questions that were fitted to labels, "
-            "not the verdicts of a judge model."
-        )
     if rubrics := [
         f"{key} by {choice.asked_by}" for key, choice in spec.judges.items() if choice.asked_by
     ]:

@@ -24,6 +24,7 @@ from memray_eval.extensions import OwnObject
 from memray_eval.judges.model_table import JudgeTable, ModelEntry
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import PromptCache
+from memray_eval.withdrawn import what_instead
 
 THINKING_OUTPUT_TOKENS = 16_384  # of a judge that thinks first: its thinking counts, too
 DEFAULT_OUTPUT_TOKENS = 2048
@@ -46,10 +47,8 @@ def provider_of(name: str, config: JudgingConfig) -> Provider:
         way_out = (
             f"did you mean {hint}/{model or name}?" if hint else f"with one of: {', '.join(known)}"
         )
-        raise ConfigError(
-            f"no judge {name!r}; write auto, rules, embedded, MODEL@URL or PROVIDER/MODEL, "
-            f"{way_out}"
-        )
+        instead = f"write auto, rules, embedded, MODEL@URL or PROVIDER/MODEL, {way_out}"
+        raise ConfigError(f"no judge {name!r}; {what_instead(name) or instead}")
     return provider
 
 

@@ -25,15 +25,13 @@ Ending: TypeAlias = Literal["done", "refused", "truncated"]
 
 class Reply(NamedTuple):
     """A completion that was read: its text, its tokens, and how it ended. `is_counted`: the
-    provider gave all of its tokens. `served_model` is the model that it names as its own.
-    `first_token` has the log-probabilities of the likeliest first tokens; None: not given."""
+    provider gave all of its tokens. `served_model` is the model that it names as its own."""
 
     text: str
     usage: Usage
     ending: Ending
     is_counted: bool = True
     served_model: str = ""
-    first_token: Sequence[tuple[str, float]] | None = None
 
 
 class ProviderAdapter(ABC):

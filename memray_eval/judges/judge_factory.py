@@ -33,7 +33,6 @@ from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.batches.spool import Spool, limits_of_batches
 from memray_eval.judges.call_metrics import CallObserver
-from memray_eval.judges.first_token import FirstTokenJudge
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
@@ -107,11 +106,7 @@ def build_batch_queues(
 ) -> list[BatchQueue]:
     """The judges that can be asked in batches, on the loop that will use them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
-    juries = [
-        choice.judges
-        for choice in choices.values()
-        if choice.judge != RULES and not choice.questions
-    ]
+    juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
     names = dict.fromkeys(name for judges in juries for name in judges)
     return [queue for name in names if (queue := factory.build_queue(name)) is not None]
 
@@ -127,9 +122,6 @@ class _JudgeFactory:
 
     def build_jury(self, choice: JudgeAssignment) -> list[Judge]:
         """The judges of one metric, each as often as it is asked."""
-        if choice.questions:
-            build = partial(self._build_repeated, choice.judge)
-            return [FirstTokenJudge(build(n)) for n in range(self._config.repeats)]
         lines = {
             name: [name, *filter(self._may_inherit, choice.heirs.get(name, ()))]
             for name in choice.judges

@@ -22,20 +22,17 @@ from memray_eval.config.sections import (
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.judges.accounts import (
     check_judge,
-    code_of,
     describe_account,
     is_embedded,
     is_reachable,
     model_name,
     pool_members,
     price_of,
-    provider_of,
 )
-from memray_eval.judges.first_token import NO_LOGPROBS
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
 from memray_eval.judges.succession import Roster, Succession
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric, Metric
-from memray_eval.types import QUESTIONS, Frozen, join_jurors, split_jurors
+from memray_eval.types import Frozen, join_jurors, split_jurors
 
 AUTO = "auto"
 T = TypeVar("T")
@@ -52,8 +49,7 @@ class JudgeAssignment(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
     `others`; by which rubric; and what stands in without a verdict. Nobody scores it if it
     `needs_judge`. `successions` tell of models that are off; `heirs` are asked if a judge answers
-    that it is no more. A metric may share the call of another, `shares_call_of`. So many yes/no
-    `questions` are put to a judge whose first token counts; 0: it judges."""
+    that it is no more. A metric may share the call of another, `shares_call_of`."""
 
     metric: str
     judge: str
@@ -66,17 +62,11 @@ class JudgeAssignment(Frozen):
     successions: tuple[Succession, ...] = ()
     heirs: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     shares_call_of: str = ""
-    questions: int = 0
 
     @property
     def judges(self) -> tuple[str, ...]:
         """Who is asked."""
         return (self.judge, *self.others)
-
-    @property
-    def scorers(self) -> tuple[str, ...]:
-        """The judges as their scores name them."""
-        return (f"{QUESTIONS}/{self.judge}",) if self.questions else self.judges
 
     @property
     def asked_by(self) -> str:
@@ -96,7 +86,7 @@ class JudgeAssignment(Frozen):
             details.append(f"rubric {self.asked_by}")
         if self.on_failure != "error" and self.judge != RULES:
             details.append(f"without a verdict {self.on_failure}")
-        return f"{join_jurors(self.scorers)} ({'; '.join(details)})"
+        return f"{join_jurors(self.judges)} ({'; '.join(details)})"
 
 
 def named_judges(assignment: str) -> list[str]:
@@ -246,8 +236,6 @@ class _JudgeAssigner(Roster):
             choice = self.judge(metric, wanted)
         else:
             choice = self._several(metric, wanted)
-        if choice.questions:  # the weights are of that model
-            return choice
         lines = {name: self.heirs_of(name) for name in choice.judges if name != RULES}
         heirs = {name: line for name, line in lines.items() if line}
         return choice.model_copy(update={"heirs": heirs})
@@ -263,7 +251,7 @@ class _JudgeAssigner(Roster):
             raise ConfigError(
                 f"judge: no juror is left for {metric.name} ({named}); name one of another family"
             )
-        if unfit := [juror for juror in jurors if juror in (RULES, AUTO, QUESTIONS)]:
+        if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
             raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
         choices = [self.judge(metric, juror) for juror in jurors]
         # Two may have one successor
@@ -281,8 +269,6 @@ class _JudgeAssigner(Roster):
         if wanted == RULES:
             why = f"offline estimate; preferred judge: {metric.preferred_judge}"
             return JudgeAssignment(metric=metric.name, judge=RULES, why=why)
-        if wanted == QUESTIONS:
-            return self.by_questions(metric)
         if is_embedded(wanted):
             why = "a small local model: it proves the plumbing, not the scores"
             return JudgeAssignment(metric=metric.name, judge=wanted, why=why)
@@ -309,21 +295,9 @@ class _JudgeAssigner(Roster):
             why=f"offline estimate: no key for {metric.preferred_judge} or any fallback",
         )
 
-    def by_questions(self, metric: JudgedMetric) -> JudgeAssignment:
-        """The model whose answers to the metric's questions were fitted to labels."""
-        if metric.fit is None:
-            raise ConfigError(f"judge: no yes/no questions of {metric.name} were fitted to labels")
-        model, n = metric.fit.model, len(metric.fit.weights)
-        if not is_embedded(model):
-            if provider_of(model, self.config) != "openai" or code_of(model, self.config):
-                raise ConfigError(f"judge: questions: {model} {NO_LOGPROBS}")
-            check_judge(model, self.config)
-        why = f"estimate by {n} yes/no questions, {metric.fit}"
-        return JudgeAssignment(metric=metric.name, judge=model, why=why, questions=n)
-
     def keep(self, choice: JudgeAssignment, names: Sequence[str]) -> JudgeAssignment:
         """The choice with the judges that a resumed run had, as long as they can be asked."""
-        if not names or choice.questions or RULES in (choice.judge, *names):
+        if not names or RULES in (choice.judge, *names):
             return choice
         if tuple(names) == choice.judges or not all(
             is_embedded(name) or (self.off_since(name) is None and is_reachable(name, self.config))
@@ -342,11 +316,11 @@ def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
         choice_of = {choice.metric: choice for choice in choices.values() if not choice.task}
         choice_of |= {choice.metric: choice for choice in choices.values() if choice.task == task}
         juries = {
-            (choice.shares_call_of or choice.metric, choice.judges, choice.questions)
+            (choice.shares_call_of or choice.metric, choice.judges)
             for choice in choice_of.values()
             if choice.judge != RULES
         }
-        return sum(len(judges) * max(1, questions) for _, judges, questions in juries)
+        return sum(len(judges) for _, judges in juries)
 
     return repeats * max(
         calls_in(task) for task in {"", *(choice.task for choice in choices.values())}

@@ -24,7 +24,6 @@ from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Trunca
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
 from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
-from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.limiter_member import CallPermit
 from memray_eval.judges.limits.pool import MemberPool
@@ -340,8 +339,6 @@ class JudgeCall:
         """The judgment in a reply; None: the judge declined. Raises InvalidVerdict, Truncated."""
         if reply.ending == "refused":
             return None
-        if issubclass(self.judgment, FirstTokenJudgment):
-            return self.judgment.from_first_token(reply.first_token)
         if reply.ending == "truncated":
             raise Truncated(
                 "the verdict was cut off at the output limit; raise judging.max_output_tokens"

@@ -18,7 +18,6 @@ from memray_eval.metrics.catalogue import split_docstring
 from memray_eval.metrics.companion.dimensions import OVERALL, overall_companion
 from memray_eval.metrics.criteria.criteria import criteria_metric
 from memray_eval.metrics.own import load_own_metric
-from memray_eval.metrics.questions import metric_by_questions
 from memray_eval.metrics.text._features import coherence_metric, overall
 
 DEFAULTS = MetricOptions()
@@ -54,8 +53,6 @@ def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metri
         if name not in available:
             raise ConfigError(f"no metric {name!r}; {suggest(name, available)}")
         chosen[name] = available[name]
-        if (fit := options.questions.get(name)) is not None:
-            chosen[name] = metric_by_questions(chosen[name], fit)
     if options.on_no_answer == DEFAULTS.on_no_answer and not options.scores_empty:
         return tuple(chosen.values())
     return tuple(_on_no_answer(metric, options) for metric in chosen.values())

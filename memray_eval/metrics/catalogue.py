@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric
-from memray_eval.metrics.questions import question_sets
 from memray_eval.types import Frozen, Response, Sample
 
 WIDTH = 80
@@ -127,9 +126,6 @@ def page_lines(metric: Metric) -> Iterator[str]:
         yield from _wrapped(f"{level}: {text}", "  ", "     ")
     if isinstance(metric, JudgedMetric):
         yield from _rubric_lines(metric)
-    if questions := question_sets().get(metric.name):
-        yield from ("", "What a model is asked by `judge: questions`:")
-        yield from (f"  {text}" for text in questions.values())
 
 
 def markdown_table(metrics: Iterable[Metric]) -> str:

@@ -148,11 +148,8 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     for key in ("suite", "reader", "metrics", "include", "servers"):
         data[key] = own.relocate(key, data[key])
     # relative to the working directory
-    judging, fit = data["judging"], config.judging.questions.fit
-    if fit is not None:
-        judging["questions"]["fit"] = packed.put("judging.questions.fit", fit, "files/questions")
     if (models := config.judging.models) is not None:
-        judging["models"] = packed.put("judging.models", models, "files/judges")
+        data["judging"]["models"] = packed.put("judging.models", models, "files/judges")
     return data
 
 

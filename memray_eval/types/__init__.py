@@ -43,7 +43,6 @@ from memray_eval.types.samples import session_turn as session_turn
 from memray_eval.types.samples import turn_ids as turn_ids
 from memray_eval.types.samples import turn_sample as turn_sample
 from memray_eval.types.scores import FALLBACKS as FALLBACKS
-from memray_eval.types.scores import QUESTIONS as QUESTIONS
 from memray_eval.types.scores import RULES as RULES
 from memray_eval.types.scores import RULES_ON_EMPTY as RULES_ON_EMPTY
 from memray_eval.types.scores import RULES_ON_NO_ANSWER as RULES_ON_NO_ANSWER

@@ -16,7 +16,6 @@ from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response,
 from memray_eval.types.samples import Sample, turn_ids
 
 RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
-QUESTIONS = "questions"  # before a "/" and the name of a model whose P(yes) made the score
 
 # Who scored in the place of a judge that failed (judging.on_judge_failure), in words.
 FALLBACKS: Mapping[str, str] = {
@@ -47,8 +46,8 @@ def split_jurors(judge: str) -> list[str]:
 
 
 def is_estimate(judge: str) -> bool:
-    """True if a score's judge is rules or fitted yes/no questions: an estimate, no verdict."""
-    return judge == RULES or judge.startswith((f"{RULES}+", f"{QUESTIONS}/"))
+    """True if a score's judge is rules: an estimate, no verdict."""
+    return judge == RULES or judge.startswith((f"{RULES}+", "questions/"))  # in older records
 
 
 class Score(Frozen):

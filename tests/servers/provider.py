@@ -37,15 +37,13 @@ INPUT_TOKENS = 10
 class Answer:
     """A text, and how it ended: done, cut off at the output limit, or refused (by the model or a
     content filter). `model` is the one that says it; "": the one that was asked. `thinking` comes
-    in a field of its own, of the name `thinking_in`. `first_token` has the log-probabilities that a
-    request for them gets."""
+    in a field of its own, of the name `thinking_in`."""
 
     text: str = ""
     ending: Literal["done", "truncated", "refused", "filtered"] = "done"
     model: str = ""
     thinking: str = ""
     thinking_in: str = "reasoning_content"
-    first_token: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -501,9 +499,6 @@ async def _write_chat(
     if outcome.thinking:
         message[outcome.thinking_in] = outcome.thinking
     choice = {"index": 0, "message": message, "finish_reason": finish}
-    if outcome.first_token is not None and body.get("logprobs"):
-        tokens = [{"token": text, "logprob": value} for text, value in outcome.first_token.items()]
-        choice["logprobs"] = {"content": [{**tokens[0], "top_logprobs": tokens}]}
     completion = {
         **_chunk(body, "chat.completion", outcome),
         "choices": [choice],

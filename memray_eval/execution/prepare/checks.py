@@ -121,7 +121,7 @@ def check_calibrations(spec: RunSpec) -> None:
             by_metric.setdefault(labels.metric, []).append(labels)
     for metric, calibrations in by_metric.items():
         choice = spec.judges.get(metric)
-        judges = "" if choice is None else join_jurors(choice.scorers)
+        judges = "" if choice is None else join_jurors(choice.judges)
         # Rules name their embedding model too, and the embedded judge's model is known later
         named = [
             labels

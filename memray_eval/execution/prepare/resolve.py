@@ -19,7 +19,6 @@ from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import (
-    JudgingConfig,
     MetricOptions,
     NamedServer,
     most_of,
@@ -39,7 +38,6 @@ from memray_eval.judges.succession import Roster
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
-from memray_eval.metrics.questions import fits_for
 from memray_eval.ports import no_adaptation
 from memray_eval.types import EXISTING, Candidate
 
@@ -68,7 +66,7 @@ def resolve(
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
     source = _suite_of(config)
-    suite, names, metrics, options = _choose_metrics(config, source, judging, generate_only)
+    suite, names, metrics, options = _choose_metrics(config, source, generate_only)
     table, day = load_table(judging.models), today or date.today()
     stand_ins = [Roster(judging, table, day).stand_in(name) for name in judging.fallbacks]
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
@@ -136,7 +134,7 @@ def _load_code(config: RunConfig) -> dict[str, NamedServer]:
 
 
 def _choose_metrics(
-    config: RunConfig, source: SuiteSource, judging: JudgingConfig, generate_only: bool
+    config: RunConfig, source: SuiteSource, generate_only: bool
 ) -> tuple[Suite, tuple[str, ...], tuple[Metric, ...], MetricOptions]:
     """The suite, the names of a run's metrics, and those that it computes, with their options."""
     names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
@@ -148,9 +146,6 @@ def _choose_metrics(
     update: dict[str, object] = {"own": own, "scores_empty": suite.scores_empty}
     options = config.metric_options.model_copy(update=update)
     metrics = () if generate_only else _pick_metrics(suite, names, options)
-    if fits := fits_for(config.judge, metrics, judging):
-        options = options.model_copy(update={"questions": fits})
-        metrics = _pick_metrics(suite, names, options)
     return suite, names, metrics, options
 
 

@@ -12,18 +12,14 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
-from memray_eval.judges.first_token import TOP_LOGPROBS, FirstTokenJudgment
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
 from memray_eval.provider_http.json_client import JsonClient, encode
-from memray_eval.provider_http.parameters import LIMITS, Changes
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
-    InvalidReply,
-    JsonObject,
     TokenFields,
     read_usage,
 )
@@ -58,14 +54,8 @@ class OpenAIAdapter(ProviderAdapter):
         self.parameters: Mapping[str, Any] = dict(parameters)
         self.negotiable: Mapping[str, Any] = self.parameters
 
-    def adjust(self, prepared: Request, changes: Changes) -> Request:
-        adjusted = super().adjust(prepared, changes)
-        return _one_token(adjusted) if "top_logprobs" in prepared else adjusted
-
     def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         request: dict[str, Any] = {"model": self._model, **self.parameters}
-        if issubclass(judgment, FirstTokenJudgment):
-            return _one_token(request | {"logprobs": True, "top_logprobs": TOP_LOGPROBS})
         if shared_first and self._is_openai:  # the schema is in the prompt
             return request | {"response_format": {"type": "json_object"}} | self._cache_options
         arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
@@ -125,22 +115,8 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             if isinstance(message.get("content"), list)  # Mistral's, with thinking in other parts
             else message.text("content")
         )
-        first = _first_token(choice) if choice.get("logprobs") else None
         is_cut = ending == "length"
-        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served, first)
-
-
-def _first_token(choice: JsonObject) -> list[tuple[str, float]]:
-    """The likeliest first tokens with their log-probabilities. Raises InvalidReply."""
-    tokens = choice.object("logprobs").first("content").objects("top_logprobs")
-    if not all(isinstance(token.get("logprob"), int | float) for token in tokens):
-        raise InvalidReply("a logprob is no number")
-    return [(token.text("token"), float(token["logprob"])) for token in tokens]
-
-
-def _one_token(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The request with room for one token, by whichever name it has for the limit."""
-    return {name: 1 if name in LIMITS else value for name, value in request.items()}
+        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served)
 
 
 def bound_schema(schema: Any) -> Any:

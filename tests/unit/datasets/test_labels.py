@@ -72,20 +72,17 @@ def test_a_judges_scores_as_mentalalign_has_them(tmp_path: Path, kind: str) -> N
         read_labelled(written(tmp_path, kind, [row]), labelling, (1, 5))
     rows = [row, row | {"judge_response_y": FENCED}]
     x, y, *_ = read_labelled(written(tmp_path, kind, rows), labelling, (1, 5))
-    assert [(each.judge, each.people, each.group) for each in (x, y)] == [
-        (4.0, (3.0,), "x"),
-        (None, (2.0,), "y"),
-    ]
+    assert [(each.judge, each.people) for each in (x, y)] == [(4.0, (3.0,)), (None, (2.0,))]
     assert x.cluster == y.cluster == "I am sad."
     with pytest.raises(DataError, match=r"row-000001-x: 'judge_response_x.Empathy' holds 4, outs"):
         read_labelled(written(tmp_path, kind, rows), labelling, (1, 3))
 
 
-def test_a_judges_scores_need_no_response_and_a_group_is_a_column(tmp_path: Path) -> None:
-    rows = [{"score": 1, "said": 2, "shop": "north"}, {"score": 2, "said": "", "shop": ""}]
-    mapped = map_columns(["judge=said,group=shop,human=score"], Labelling(columns={}))
+def test_a_judges_scores_need_no_response(tmp_path: Path) -> None:
+    rows = [{"score": 1, "said": 2}, {"score": 2, "said": ""}]
+    mapped = map_columns(["judge=said,human=score"], Labelling(columns={}))
     first, second = read_labelled(written(tmp_path, "csv", rows), mapped, (1, 5))
-    assert [(each.judge, each.group) for each in (first, second)] == [(2.0, "north"), (None, "")]
+    assert [first.judge, second.judge] == [2.0, None]
     assert first.cluster != second.cluster
 
 
