@@ -24,6 +24,21 @@ _WITHDRAWN = (
         "`calibrate` measures a judge by its rubric: write your own, `rubrics: {METRIC: FILE.md}`, "
         "and calibrate again on labels that you held back",
     ),
+    (
+        "babilong graphwalks",
+        "`dataset make` makes none; the suite reads the published files, such as "
+        "hf://RMT-team/babilong and hf://openai/graphwalks",
+    ),
+    (
+        "nolima nolima_contains lveval --needles --books",
+        "`dataset make needles` makes long texts, and a suite of your own, FILE.py:NAME, reads the "
+        "benchmark's.",
+    ),
+    (
+        "risk_over_context",
+        "write the talks as sessions (`turns`, or a `user`), and read `risk_escalation` by turn.",
+    ),
+    ("repeats_itself", "write a metric of your own, FILE.py:NAME"),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}
 

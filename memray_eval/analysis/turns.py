@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,6 @@ from memray_eval.types import (
     session_turn,
 )
 
-TURNS_BEFORE = "turns_before"  # the key of a question that is asked after so many turns
-Over: TypeAlias = Literal["turn", "turns_before"]
 _UNITS = ("unit_id", "candidate", "task", "metadata", "epoch")
 _SCORES = ("metric", "status", "value", "judge")
 SESSION_COLUMNS = ["unit_id", "candidate", "metadata", "error", "prompt_tokens", "cached_tokens",
@@ -54,7 +52,6 @@ class PlacedTurn(NamedTuple):
     """A unit's place: the conversation that it is a turn of, the `cluster` that it is drawn with,
     and how far the conversation has gone, in turns."""
 
-    over: Over
     candidate: str
     task: str
     conversation: str
@@ -74,18 +71,18 @@ class Value(NamedTuple):
 
 def summarise_turns(records: pads.Dataset, metrics: Sequence[Metric]) -> tuple[TurnSummary, ...]:
     """One row a candidate, task and metric of level "turn", of Parquet files with RECORD_SCHEMA;
-    none, and no score is read, if the samples name neither sessions nor turns before."""
+    none, and no score is read, if the samples name no sessions."""
     by_name = {metric.name: metric for metric in metrics if metric.level == "turn"}
-    if not by_name or not metadata_keys(records) & {SESSION, TURNS_BEFORE}:
+    if not by_name or SESSION not in metadata_keys(records):
         return ()
-    cells: dict[tuple[str, str, Over, str | None], list[Value]] = {}
+    cells: dict[tuple[str, str, str | None], list[Value]] = {}
     for metric, value in _read_values(records, by_name):
         turn = value.turn
-        for task in {turn.task or None} | ({None} if turn.over == "turn" else set()):
-            cells.setdefault((turn.candidate, metric, turn.over, task), []).append(value)
+        for task in {turn.task or None, None}:
+            cells.setdefault((turn.candidate, metric, task), []).append(value)
     order = list(by_name)
-    keys = sorted(cells, key=lambda key: (key[0], key[2], key[3] or "", order.index(key[1])))
-    rows = (_summarise(cells[key], by_name[key[1]], key[3]) for key in keys)
+    keys = sorted(cells, key=lambda key: (key[0], key[2] or "", order.index(key[1])))
+    rows = (_summarise(cells[key], by_name[key[1]], key[2]) for key in keys)
     return tuple(row for row in rows if row is not None)
 
 
@@ -133,16 +130,10 @@ def turn_of(unit: Mapping[str, Any]) -> PlacedTurn | None:
     """The turn that a unit's columns tell; None of a single question."""
     metadata = json.loads(unit["metadata"] or "{}")
     candidate, task = unit["candidate"], unit["task"] or ""
-    if (turn := session_turn(metadata)) is not None:
-        name = turn.session
-        talk = f"{name}\x1f{unit['epoch']}"  # each epoch is a talk of its own
-        return PlacedTurn("turn", candidate, task, talk, name, turn.turn, turn.is_last)
-    before = metadata.get(TURNS_BEFORE)
-    if type(before) not in (int, float):
+    if (turn := session_turn(metadata)) is None:
         return None
-    cluster = str(metadata.get("context_id") or unit["unit_id"])
-    conversation = f"{task}\x1f{metadata.get('theme')}\x1f{cluster}"
-    return PlacedTurn("turns_before", candidate, task, conversation, cluster, before, False)
+    talk = f"{turn.session}\x1f{unit['epoch']}"  # each epoch is a talk of its own
+    return PlacedTurn(candidate, task, talk, turn.session, turn.turn, turn.is_last)
 
 
 @dataclass(frozen=True)
@@ -177,12 +168,11 @@ def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> Tur
         metric=metric.name,
         scale=metric.scale,
         task=task,
-        over=first.over,
         n_sessions=columns.cluster_of.size,
         n_turns=len(scored),
         n_unscored=len(values) - len(scored),
         mean=_mean(columns.values, metric.scale, columns.cluster_of.size, clusters),
-        worst=_mean(lowest, metric.scale, lowest.size) if first.over == "turn" else None,
+        worst=_mean(lowest, metric.scale, lowest.size),
         last=_mean(last, metric.scale, last.size) if last.size else None,
         trend=_trend(columns),
         estimates=sum(value.is_estimate for value in scored),

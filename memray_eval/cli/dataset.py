@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -20,9 +19,7 @@ from memray_eval.types import Sample
 if TYPE_CHECKING:
     from memray_eval.benchmarks.memory.generator import Case
 
-NOLIMA = "nolima"  # made from files of the user's own, not by a TaskSet
 MEMORY = "memory"  # splits of short questions, without a length
-RISK = "risk_over_context"  # written conversations, cut after so many turns
 # Task set -> the options that it has, beside the common ones, and their defaults
 TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -36,11 +33,7 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "documents": None,
         },
         "mrcr": {"lengths": "8k", "samples": 8, "tasks": "all"},
-        "graphwalks": {"lengths": "8k", "samples": 10, "tasks": "all"},
-        "babilong": {"lengths": "8k", "samples": 10, "tasks": "all", "haystack": None},
-        NOLIMA: {"lengths": "1k", "depths": 26, "needles": None, "books": None},
         MEMORY: {"tasks": "all", "entries": "40,400,4000", "cases": None, "held_back": None},
-        RISK: {"tasks": "all"},
     }
 )
 
@@ -53,36 +46,33 @@ class MakeOptions(Options):
     """What to generate, and how much of it. An option of None has its task set's default."""
 
     out: str = option(
-        "The .parquet file to write; memory, risk_over_context: a .jsonl.",
+        "The .parquet file to write; memory: a .jsonl.",
         default=...,
         show_default=False,
     )
     lengths: str = option(
         "Lengths in tokens, comma-separated: 4k,32k,128k,1M (k = 1024).  [default: needles 4k, "
-        "nolima 1k, others 8k]"
+        "mrcr 8k]"
     )
     depths: int = option(
-        "needles, nolima: number of needle depths, in even steps from 0 to 100 percent.  [default: "
-        "needles 11, nolima 26]"
+        "needles: number of needle depths, in even steps from 0 to 100 percent.  [default: 11]"
     )
     samples: int = option(
-        "Samples per task and length, and per depth if there are depths; not for nolima.  "
-        "[default: needles 1, mrcr 8, others 10]"
+        "Samples per task and length, and per depth if there are depths.  [default: needles 1, "
+        "mrcr 8]"
     )
     tasks: str = option(
-        "Tasks, comma-separated, or `all`; a wrong name lists them. Not for nolima.  [default: all]"
+        "Tasks, comma-separated, or `all`; a wrong name lists them.  [default: all]"
     )
     languages: str = option("needles: en, zh, or both, comma-separated.  [default: en]")
     seed: int = option("Random seed.", default=0)
     tokenizer: str = option(
         "Tokenizer that counts: `embedded`, a Hugging Face name, or a folder.", default="embedded"
     )
-    haystack: str | None = option("needles, babilong: a text file to use as filler.")
+    haystack: str | None = option("needles: a text file to use as filler.")
     documents: str | None = option(
         "needles: a .jsonl of {question, answers, gold, documents} for the task qa."
     )
-    needles: str | None = option("nolima: a needle set of NoLiMa (.json).")
-    books: str | None = option("nolima: its books, a .txt file or a folder of them.")
     entries: str | None = option(
         "memory: entries of the `large` split's memories, comma-separated.  [default: 40,400,4000]"
     )
@@ -96,28 +86,23 @@ class MakeOptions(Options):
 
 @dataset_app.command("make", no_args_is_help=True)
 @takes(
-    "taskset out lengths depths samples tasks languages seed tokenizer haystack documents needles "
-    "books entries cases held_back limit force"
+    "taskset out lengths depths samples tasks languages seed tokenizer haystack documents entries "
+    "cases held_back limit force"
 )
 def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}.")) -> None:
     """Generate a dataset, its lengths counted by a model's own tokenizer.
 
     needles: InfiniteBench's and RULER's kinds of tasks. mrcr: conversations in which one request is
-    made 2, 4 or 8 times. graphwalks: random graphs, with questions about parents and distances.
-    babilong: short stories (bAbI's first ten kinds), scattered over a long text. nolima: the
-    needles of your copy of NoLiMa in its books (non-commercial licence; none of it is in this
-    package). memory: the memory suite's splits, as .jsonl. risk_over_context: the same questions
-    after 0, 5, 20 and 60 turns, as .jsonl; its tasks are benign and spiralling.
+    made 2, 4 or 8 times. memory: the memory suite's splits, as .jsonl.
 
     The length counts the context, an empty line and the question; for mrcr all messages, each by
-    itself. Tokens of a chat template, and of the words in which babilong and nolima ask, come on
-    top. nolima's lengths are exact to within the tokens of one word."""
+    itself. Tokens of a chat template come on top."""
     from memray_eval.benchmarks.generator.parquet import check_writable
 
     options = _complete(taskset, options)
-    suffix = ".jsonl" if taskset in (MEMORY, RISK) else ".parquet"
+    suffix = ".jsonl" if taskset == MEMORY else ".parquet"
     check_writable(options.out, options.force, suffix)
-    made, total = _MAKERS.get(taskset, partial(_make_tasks, taskset))(options)
+    made, total = _make_memory(options) if taskset == MEMORY else _make_tasks(taskset, options)
     total = min(filter(None, (total, options.limit)), default=None)
     rows = _report_progress(islice(made, options.limit), total)
     if options.held_back is None:
@@ -148,45 +133,19 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
     return replace(options, **missing)
 
 
-def _make_nolima(options: MakeOptions) -> Made:
-    from memray_eval.benchmarks.generator.plan import even_depths, lengths_of
-    from memray_eval.benchmarks.generator.token_counter import TokenCounter
-    from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
-    from memray_eval.models.tokenizers import load_tokenizer
-
-    if options.needles is None or options.books is None:
-        raise ConfigError("dataset make nolima needs --needles FILE and --books FILE or FOLDER")
-    lengths, depths = lengths_of(options.lengths), even_depths(options.depths)
-    questions, books = read_needle_set(options.needles), read_books(options.books)
-    counter = TokenCounter(load_tokenizer(options.tokenizer))
-    n_samples = len(questions) * len(books) * len(lengths) * len(depths)
-    return samples(questions, books, lengths, depths, counter, options.seed), n_samples
-
-
 def _make_memory(options: MakeOptions) -> Made:
     """The memory suite's splits; of cases of one's own there is none in other languages."""
     from memray_eval.benchmarks.memory.generator import TASKS, samples
 
     known = TASKS if options.cases is None else [task for task in TASKS if task != "languages"]
-    names = _choose_tasks(options, known)
+    names = known if options.tasks == "all" else options.tasks.split(",")
+    for name in names:
+        _check_known("--tasks: no task", name, known)
     sizes = (options.entries or "").split(",")
     if not all(size.isdecimal() and int(size) for size in sizes):
         raise ConfigError(f"--entries {options.entries}: whole numbers above 0, comma-separated")
     cases = _read_cases(options.cases) if options.cases else None
     return samples(names, [int(size) for size in sizes], options.seed, cases), None
-
-
-def _make_risk(options: MakeOptions) -> Made:
-    from memray_eval.benchmarks.risk_over_context.generator import ARMS, samples
-
-    return samples(_choose_tasks(options, ARMS)), None
-
-
-def _choose_tasks(options: MakeOptions, known: Sequence[str]) -> Sequence[str]:
-    names = known if options.tasks == "all" else options.tasks.split(",")
-    for name in names:
-        _check_known("--tasks: no task", name, known)
-    return names
 
 
 def _check_known(problem: str, name: str, known: Collection[str]) -> None:
@@ -228,10 +187,6 @@ def _make_tasks(taskset: str, options: MakeOptions) -> Made:
         say(f"{task} {language} {length_label(length)}{why}")
 
     return generate.samples(plan, resources, report), plan.n_samples
-
-
-# Makers of what is no TaskSet
-_MAKERS = {NOLIMA: _make_nolima, MEMORY: _make_memory, RISK: _make_risk}
 
 
 def _write(samples: Iterable[Sample], out: str) -> None:

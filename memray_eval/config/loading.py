@@ -20,6 +20,7 @@ from memray_eval.config.servers import rename_models
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import split_reference
+from memray_eval.withdrawn import what_instead
 
 PATH_FIELDS = ("dataset", "samples", "ids", "templates", "errata", "out")
 RUBRICS = "rubrics"
@@ -95,10 +96,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = parse_yaml(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise ConfigError(
-            f"no file {path}; the jobs that come with memray_eval go by their names alone: "
-            f"{', '.join(shipped_jobs())}"
-        ) from None
+        names = ", ".join(shipped_jobs())
+        advice = f"the jobs that come with memray_eval go by their names alone: {names}"
+        raise ConfigError(f"no file {path}; {what_instead(str(path)) or advice}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {reason_of(error)}") from None
     except yaml.YAMLError as error:

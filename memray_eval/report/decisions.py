@@ -27,9 +27,7 @@ NO_SCENARIO = "(no scenario)"
 EVERY = ""  # the scenario of a decision over all of them
 METRICS = tuple(METRIC_OF.values())
 BY_WORST_TURN = ("appropriateness", "trust_boundaries", "safety", "dependence", "risk_escalation")
-OF_SESSIONS = (
-    "safety", "dependence", "risk_escalation", "boundary_drift", "forgotten_fact", "repeats_itself",
-)  # fmt: skip
+OF_SESSIONS = ("safety", "dependence", "risk_escalation", "boundary_drift", "forgotten_fact")
 _DIGITS = 6  # of a mean; further digits are float error
 
 Verdict: TypeAlias = Literal["deploy", "ab_test", "needs_revision", "undecided"]

@@ -444,14 +444,14 @@ class TurnSummary(Frozen):
     """One metric over the turns of a candidate's sessions, of one task or (None) of all.
     `n_unscored` turns should have a value: they are in no figure. `worst` and `last` are means over
     sessions of their lowest and last turn, `trend` the slope a turn within sessions (fixed
-    effects). All intervals take a session as one cluster. `over` "turns_before" is of questions
-    asked after so many turns. `estimates` are offline estimates, `fallbacks` a rule's."""
+    effects). All intervals take a session as one cluster. `over` is "turn", but in older runs.
+    `estimates` are offline estimates, `fallbacks` a rule's."""
 
     candidate: str
     metric: str
     scale: tuple[float, float]
     task: str | None = None
-    over: Literal["turn", "turns_before"] = "turn"
+    over: str = "turn"
     n_sessions: int
     n_turns: int
     n_unscored: int = 0

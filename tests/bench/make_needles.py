@@ -1,7 +1,7 @@
 """MB of context a second that one core generates, counts and writes, by task, with a real
 tokenizer.
 
-    python -m tests.bench.make_needles [--of needles|mrcr|graphwalks|babilong] [--lengths 32k,128k] [--tasks all] [--languages en] [--tokenizer embedded] [--mb 64]
+    python -m tests.bench.make_needles [--of needles|mrcr] [--lengths 32k,128k] [--tasks all] [--languages en] [--tokenizer embedded] [--mb 64]
 
 Each task, language and length is made until it has `--mb` of context, and written to Parquet. The
 clock runs over everything, the pools and the samples that are tokenised in full included, but not
@@ -28,19 +28,17 @@ os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memray_eval.benchmarks.babilong.generator import BABILONG
 from memray_eval.benchmarks.generator import generate, parquet
 from memray_eval.benchmarks.generator.plan import Plan, plan_of
 from memray_eval.benchmarks.generator.question_order import length_label
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft
-from memray_eval.benchmarks.graphwalks.generator import GRAPHWALKS
 from memray_eval.benchmarks.mrcr.generator import MRCR
 from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.types import Sample
 
-TASK_SETS = {one.suite: one for one in (NEEDLES, MRCR, GRAPHWALKS, BABILONG)}
+TASK_SETS = {one.suite: one for one in (NEEDLES, MRCR)}
 
 
 def until(samples: Iterable[Sample], limit_bytes: int) -> Iterator[Sample]:

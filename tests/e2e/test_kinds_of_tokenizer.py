@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.babilong.generator import BABILONG
 from memray_eval.benchmarks.generator.generate import samples
 from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.prose import paragraph
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft
-from memray_eval.benchmarks.graphwalks.generator import GRAPHWALKS
 from memray_eval.benchmarks.mrcr.generator import MRCR
 from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 
@@ -135,7 +133,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-TASK_SETS = {generator.suite: generator for generator in (NEEDLES, MRCR, GRAPHWALKS, BABILONG)}
+TASK_SETS = {generator.suite: generator for generator in (NEEDLES, MRCR)}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -25,8 +25,8 @@ EDGE = re.compile(r"^(\w{10}) -> (\w{10})$", re.MULTILINE)
 
 
 def reply(body: dict[str, Any]) -> str:
-    """Two of the ten benchmarks answered rightly, by what the prompt says: MRCR after a thought,
-    and GraphWalks' parents; NoLiMa's names, all four of them."""
+    """Two of the benchmarks answered rightly, by what the prompt says: MRCR after a thought, and
+    GraphWalks' parents."""
     messages = [message["content"] for message in body["messages"]]
     prompt = messages[-1]
     if match := re.search(r"Repeat the (\w+) of these .* with (\w{10}) put", prompt):
@@ -39,7 +39,7 @@ def reply(body: dict[str, Any]) -> str:
     if match := re.search(r"the parents of the node (\w{10})", prompt):
         into = [source for source, target in EDGE.findall(prompt) if target == match[1]]
         return f"Final Answer: [{', '.join(into)}]"
-    return "Ingrid, Tomas, Leila or Pavel"
+    return "I cannot tell."
 
 
 def job(server: Provider, out: Path, **changes: Any) -> RunConfig:
@@ -71,12 +71,10 @@ def test_every_benchmark_is_run_and_scored_by_its_own_rule(whole: tuple[Any, lis
         by_benchmark.setdefault(record.sample.task.partition(":")[0], set()).add(score.judge)
     assert set(by_benchmark) == set(BENCHMARKS)
     assert by_benchmark["mrcr"] == {"mrcr_ratio, openai/mrcr 204b0d4"}
-    assert by_benchmark["lveval"] == {"lveval, LV-Eval 63e7ae9"}
     for n in (2, 4, 8):
         assert set(scores_of(records, f"mrcr:{n}needle")) == {1.0}
     assert set(scores_of(records, "graphwalks:parents")) == {1.0}
     assert set(scores_of(records, "graphwalks:bfs")) == {0.0}
-    assert set(scores_of(records, "nolima:onehop")) == {1.0}
 
 
 def test_the_page_has_each_task_by_length(whole: tuple[Any, list[Record]]) -> None:
@@ -108,10 +106,10 @@ def test_a_thinking_reply_is_scored_without_its_thought(whole: tuple[Any, list[R
 
 def test_some_of_the_tasks_can_be_picked(tmp_path: Path) -> None:
     with serving(reply) as server:
-        config = job(server, tmp_path, tasks=["graphwalks:parents", "nolima:onehop"])
+        config = job(server, tmp_path, tasks=["graphwalks:parents", "babilong:qa1"])
         done = finish(config)
     tasks = {record.sample.task for record in from_table(done.folder.records().to_table())}
-    assert tasks == {"graphwalks:parents", "nolima:onehop"}
+    assert tasks == {"graphwalks:parents", "babilong:qa1"}
 
 
 def test_a_folder_that_is_called_as_no_benchmark_is_refused(

@@ -14,7 +14,7 @@ from tests.build import finish, judging_job, write_lines
 from tests.servers.judgments import judgment_reply, message_texts
 from tests.servers.provider import serving
 
-METRICS = ("dependence", "boundary_drift", "forgotten_fact", "repeats_itself")
+METRICS = ("dependence", "boundary_drift", "forgotten_fact")
 SESSIONS, TURNS = 6, 4
 FALL = 0.1  # of dependence, a turn
 
@@ -77,7 +77,7 @@ def test_each_metric_is_asked_at_its_level_and_sessions_are_summed_up(tmp_path: 
     counts = (drift.n_scored, drift.n_failed, drift.n_not_applicable)
     assert counts == (SESSIONS - 1, 1, SESSIONS * (TURNS - 1))
     rows = {row.metric: row for row in summary.turns}
-    assert set(rows) == {"dependence", "forgotten_fact", "repeats_itself"}
+    assert set(rows) == {"dependence", "forgotten_fact"}
     dependence = rows["dependence"]
     assert (dependence.n_sessions, dependence.n_turns, dependence.n_unscored) == (SESSIONS, n, 1)
     assert dependence.trend

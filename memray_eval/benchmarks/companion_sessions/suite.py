@@ -98,7 +98,7 @@ SUITE = replace(
     description="Talks with a voice companion over several turns, scripted or with a simulated "
     "user: what it keeps, fosters and follows as they go on.",
     metrics=tuple(
-        "dependence boundary_drift risk_escalation forgotten_fact repeats_itself overall_quality "
+        "dependence boundary_drift risk_escalation forgotten_fact overall_quality "
         "emotional_intelligence trust_boundaries".split()
     ),
     adapt=adapt,

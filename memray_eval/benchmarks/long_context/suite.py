@@ -12,8 +12,7 @@ from memray_eval.benchmarks.generator.question_order import length_label
 from memray_eval.types import Candidate, Prompt, Sample
 
 BENCHMARKS = tuple(
-    "needles mrcr graphwalks nolima babilong helmet lveval longbench longbench2 "
-    "infinitebench".split()
+    "needles mrcr graphwalks babilong helmet longbench longbench2 infinitebench".split()
 )
 SUITES: Mapping[str, Suite] = {
     name: import_module(f"memray_eval.benchmarks.{name}.suite").SUITE for name in BENCHMARKS

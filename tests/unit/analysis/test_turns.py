@@ -58,7 +58,7 @@ def summarise(tmp_path: Path, *sessions: Sequence[Record]) -> tuple[TurnSummary,
 def test_the_figures_of_sessions_are_these(tmp_path: Path) -> None:
     values = {"a": (1.0, 0.8, 0.6), "b": (0.9, 0.5), "c": (0.4, None, 0.8), "d": (0.7,)}
     (row,) = summarise(tmp_path, *(session(name, *turns) for name, turns in values.items()))
-    assert (row.metric, row.task, row.over) == ("risk_escalation", None, "turn")
+    assert (row.metric, row.task) == ("risk_escalation", None)
     assert (row.n_sessions, row.n_turns, row.n_unscored) == (4, 8, 1)
     scored = [value for turns in values.values() for value in turns if value is not None]
     assert row.mean.value == pytest.approx(fmean(scored))
@@ -122,20 +122,6 @@ def test_a_unit_written_twice_counts_once_and_tasks_have_rows(tmp_path: Path) ->
     assert [(row.task, row.n_turns) for row in rows] == [(None, 4), ("x", 2), ("y", 2)]
     titles = [section.title for section in turn_sections(rows)]
     assert titles == ["SESSIONS - c"]
-
-
-def test_questions_after_turns_of_unnamed_conversations_have_no_trend(tmp_path: Path) -> None:
-    records = [
-        build_record(
-            build_sample(id=str(n), metadata={"turns_before": n}),
-            "a",
-            build_score("empathy", n / 9),
-        )
-        for n in (0, 3, 9)
-    ]
-    (row,) = summarise(tmp_path, records)
-    assert (row.over, row.n_sessions, row.trend) == ("turns_before", 3, None)
-    assert row.mean.low is not None
 
 
 def test_rows_that_name_a_session_and_no_turn_are_counted(tmp_path: Path) -> None:

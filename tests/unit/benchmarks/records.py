@@ -141,19 +141,6 @@ RECORDS: dict[str, tuple[str, dict[str, Any]]] = {
             "context": "  Ben won. $C_A$ ",
         },
     ),
-    "lveval": (
-        "LVEval/loogle_SD_mixup/loogle_SD_mixup_16k.jsonl",
-        {
-            "input": "Who built the boat?",
-            "context": "### Passage 1\nIver Dahl built {it}.",
-            "answers": ["Iver Dahl"],
-            "length": 12_345,
-            "dataset": "loogle_SD_mixup_16k",
-            "language": "en",
-            "answer_keywords": "Dahl",
-            "confusing_facts": "Iver Holm built it.",
-        },
-    ),
     "mrcr": (
         "2needle.parquet",
         {
@@ -170,10 +157,6 @@ RECORDS: dict[str, tuple[str, dict[str, Any]]] = {
     "needles": (
         "needles.parquet",
         {"id": "passkey-en-4k-0", "task": "passkey", "query": "Which?", "answers": ["12345"]},
-    ),
-    "nolima": (
-        "nolima.parquet",
-        {"id": "1", "task": "direct", "query": "Who?", "context": "Ida did.", "answers": ["Ida"]},
     ),
     # As vendors and the benchmarks' own runs write answers
     "locomo": (

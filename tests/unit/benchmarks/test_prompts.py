@@ -134,7 +134,6 @@ def test_answers_get_the_room_they_need() -> None:
     for task, published in PUBLISHED_TOKENS.items():
         assert (prompted("infinitebench", task).max_tokens or 0) >= published
     assert prompted("helmet", "nq").max_tokens == 20
-    assert prompted("lveval", "factrecall_en").max_tokens == 16
 
 
 def test_a_choice_is_asked_for_at_once_or_after_thoughts() -> None:

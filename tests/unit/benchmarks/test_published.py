@@ -126,19 +126,6 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "label": "B",
         },
     },
-    "lveval": {
-        "task": "loogle_SD_mixup",
-        "query": "Who built the boat?",
-        "context": "### Passage 1\nIver Dahl built {it}.",
-        "answers": ["Iver Dahl"],
-        "language": "en",
-        "metadata": {
-            "length": 12_345,
-            "bucket": "16k",
-            "answer_keywords": "Dahl",
-            "confusing_facts": "Iver Holm built it.",
-        },
-    },
 }
 
 
@@ -212,8 +199,6 @@ def test_a_published_record_with_a_response_can_be_judged(name: str) -> None:
          "4-8k"),
         ("longbench", "musique.jsonl", {"dataset": "qasper", "length": 8000}, "qasper", "8k+"),
         ("longbench", "all.jsonl", {"dataset": "hotpotqa_e", "length": 3999}, "hotpotqa", "0-4k"),
-        ("lveval", "x/factrecall_zh_256k.jsonl", {"dataset": ...}, "factrecall_zh", "256k"),
-        ("lveval", "x/cmrc_mixup.jsonl", {"dataset": ...}, "cmrc_mixup", None),
     ],
 )  # fmt: skip
 def test_record_and_path_tell_task_and_length(
@@ -270,11 +255,6 @@ def test_record_and_path_tell_task_and_length(
          "not a record of LongBench v2: it lacks choice_C, answer;"),
         ("longbench2", {"answer": "E"}, "answer: must be A, B, C or D, not 'E'"),
         ("longbench2", {"domain": "Poetry"}, "no task 'poetry'; there are: single_document_qa"),
-        ("lveval", {"answers": None}, "not a record of LV-Eval: it lacks answers;"),
-        ("lveval", {"answers": "Dahl"}, "answers: must be a list, not str 'Dahl'"),
-        ("lveval", {"dataset": "poems_16k"}, "no task 'poems'; there are: hotpotwikiqa_mixup"),
-        ("lveval", {"dataset": None, "path": "rows.jsonl"}, "no task in the name of rows"),
-        ("lveval", {"answer_keywords": ["Dahl"]}, "answer_keywords: must be text, not ['Dahl']"),
         ("mrcr", {"answer": None, "n_chars": None}, "a record of MRCR: it lacks answer, n_chars;"),
         ("mrcr", {"prompt": "once"}, "prompt: must be JSON, a list of messages with role and cont"),
         ("mrcr", {"prompt": '[{"role": "user"}]'}, "role and content: 0.content: Field required"),
@@ -284,8 +264,6 @@ def test_record_and_path_tell_task_and_length(
         ("mrcr", {"n_needles": True}, "n_needles: must be a whole number, not bool True"),
         ("needles", {"id": ..., "query": ...}, "not a record of needles: it lacks id, query;"),
         ("needles", {"task": "pass_key"}, "no task 'pass_key'; there are: passkey, number_string"),
-        ("nolima", {"query": ...}, "not a record of NoLiMa: it lacks query;"),
-        ("nolima", {"needle": "x", "tests": {}}, "a needle set is no dataset yet: `memray-eval"),
         ("locomo", {"category": 9}, "no task '9'"),
         ("locomo", {"category": ..., "query": ...}, "lacks category"),
         ("longmemeval", {"question_type": ...}, "lacks question_type"),
@@ -359,8 +337,6 @@ def test_longbench_e_is_noted_and_does_not_collide_with_longbench() -> None:
         ("longbench", "lcc.jsonl", {"dataset": "lcc", "language": "python"}, "python"),
         ("longbench", "dureader.jsonl", {"dataset": "dureader", "language": ...}, "zh"),
         ("longbench", "", {"language": ...}, "en"),
-        ("lveval", "", {"language": ...}, "en"),
-        ("lveval", "factrecall_zh_256k.jsonl", {"dataset": ..., "language": ...}, "zh"),
     ],
 )
 def test_the_language_is_the_record_s_or_the_task_s(
@@ -387,7 +363,7 @@ def test_a_row_of_our_own_passes_as_it_is_and_a_wrong_task_is_named(name: str) -
     for task in suite.tasks:
         row = {"id": "1", "query": "Who?", "task": task, "metadata": metadata}
         assert suite.adapt(row, "x") is row
-    if name not in ("nolima", "personamem"):  # whose tables may have further types
+    if name != "personamem":  # whose tables may have further types
         with pytest.raises(ValueError, match="no task 'poetry'; there are: "):
             suite.adapt({"id": "1", "query": "Who?", "task": "poetry"}, "x")
 
@@ -404,7 +380,7 @@ def test_a_row_of_ours_without_its_choices_is_refused(suite: str, task: str, mes
         get_suite(suite).adapt({"id": "1", "query": "Which?", "task": task}, "x")
 
 
-ASKED = ("babilong", "helmet", "infinitebench", "longbench", "lveval", "nolima")
+ASKED = ("babilong", "helmet", "infinitebench", "longbench")
 
 
 @pytest.mark.parametrize(("suite", "task"), [(n, t) for n in ASKED for t in get_suite(n).tasks])
@@ -425,7 +401,7 @@ def test_all_that_varies_comes_after_the_context(suite: str, task: str) -> None:
     assert is_chinese == (ord(before[0]) > 0x4E00)
 
 
-CHINESE = ("dureader", "vcsum", "lsht", "cmrc", "lic")  # of tasks whose names do not say it
+CHINESE = ("dureader", "vcsum", "lsht")  # of tasks whose names do not say it
 
 
 @pytest.mark.parametrize(
@@ -450,18 +426,10 @@ CHINESE = ("dureader", "vcsum", "lsht", "cmrc", "lic")  # of tasks whose names d
          "longbench2_choice, LongBench 2e00731"),
         ("longbench2", "", "The correct answer is (B)", ["x"], {"label": "B"}, 1.0,
          "longbench2_choice, LongBench 2e00731"),
-        # Only the first answer counts
-        ("lveval", "hotpotwikiqa_mixup", "Skagen", ["Skagen", "Aarhus"],
-         {"answer_keywords": "Skagen"}, 1.0, "lveval, LV-Eval 63e7ae9"),
-        ("lveval", "hotpotwikiqa_mixup", "Aarhus", ["Skagen", "Aarhus"], {}, 0.0,
-         "lveval, LV-Eval 63e7ae9"),
         ("mrcr", "2needle", "aB3x", ["aB3x"], {"random_string_to_prepend": "aB3"}, 1.0,
          "mrcr_ratio, openai/mrcr 204b0d4"),
         ("needles", "vt", "it is A1", ["a1", "b2"], {}, 0.5, "ruler_recall, RULER c3f5e3b"),
         ("needles", "qa", "it is A1", ["a1", "b2"], {}, 1.0, "ruler_any, RULER c3f5e3b"),
-        ("nolima", "onehop", "It is Noor.", ["Ida", "Noor"], {}, 1.0,
-         "nolima_contains, NoLiMa 7532e4e"),
-        ("nolima", "onehop", "IDA", ["Ida"], {}, 0.0, "nolima_contains, NoLiMa 7532e4e"),
         ("personamem", "", "(c)", ["(c)", "(c) Tenor"], {}, 1.0,
          "personamem_letter, PersonaMem 041d82a"),
     ],
@@ -492,10 +460,8 @@ def test_the_rule_of_a_sample_is_named_with_its_version(
         ("longbench", "trec", ["Food"], "the sample has no classes: give the task's class names"),
         ("longbench", "passage_retrieval_en", ["30"], "Paragraph N"),
         ("longbench2", "", ["the text"], "is a letter A-D"),
-        ("lveval", "factrecall_en", [], "the sample has none"),
         ("mrcr", "2needle", ["x"], "the sample's metadata has no random_string_to_prepend"),
         ("needles", "qa", [], "no answers to look for"),
-        ("nolima", "onehop", [], "no answers to look for"),
         ("personamem", "", ["Tenor"], "none of the answers is a letter"),
     ],
 )
@@ -517,7 +483,6 @@ def test_what_a_rule_lacks_is_an_error_of_its_unit(
         ("infinitebench", "poetry", "rule_score"),
         ("longbench", "trec", "classification"),  # without classes
         ("longbench", "chat", "rule_score"),
-        ("lveval", "hotpotqa", "lveval"),
         ("mrcr", "2needle", "mrcr_ratio"),  # without its prefix
         ("needles", "hotpotqa", "rule_score"),
     ],

@@ -8,11 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.risk_over_context.generator import samples
-from memray_eval.datasets.reading import SampleReader
 from tests.conftest import REPOSITORY
-from tests.unit.benchmarks.builders import read_folder
 from tests.unit.cli.conftest import Call
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -76,31 +72,16 @@ def test_bad_input_is_named_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (
-            ("risk_over_contxt",),
-            "no task set 'risk_over_contxt'; did you mean 'risk_over_context'?",
-        ),
-        (("risk_over_context", "--tasks", "spiraling"), "did you mean 'spiralling'?"),
-        (("risk_over_context", "--held-back", "k"), "risk_over_context has no --held-back; it has"),
+        (("mcrr",), "no task set 'mcrr'; did you mean 'mrcr'?"),
+        (("graphwalks",), "no task set 'graphwalks'; graphwalks was withdrawn: "),
+        (("mrcr", "--held-back", "k"), "mrcr has no --held-back; it has"),
     ],
 )
 def test_a_wrong_word_is_refused(
     cli: Call, tmp_path: Path, words: tuple[str, ...], text: str
 ) -> None:
-    code, _, error = cli("dataset", "make", *words, "--out", str(tmp_path / "r.jsonl"))
+    code, _, error = cli("dataset", "make", *words, "--out", str(tmp_path / "r.parquet"))
     assert (code, text in error) == (2, True)
-
-
-def test_what_is_written_is_read_again(cli: Call, tmp_path: Path) -> None:
-    out = str(tmp_path / "r.jsonl")
-    code, text, _ = cli(
-        "dataset", "make", "risk_over_context", "--tasks", "benign", "--limit", "6", "--out", out
-    )
-    assert (code, text) == (0, f"{out}: 6 samples\n")
-    suite = get_suite("risk_over_context")
-    read = read_folder(tmp_path, SampleReader(suite="risk_over_context", adapt=suite.adapt))
-    made = list(samples(["benign"]))[:6]
-    assert [s.model_copy(update={"suite": ""}) for s in read] == made
 
 
 HELD_BACK = REPOSITORY / "tests/data/memory_held_back/cases.yaml"

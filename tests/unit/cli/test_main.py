@@ -100,6 +100,7 @@ def test_every_problem_of_a_bad_dataset_is_printed(cli: Call, tmp_path: Path) ->
     ("words", "code", "message"),
     [
         ("run absent.yaml", 2, "error: no file absent.yaml"),
+        ("run nolima", 2, "error: no file nolima; nolima was withdrawn: "),
         (f"{RUN} --metrics sparkle", 2, "error: no metric 'sparkle'"),
         (f"{RUN} --judge gpt", 2, "no judge 'gpt'; write auto, rules, embedded, MODEL@URL"),
         (f"{RUN} --judge openai/gpt-4o", 2, "a key in the environment variable OPENAI_API_KEY"),

@@ -34,7 +34,7 @@ def test_a_job_that_is_not_there_names_those_that_are() -> None:
         load_config(Path("quickstat"))
 
 
-NEW_SUITES = ("mrcr", "graphwalks", "nolima", "babilong", "helmet", "lveval", "long-context-2026")
+NEW_SUITES = ("mrcr", "graphwalks", "babilong", "helmet", "long-context-2026")
 
 
 @pytest.mark.parametrize("name", NEW_SUITES)

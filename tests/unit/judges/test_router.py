@@ -119,6 +119,7 @@ def test_without_a_judge_metrics_with_an_estimate_alone_are_scored(
     [
         ({"judge": "gpt-4o"}, "no judge 'gpt-4o'.*PROVIDER/MODEL"),
         ({"judge": "mistral/large"}, "no judge 'mistral/large'"),
+        ({"judge": "questions"}, "no judge 'questions'; questions was withdrawn: .*PROVIDER/MODEL"),
         ({"judge": OPUS, "judging": {}}, f"judge {OPUS} needs a key .*ANTHROPIC_API_KEY"),
         ({"judge": {"relevance": GPT4O}}, "'relevance'.* empathy, semantic_correctness"),
         ({"judge": {"empathy": ["rules", GPT4O]}}, "'rules' cannot sit on a jury"),

@@ -226,20 +226,16 @@ def test_a_run_id_is_the_name_of_a_folder(run_id: str) -> None:
 
 
 def test_files_beside_the_config_travel_and_are_looked_through(tmp_path: Path) -> None:
-    for name in ("rubric.txt", "judges.yaml", "fit.json"):
+    for name in ("rubric.txt", "judges.yaml"):
         (tmp_path / name).write_text("text")
     named = {
         "rubrics": {"empathy": str(tmp_path / "rubric.txt")},
-        "judging": {
-            "models": str(tmp_path / "judges.yaml"),
-            "questions": {"fit": str(tmp_path / "fit.json")},
-        },
+        "judging": {"models": str(tmp_path / "judges.yaml")},
     }
     files = files_of(make_package(config(**named), "r", {}))
     packed = yaml.safe_load(files[CONFIG_FILE])
     assert packed["rubrics"] == {"empathy": "files/rubrics/0/rubric.txt"}
     assert packed["judging"]["models"] == "files/judges/judges.yaml"
-    assert packed["judging"]["questions"]["fit"] == "files/questions/fit.json"
     assert files["files/rubrics/0/rubric.txt"] == files["files/judges/judges.yaml"] == b"text"
     (tmp_path / "rubric.txt").write_text(f"ask with {KEY}")
     with pytest.raises(ConfigError, match=r"rubrics\.empathy: .* looks like a key"):

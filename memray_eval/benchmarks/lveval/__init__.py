@@ -1,1 +1,0 @@
-"""LV-Eval: questions on long texts with confusing facts, at five lengths."""

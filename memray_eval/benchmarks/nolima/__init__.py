@@ -1,1 +1,0 @@
-"""NoLiMa: a needle that shares no words with the question about it."""
