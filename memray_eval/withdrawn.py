@@ -39,6 +39,10 @@ _WITHDRAWN = (
         "write the talks as sessions (`turns`, or a `user`), and read `risk_escalation` by turn.",
     ),
     ("repeats_itself", "write a metric of your own, FILE.py:NAME"),
+    (
+        "constraints_followed",
+        "lm-eval's task ifeval checks such constraints, or a metric of your own, FILE.py:NAME",
+    ),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}
 

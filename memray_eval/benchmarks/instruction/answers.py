@@ -386,7 +386,7 @@ def _normalise_answer(text: str) -> str:
 
 def read_json(text: str) -> Any:
     """The value of a reply as JSON, None if it is no JSON (or says null). One code fence around all
-    of it is let through, as IFEval does; NaN and Infinity are not JSON."""
+    of it is let through; NaN and Infinity are not JSON."""
     try:
         return json.loads(strip_fence(text), parse_constant=refuse_constant)
     # broken, a number of over 4,300 digits, or nested too deeply

@@ -1,4 +1,4 @@
-"""Words, sentences and paragraphs of a text, counted; and how many of something a prompt asks for.
+"""Words and sentences of a text, counted; and how many of something a prompt asks for.
 
 A contraction (what's), a hyphenated compound and a number (1,200.5) are ONE word each; in scripts
 without spaces (Chinese, Japanese, Thai) each character counts. All takes linear time."""
@@ -21,13 +21,11 @@ _LETTER = (
     r"\u1000-\u1049\u1780-\u17d3\u200c\u200d])"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}+(?:(?:['’ʼ‘‑.-]|(?<=\d),(?=\d)){_LETTER}+)*")
-_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _UNSPACED_PUNCTUATION = re.compile(r"[\u0e2f\u0e5a\u0e5b\u30fb\u30a0]")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 # jieba takes quadratic time on a run without punctuation, which no text of people is
 _HAN_RUN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]{1,400}|[^\u3400-\u4dbf\u4e00-\u9fff]+")
 _FULL_STOP = re.compile(r"(?<=[。！？])")
-_DIVIDER = re.compile(r"^[ \t]*(?:\*{3,}|-{3,}|_{3,})?[ \t]*$", re.MULTILINE)
 
 _NUMBER = (
     rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,6}}|(?:{NUMBER_WORD})(?:[- "
@@ -98,11 +96,6 @@ def is_chinese(text: str) -> bool:
     return _HAN.search(text) is not None
 
 
-def is_unspaced(text: str) -> bool:
-    """Returns True if a text holds a character of a script that puts no spaces between words."""
-    return _UNSPACED_CHARACTER.search(text) is not None
-
-
 def chinese_words(text: str) -> list[str]:
     """A text cut into words by jieba, as longbench.segment does, in linear time."""
     return [word for run in _HAN_RUN.findall(text) for word in segment(run)]
@@ -115,11 +108,6 @@ def sentences_of(text: str) -> list[str]:
     return [
         sentence for sentence in sentences(_FULL_STOP.sub("\n", blocks)) if _WORD.search(sentence)
     ]
-
-
-def paragraphs_of(text: str) -> list[str]:
-    """What blank lines and dividers (***, ---) keep apart."""
-    return [part.strip() for part in _DIVIDER.split(text) if part.strip()]
 
 
 def asked_words(prompt: str) -> Bounds | None:

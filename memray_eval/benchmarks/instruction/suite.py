@@ -7,9 +7,9 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES, check_weights
-from memray_eval.benchmarks.instruction.constraints import read_constraints
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Message, Prompt, Sample
+from memray_eval.withdrawn import INSTEAD
 
 MAX_TOKENS = {"simple": 256, "navigation": 512, "reasoning": 384}
 # of a prompt that names none: complete, without an error, as many words as it asks for
@@ -18,8 +18,8 @@ PLAIN_TYPE = "simple"
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """The record with its prompt type as its task (either may name it, else it is PLAIN_TYPE), and
-    constraints and weights of its own in its metadata. Raises ValueError for an unknown type, a
-    task that is another, and weights or constraints that cannot be read."""
+    weights of its own in its metadata. Raises ValueError for an unknown type, a task that is
+    another, weights that cannot be read, and constraints, which nothing here checks."""
     candidates = (raw.get("prompt_type"), raw.get("task"), PLAIN_TYPE)
     named = next(name for name in candidates if name not in (None, ""))
     if not isinstance(named, str) or named not in PROMPT_TYPES:
@@ -34,14 +34,18 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     adapted = {**raw, "prompt_type": named, "task": named}
     metadata = raw.get("metadata") or {}
     if isinstance(metadata, Mapping):
-        own = {name: adapted.pop(name) for name in ("constraints", "weights") if name in adapted}
+        own = {"weights": adapted.pop("weights")} if "weights" in adapted else {}
         adapted["metadata"] = {**own, **metadata}
     return adapted
 
 
 def _check(prompt_type: str, about: Mapping[str, Any]) -> None:
-    if about.get("constraints") is not None:
-        read_constraints(about["constraints"])
+    for name in ("constraints", "instruction_id_list"):  # the latter is IFEval's own
+        if about.get(name):
+            raise ValueError(
+                f"{name}: verifiable constraints were withdrawn: {INSTEAD['constraints_followed']}"
+                f"; leave {name} out, and the rest is scored"
+            )
     if (weights := about.get("weights")) is None:
         return
     if not isinstance(weights, Mapping):
@@ -65,7 +69,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 SUITE = Suite(
     description="Instruction following: simple, navigation (JSON plans) and reasoning prompts, "
     "checked by rules",
-    metrics=("instruction_quality", "constraints_followed", "exact_match", "answer_f1"),
+    metrics=("instruction_quality", "exact_match", "answer_f1"),
     prompt=prompt,
     adapt=adapt,
     tasks=PROMPT_TYPES,

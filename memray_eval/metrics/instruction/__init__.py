@@ -1,2 +1,1 @@
-"""Metrics of instruction following: the checks of seed 004, verifiable constraints, and expected
-answers."""
+"""Metrics of instruction following: the checks of seed 004, and expected answers."""

@@ -74,33 +74,6 @@ def test_the_mean_of_a_check_leaves_out_responses_without_it() -> None:
     assert any("Production-ready" in line for line in metric_lines(summed))
 
 
-def test_constraints_are_counted_as_by_ifeval() -> None:
-    two = sample(metadata={"constraints": [{"kind": "max_words", "n": 2}, {"kind": "no_commas"}]})
-    scores = [
-        score("constraints_followed", "Hi there", two),
-        score("constraints_followed", "Sure, yes!\nHi there", two),  # loose: without its first line
-        score("constraints_followed", "one, two three", two),
-    ]
-    assert [score.value for score in scores] == [1.0, 0.0, 0.0]
-    summed = summary("constraints_followed", scores)
-    assert summed.macro == {
-        "prompt_strict": pytest.approx(1 / 3),
-        "prompt_loose": pytest.approx(2 / 3),
-    }
-    assert summed.micro == {
-        "instruction_strict": pytest.approx(2 / 6),
-        "instruction_loose": pytest.approx(4 / 6),
-    }
-    assert score("constraints_followed", "x", sample()).status == "not_applicable"
-    bad = score(
-        "constraints_followed", "x", sample(metadata={"constraints": [{"kind": "max_words"}]})
-    )
-    assert (bad.status, bad.error) == (
-        "error",
-        "ValueError: constraints.0: max_words lacks n; it takes: n",
-    )
-
-
 def test_expected_answers() -> None:
     question = sample(query="Which? A) x B) y", answers=["B"])
     assert score("exact_match", "B, as I said", question).value == 1.0

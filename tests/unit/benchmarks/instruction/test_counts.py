@@ -9,7 +9,6 @@ from memray_eval.benchmarks.instruction.counts import (
     asked_steps,
     asked_words,
     count_words,
-    paragraphs_of,
     sentences_of,
 )
 
@@ -44,7 +43,6 @@ def test_sentences_and_paragraphs() -> None:
     assert len(sentences_of(wrapped)) == 2  # the document's own example
     assert len(sentences_of("one sentence\nthat is\r\nwrapped twice")) == 1
     assert len(sentences_of("## Why\nIt fits\n\n- go left\n- go right\n2. stop\nnow\n\nDone")) == 6
-    assert paragraphs_of("a\nb\n\n c\n***\n\n\nd") == ["a\nb", "c", "d"]
 
 
 @pytest.mark.parametrize(
