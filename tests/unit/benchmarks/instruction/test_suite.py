@@ -48,7 +48,7 @@ def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
         ({"task": "simpel"}, "prompt_type: no type 'simpel'; there are: simple"),
         ({"prompt_type": "simple", "task": "navigation"}, "task: 'navigation' is not the"),
         ({"metadata": {"constraints": [{"kind": "max_words", "n": 3}]}}, "; leave constraints out"),
-        ({"instruction_id_list": ["punctuation:no_comma"]}, "lm-eval's task ifeval checks such"),
+        ({"instruction_id_list": ["punctuation:no_comma"]}, "lm-eval's task ifeval has them"),
         (
             {"prompt_type": "simple", "metadata": {"weights": {"word_count": 0.4}}},
             "weights: they sum to 0.4, not 1",
