@@ -11,6 +11,11 @@ _WITHDRAWN = (
         "with `judge: PROVIDER/MODEL` for metrics that need one",
     ),
     (
+        "stop_at --stop-at limit_order",
+        "a run does all of its samples; take fewer with --limit (a larger limit holds the smaller "
+        "one's samples, which the cache remembers)",
+    ),
+    (
         "emotion_words",
         "the companion metrics have no rules; leave the key out, and name a judge with "
         "`judge: PROVIDER/MODEL`",

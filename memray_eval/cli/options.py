@@ -80,7 +80,7 @@ def takes(names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callab
 
 
 # Options that are keys of a job by their own names
-_SAME_KEYS = "suite limit epochs dataset encoding include judge stop_at out name".split()
+_SAME_KEYS = "suite limit epochs dataset encoding include judge out name".split()
 CONFIG = argument("A job's YAML file, or the name of a built-in job, such as quickstart.")
 BASE_CONFIG = option("Take judging and cluster settings from this job's YAML file.", JUDGING)
 
@@ -163,12 +163,6 @@ class JobOptions(Options):
         "Stop before judge calls cost more than this, in US dollars. The run can be resumed.",
         MONEY,
         min=0,
-    )
-    stop_at: str | None = option(
-        'Stop as soon as a question is decided: --stop-at "helpfulness ±0.1" (or +-0.1), or, with '
-        'two candidates, "compare empathy". `resume --all` evaluates the rest.',
-        MONEY,
-        show_default=False,
     )
     yes: bool = flag(
         "Start without a budget and without asking, whatever the estimate.", MONEY, "--yes"

@@ -106,7 +106,7 @@ PLANNED_KWARGS = {
 
 # The keys of a job that say what is measured: a resumed run keeps them
 MEASURED_KEYS = tuple(
-    "suite dataset samples reader encoding columns tasks templates affect limit limit_order "
+    "suite dataset samples reader encoding columns tasks templates affect limit "
     "skip_invalid candidates epochs metrics judge rubrics criteria text_weights companion_weights "
     "transitions ids simulated_user".split()
 )

@@ -123,7 +123,6 @@ def _summarise_records(
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
         causes=reduced.causes,
         replaced=reduced.replaced,
-        decided=telemetry.decided,
         epochs=summarise_epochs(records, spec.metrics, spec.suite.right_from),
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
@@ -256,12 +255,7 @@ def _reading_notes(
     plan: RunPlan, folder: RunFolder, n_done: int, stopped: str | None, telemetry: RunTelemetry
 ) -> Iterator[str]:
     spec, go_on = plan.spec, resume_command(folder, plan.spec.budget, stopped)
-    if stopped and telemetry.decided is not None:
-        yield (
-            f"stopped when {stopped}: {n_done} of {plan.n_units} units. The other intervals here "
-            f"are for runs of a fixed size. `{go_on} --all` does the rest."
-        )
-    elif stopped:
+    if stopped:
         yield f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `{go_on}` goes on."
     elif n_done < plan.n_units:
         missing = plan.n_units - n_done

@@ -46,10 +46,9 @@ def render_brief(summary: Summary, path: str) -> str:
 
 def opening_parts(summary: Summary) -> Iterator[Content]:
     """What the run is of, the sentence, and the tables of its figures with their legend."""
-    stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
     models = name_models(summary) or "nobody"
     title = f"{summary.name}: {summary.suite}" if summary.name else summary.suite
-    yield from wrap_text(f"{title}: {summary.n_units:,} answers of {models}{stopped}")
+    yield from wrap_text(f"{title}: {summary.n_units:,} answers of {models}")
     yield from wrap_text(answer(summary))
     yield ""
     yield from _tables(summary)

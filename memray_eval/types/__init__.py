@@ -68,7 +68,6 @@ from memray_eval.types.summaries import BatchFigures as BatchFigures
 from memray_eval.types.summaries import Bounded as Bounded
 from memray_eval.types.summaries import CategoryFigure as CategoryFigure
 from memray_eval.types.summaries import Cause as Cause
-from memray_eval.types.summaries import EarlyDecision as EarlyDecision
 from memray_eval.types.summaries import EpochFigures as EpochFigures
 from memray_eval.types.summaries import ErrataFigure as ErrataFigure
 from memray_eval.types.summaries import Figure as Figure

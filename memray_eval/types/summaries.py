@@ -6,11 +6,14 @@ import operator
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from memray_eval.types.base import Frozen
 from memray_eval.types.responses import FigureForm
 from memray_eval.types.scores import FALLBACKS, is_estimate
+
+# Earlier versions stored fields that are withdrawn since
+_STORED = ConfigDict(extra="ignore")
 
 
 class SummaryLine(Frozen):
@@ -75,22 +78,6 @@ class AdjustedFigure(Frozen):
     refused: str = ""
 
 
-class EarlyDecision(Frozen):
-    """Why a run ended early: its `rule` was decided by the first `n_looked_at` units (or pairs), in
-    the seeded order. `estimate`, `low` and `high` are the metric's mean, or the difference of the
-    second candidate (`of`) from the first; the sequence holds at `level` at all looks together."""
-
-    rule: str
-    metric: str
-    of: str
-    n_looked_at: int
-    n_looks: int
-    estimate: float
-    low: float
-    high: float
-    level: float
-
-
 class MetricSummary(Frozen):
     """One metric over all `n` units of one candidate. `coverage` = scored / (n - not applicable),
     None if nothing applied. Figures are None, never 0.0, if nothing was scored. `mean` and the
@@ -98,6 +85,8 @@ class MetricSummary(Frozen):
     sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and `n_fallbacks` a rule's
     because the judge failed; both follow from `judges`. `worth` says what estimates are worth,
     `reason` why the metric is not applicable."""
+
+    model_config = _STORED
 
     metric: str
     candidate: str
@@ -631,8 +620,9 @@ class Summary(Frozen):
     other candidates (b) against the best (a), at one level for all together. `intervals` says how
     those of the figures were measured. `cost_usd` is that of judge calls in all sessions without
     `unpriced_calls` and the last seconds of `killed_sessions`; None if no model judged or no price
-    is known. `unknown_marks` counts answers that begin with an unknown mark of thinking. `decided`:
-    it ended early by `stop_at`."""
+    is known. `unknown_marks` counts answers that begin with an unknown mark of thinking."""
+
+    model_config = _STORED
 
     run_id: str
     name: str = Field(default="", exclude_if=operator.not_)
@@ -670,6 +660,5 @@ class Summary(Frozen):
     prompt_cache: PromptCacheUse | None = None
     served_models: tuple[ServedModel, ...] = ()
     unknown_marks: dict[str, int] = Field(default_factory=dict)
-    decided: EarlyDecision | None = None
     epochs: tuple[EpochFigures, ...] = Field(default=(), exclude_if=operator.not_)
     sessions: tuple[SessionSummary, ...] = ()

@@ -158,7 +158,7 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
         return Fault(400) if user_text(body) == marked else ANSWER
 
     with serving(reply) as server:
-        done = finish(job(server, limit=10, limit_order="first"))
+        done = finish(job(server, limit=10))
     failed = [record for record in records(done) if record.is_failed]
     assert [record.sample.query for record in failed] == [marked]
     assert failed[0].response is not None

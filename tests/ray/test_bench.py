@@ -32,7 +32,6 @@ ALONE = {
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
-    "stopping": "--runs 3 --replays 2",
     "view": "--units 200",
     "wide_inputs": "--doublings 1 --largest 2000",
 }

@@ -18,7 +18,7 @@ from memray_eval.config.environment import (
 )
 from memray_eval.config.sections import EmbeddingConfig, Provider
 from memray_eval.datasets.scan import Scan, read_samples
-from memray_eval.errors import ConfigError, nearest
+from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.executors import StageSeconds, choose_phases
@@ -144,26 +144,6 @@ def check_calibrations(spec: RunSpec) -> None:
             )
 
 
-def check_stop_rule(plan: RunPlan) -> None:
-    """Raises ConfigError for a rule of an unscored metric, or not of two compared candidates."""
-    rule = plan.spec.stop_rule
-    if rule is None:
-        return
-    names = [metric.name for metric in plan.spec.metrics]
-    if rule.metric not in names:
-        hint = f"; did you mean {close!r}?" if (close := nearest(rule.metric, names)) else ""
-        raise ConfigError(
-            f"stop_at: {rule.text!r}: this run does not score {rule.metric!r}{hint}; it scores "
-            f"{', '.join(names)}"
-        )
-    watch = plan.stop_watch
-    if watch is not None and rule.kind == "compare" and len(watch.candidates) != 2:
-        raise ConfigError(
-            f"stop_at: {rule.text!r} compares two candidates, and there are "
-            f"{len(watch.candidates)}: {', '.join(watch.candidates)}"
-        )
-
-
 class AskedServer(NamedTuple):
     """A model that a job asks, at what address (None: its provider's own), with whose key."""
 
@@ -212,16 +192,11 @@ def proxied(spec: RunSpec) -> list[str]:
 
 
 def check_sessions(plan: RunPlan) -> None:
-    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model or
-    its key is not set, or the suite's prompts show no earlier turns."""
+    """Raises ConfigError if simulated users have no model or its key is not set, or
+    the suite's prompts show no earlier turns."""
     spec, scan = plan.spec, plan.scan
     if not plan.has_sessions:
         return
-    if spec.stop_rule is not None:
-        raise ConfigError(
-            f"stop_at: {spec.read.dataset} holds sessions, whose turns are not drawn one by one; "
-            "leave it out, or bound the run with limit"
-        )
     if scan.n_simulated and not spec.user_judges:
         raise ConfigError(
             f"{scan.n_simulated} samples have a simulated user, and nobody plays it; name a model: "
