@@ -16,6 +16,11 @@ _WITHDRAWN = (
         "one's samples, which the cache remembers)",
     ),
     (
+        "calibration --calibration",
+        "`calibrate RUN --sheet` writes answers to label, `calibrate RUN --labels SHEET` prints "
+        "the mean of that run adjusted to the labels",
+    ),
+    (
         "emotion_words",
         "the companion metrics have no rules; leave the key out, and name a judge with "
         "`judge: PROVIDER/MODEL`",

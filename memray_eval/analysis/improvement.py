@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from memray_eval.analysis.adjusted.summaries import MIN_CLUSTERS, MIN_LABELS
+from memray_eval.analysis.adjusted_mean import MIN_CLUSTERS, MIN_LABELS
 from memray_eval.analysis.agreement import Scale, spearman, to_categories, weighted_kappa
 from memray_eval.analysis.calibration import (
     MIN_COVERAGE,

@@ -152,12 +152,6 @@ class JobOptions(Options):
         "MODEL@URL of a server, its URL alone, or FILE.py:FUNCTION.",
         JUDGING,
     )
-    calibration: list[str] | None = option(
-        "Human labels to correct judge scores with: a file from `calibrate --save`, or a table of "
-        "labels of this run's answers (METRIC=FILE if it names no metric). Repeatable.",
-        JUDGING,
-        "--calibration",
-    )
     no_cache: bool = flag("Ignore cached verdicts, and cache none.", MONEY, "--no-cache")
     budget_usd: float | None = option(
         "Stop before judge calls cost more than this, in US dollars. The run can be resumed.",
@@ -195,7 +189,6 @@ class JobOptions(Options):
             "affect.speech_weight": self.speech_weight,
             "affect.text_weight": self.text_weight,
             "metrics": split_names(self.metrics) if self.metrics else None,
-            "calibration": self.calibration or None,
             "judging.cache": "off" if self.no_cache else None,
             "budget.usd": self.budget_usd,
         }

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _AFFECT = "affect speech_weight text_weight disable_openai_tts"
-_JUDGING = "metrics include judge no_cache budget_usd calibration yes"
+_JUDGING = "metrics include judge no_cache budget_usd yes"
 
 
 @app.command("run", rich_help_panel=RUN)

@@ -167,9 +167,6 @@ class RunConfig(Frozen):
     """`fail` stops the run at the first failed unit, resumably; `record` goes on."""
     budget: Budget = Budget()
     """What the run may spend on judges; it stops before that would be passed, resumably."""
-    calibration: tuple[str, ...] = ()
-    """Files of people's labels, by which scores are adjusted; what `calibrate --save` wrote, or a
-    table of labels of the run's own answers."""
     sinks: Sinks = ()
     """Where scores go beside the run's folder, once they are written there; a kind alone stands for
     a sink without further keys."""

@@ -21,7 +21,6 @@ JUDGE_CPUS = 0.25  # of a judge's engine that is one process
 JUDGE_KWARGS = {
     "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True}
 }
-_WITH_METRIC = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 
 
 def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -868,12 +867,6 @@ class JudgeRequest(Frozen):
     rubrics: dict[str, str] = Field(default_factory=dict)
     judging: JudgingConfig = JudgingConfig()
     models: tuple[str, ...] = ()
-
-
-def split_metric(name: str) -> tuple[str, str]:
-    """The metric of METRIC=PATH, "" where none is named, and the path."""
-    parts = _WITH_METRIC.fullmatch(name)
-    return (parts[1], parts[2]) if parts else ("", name)
 
 
 def names_a_file(value: str) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.affect.speech_client import LISTENING_MODEL
 from memray_eval.affect.text_to_speech import choose_synthesis
-from memray_eval.analysis.adjusted.labelled_verdicts import Calibrations
 from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
@@ -141,8 +140,8 @@ class RunSpec:
     """A run, before anything is known of its cluster. `suite_source` makes its suite on a worker.
     `metrics` are all that it computes, `named_metrics` those that the job names. `judges` has the
     assignment of every judged metric and each "metric/task" of its own; `engines` are those of
-    models that differ from `engine`, `judge_engine` the embedded judge's. `calibrations` are labels
-    to adjust by; `fallback_successions` tell of fallbacks whose models are off."""
+    models that differ from `engine`, `judge_engine` the embedded judge's.
+    `fallback_successions` tell of fallbacks whose models are off."""
 
     suite: Suite
     suite_source: SuiteSource
@@ -172,7 +171,6 @@ class RunSpec:
     errata: Mapping[str, Erratum] = field(default_factory=dict)
     executor: Literal["auto", "local", "ray"] = "auto"
     sinks: tuple[SinkConfig, ...] = ()
-    calibrations: Calibrations = ()
     fallback_successions: tuple[Succession, ...] = ()
 
     @property

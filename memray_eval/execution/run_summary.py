@@ -11,9 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from memray_eval._version import __version__
 from memray_eval.affect.enriching import EMOTION_NEEDS, UNAVAILABLE
-from memray_eval.analysis.adjusted.summaries import adjust_summary
 from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
 from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
@@ -37,7 +35,7 @@ from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
-from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
+from memray_eval.execution.run_manifest import temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import killed_sessions, resume_command, spending_so_far
 from memray_eval.judges.accounts import is_embedded
@@ -136,12 +134,7 @@ def _summarise_records(
     )
     notes = _list_notes(plan, folder, records, telemetry, stopped, summary, pairs)
     summary = summary.model_copy(update={"notes": tuple(notes)})
-    described = {
-        "rubrics": rubrics_of(spec),
-        "own_code": own_code_of(spec),
-        "package": {"version": __version__},
-    }
-    return add_intervals(adjust_summary(summary, records, described, spec.calibrations), records)
+    return add_intervals(summary, records)
 
 
 def _list_notes(

@@ -9,7 +9,6 @@ from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, nam
 from memray_eval.errors import may_pass_again
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.answer import (
-    adjusted_lines,
     answer,
     compared_differences,
     estimates_in_words,
@@ -59,8 +58,6 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield from opening_parts(summary)
     if epochs := list(epoch_table(summary.epochs)):
         yield from ("", *epochs)
-    if adjusted := [part for line in adjusted_lines(summary) for part in wrap_text(line)]:
-        yield from ("", "Adjusted to people's labels:", *adjusted)
     if advice := summary.recommendation:
         yield ""
         which = f"Use {advice.use}" if advice.use else "No recommendation"

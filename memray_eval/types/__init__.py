@@ -61,7 +61,6 @@ from memray_eval.types.summaries import DISAGREEMENTS as DISAGREEMENTS
 from memray_eval.types.summaries import FAILURES as FAILURES
 from memray_eval.types.summaries import RULE_METRIC as RULE_METRIC
 from memray_eval.types.summaries import VERDICT_METRIC as VERDICT_METRIC
-from memray_eval.types.summaries import AdjustedFigure as AdjustedFigure
 from memray_eval.types.summaries import Agreement as Agreement
 from memray_eval.types.summaries import ArmSummary as ArmSummary
 from memray_eval.types.summaries import BatchFigures as BatchFigures
@@ -73,7 +72,6 @@ from memray_eval.types.summaries import ErrataFigure as ErrataFigure
 from memray_eval.types.summaries import Figure as Figure
 from memray_eval.types.summaries import GenerationSummary as GenerationSummary
 from memray_eval.types.summaries import HeatMap as HeatMap
-from memray_eval.types.summaries import LabelsNeeded as LabelsNeeded
 from memray_eval.types.summaries import LengthPoint as LengthPoint
 from memray_eval.types.summaries import MacroSummary as MacroSummary
 from memray_eval.types.summaries import MetricSummary as MetricSummary

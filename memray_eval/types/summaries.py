@@ -47,37 +47,6 @@ class Figure(Frozen):
     whole: str = ""
 
 
-class LabelsNeeded(Frozen):
-    """About half the width of an adjusted figure's interval with so many `more` labels."""
-
-    more: int
-    half_width: float
-
-
-class AdjustedFigure(Frozen):
-    """An estimate of people's figure for a metric, on its scale, from the judge's verdicts (`raw`,
-    their mean) and `n_labels` labels in the file `labelled`; `is_own`: of the run's own answers.
-    `tuning` is PPI++'s lambda, 0-1. `low` and `high` are the 95 % interval, labels' noise included.
-    `needed` says what more labels would give, never less than `least_half_width`. `refused` says
-    why there are no figures."""
-
-    method: Literal["", "Rogan-Gladen", "PPI++"] = ""
-    raw: float | None = None
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    labelled: str = ""
-    n_labels: int = 0
-    n_clusters: int = 0
-    is_own: bool = False
-    sensitivity: float | None = None
-    specificity: float | None = None
-    tuning: float | None = None
-    needed: tuple[LabelsNeeded, ...] = ()
-    least_half_width: float | None = None
-    refused: str = ""
-
-
 class MetricSummary(Frozen):
     """One metric over all `n` units of one candidate. `coverage` = scored / (n - not applicable),
     None if nothing applied. Figures are None, never 0.0, if nothing was scored. `mean` and the
@@ -116,7 +85,6 @@ class MetricSummary(Frozen):
     layout: tuple[SummarySection, ...] = ()
     worth: str = ""
     reason: str = ""
-    adjusted: AdjustedFigure | None = None
 
     @property
     def average(self) -> str:

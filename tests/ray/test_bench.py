@@ -13,8 +13,6 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.night
 
 ALONE = {
-    "active_labels": "--draws 1",
-    "adjusted_scores": "--draws 2 --limit 8",
     "batch_judging": "--calls 8 --batch 4 --seconds 0",
     "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",

@@ -12,7 +12,6 @@ from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
 from memray_eval.affect.labels import normalised_weights
 from memray_eval.affect.text import OFF, TRANSFORMERS
 from memray_eval.affect.text_to_speech import choose_synthesis
-from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
@@ -102,8 +101,6 @@ def resolve(
         errata={} if config.errata is None else read_errata(config.errata),
         executor=config.executor,
         sinks=config.sinks,
-        # What only generates has no score to adjust
-        calibrations=() if generate_only else read_calibrations(config.calibration),
     )
     judge = spec.embedded_judge  # raises ConfigError if two are named
     _check_engines(spec)
