@@ -16,6 +16,16 @@ _WITHDRAWN = (
         "babilong graphwalks",
         "`dataset make` makes none: the suite reads the published files (hf://)",
     ),
+    (
+        "stop_at --stop-at limit_order",
+        "a run does all of its samples; take fewer with --limit (a larger limit holds the smaller "
+        "one's samples, which the cache remembers)",
+    ),
+    (
+        "calibration --calibration --save",
+        "`calibrate RUN --sheet` writes answers to label, `calibrate RUN --labels SHEET` prints "
+        "the mean of that run adjusted to the labels",
+    ),
     ("nolima nolima_contains lveval --needles --books", "write a suite for your copy."),
     ("risk_over_context", "read `risk_escalation` over the turns of sessions."),
     ("repeats_itself", "write a metric of your own, FILE.py:NAME"),

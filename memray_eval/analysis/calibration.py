@@ -5,6 +5,7 @@ linearly. Several labels of one response count as their mean. Intervals are 95 %
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -12,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from memray_eval.analysis.adjusted_mean import AdjustedMean
 from memray_eval.analysis.agreement import (
     Scale,
     alpha_interval,
@@ -45,9 +48,8 @@ Statistic = Callable[["Table"], float]  # NaN where it is undefined
 
 class Unit(Frozen):
     """One labelled response: people's labels on their scale (None: missing), the judge's score on
-    the metric's scale (None: none), its confidence, and its score at each repeat. `judged_by` names
-    who gave the score; `weight` is that of LabelledResponse, which figures here leave out; `raters`
-    are the people, if they are known."""
+    the metric's scale (None: none, for the reason `unscored`), its confidence, and its score at
+    each repeat. `judged_by` names who gave the score; `raters` are the people, if known."""
 
     id: str
     people: tuple[float | None, ...]
@@ -58,7 +60,7 @@ class Unit(Frozen):
     cost_usd: float = 0.0
     unpriced_calls: int = 0
     judged_by: str = ""
-    weight: float = 1.0
+    unscored: str = ""
     raters: tuple[str, ...] = ()
 
 
@@ -130,7 +132,8 @@ class RaterComparison(Frozen):
 
 
 class CalibrationReport(Frozen):
-    """Everything that `calibrate` found of one metric on one labelled file."""
+    """Everything that `calibrate` found of one metric on one labelled file; of labels of a run's
+    answers also its `adjusted` means."""
 
     labelled: str
     metric: str
@@ -142,6 +145,7 @@ class CalibrationReport(Frozen):
     people: People | None
     suggestion: Suggestion | None
     raters: RaterComparison | None = None
+    adjusted: tuple[AdjustedMean, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 class Table(NamedTuple):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from memray_eval.analysis.adjusted_mean import AdjustedMean, adjusted_mean
 from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.calibration import (
     CalibrationReport,
@@ -17,6 +21,7 @@ from memray_eval.analysis.calibration import (
     suggest_judge,
 )  # fmt: skip
 from memray_eval.analysis.rater_agreement import compare_raters
+from memray_eval.analysis.statistics import code_names
 from memray_eval.api.displayed import Displayed, Tables, to_table
 from memray_eval.api.runs import to_stderr
 from memray_eval.config.loading import load_config
@@ -29,15 +34,25 @@ from memray_eval.datasets.labels import (
     read_labelled,
 )  # fmt: skip
 from memray_eval.datasets.own_rows import to_rows, write_rows
-from memray_eval.errors import ConfigError, without_advice
+from memray_eval.errors import ConfigError, suggest, without_advice
 from memray_eval.execution.prepare.origins import existing_candidate
 from memray_eval.execution.runs import run
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.report.calibration_console import PEOPLE, sections
 from memray_eval.report.sections import Section
+from memray_eval.report.sheet import (
+    ScoredUnit,
+    SheetLabels,
+    draw,
+    read_sheets,
+    scored_units,
+    write_sheet,
+)
+from memray_eval.results.lookup import find_run
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.scratch import ScratchFolder
-from memray_eval.types import EXISTING, Record, Score
+from memray_eval.types import EXISTING, MetricSummary, Record, Score
 
 # A file of responses, by this judge -> what came of each
 Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
@@ -112,7 +127,7 @@ def calibrate(
         pairs = [f"{name}={column}" for name, column in columns.items()]
         file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
         keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
-        evaluate = make_evaluate(folder, keys, (), confirm, {}, to_stderr(quiet))
+        evaluate = make_evaluate(folder, keys, (), confirm, to_stderr(quiet))
         judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
         if file.scores_of:
             judges = [file.scores_of]
@@ -167,18 +182,16 @@ def make_evaluate(
     overrides: dict[str, Any],
     settings: Sequence[str],
     yes: bool,
-    manifests: dict[str, Mapping[str, Any]],
     say: Callable[[str], None],
 ) -> Evaluate:
-    """Makes an Evaluate that starts a run for each judge, below `folder`, and puts its manifest
-    among the `manifests` by the judge. `say` gets its messages; it raises what `run` raises."""
+    """Makes an Evaluate that starts a run for each judge, below `folder`. `say` gets its messages;
+    it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
         keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
         config = load_config(None, overrides | keys | {"out": f"{folder}/results"}, settings)
         with without_advice():
             finished = run(config, say, quiet=True, agree=lambda _: yes)
-        manifests[judge] = finished.folder.read_manifest()
         return finished.folder.each()
 
     return evaluate
@@ -248,3 +261,89 @@ def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
         "judged_by": score.judge,
     }
     return unit.model_copy(update=verdict)
+
+
+def draw_sheet(run: str, metric: str | None, limit: int, path: str | None) -> str:
+    """Writes a sheet of a run's answers for people to label and returns its path. Raises
+    ConfigError for a metric that the run does not score, and for a file that is there already."""
+    folder = RunFolder(find_run(run))
+    row = _metric_of(folder, metric)
+    path = path or f"{row.metric}-labels.csv"
+    if Path(path).exists():
+        raise ConfigError(f"{path} is there already, maybe with labels; name another with --out")
+    units = scored_units(folder.each(), row.metric)
+    if not units:
+        raise ConfigError(f"{folder.path}: no answer has a score of {row.metric}")
+    write_sheet(path, folder.each(), draw(units, limit), row)
+    return path
+
+
+def calibrate_run(
+    run: str,
+    sheets: Sequence[Path],
+    metric: str | None,
+    words: Mapping[str, float],
+    human_scale: tuple[float, float] | None,
+    encoding: str = "",
+) -> CalibrationReport:
+    """Holds the judge of a run against the labels in filled sheets, and adjusts its means by them.
+    Raises ConfigError and DataError."""
+    folder = RunFolder(find_run(run))
+    row = _metric_of(folder, metric)
+    scale = human_scale or row.scale
+    units = scored_units(folder.each(), row.metric)
+    labels = read_sheets(sheets, units, row.metric, scale, words, encoding)
+    raters = list(dict.fromkeys(name for of in labels.values() for name in of.labels))
+    rows = [
+        LabelledResponse(
+            id=unit_id,
+            fields={"id": unit_id},
+            people=tuple(of.labels.get(name) for name in raters),
+            cluster=units[unit_id].cluster,
+            judge=units[unit_id].value,
+        )
+        for unit_id, of in labels.items()
+    ]
+    judge = ", ".join(dict.fromkeys(units[unit_id].judge for unit_id in labels))
+    name = Path(", ".join(path.name for path in sheets))
+    file = LabelledFile(name, rows, scale, row.metric, row.metric, row.scale, scores_of=judge)
+    with ScratchFolder("calibrate") as scratch:
+        report, _ = compare_judges(file, [judge], lambda responses, judge: (), Path(scratch))
+    by_candidate = defaultdict[str, dict[str, ScoredUnit]](dict)
+    for unit_id, unit in units.items():
+        by_candidate[unit.candidate][unit_id] = unit
+    adjusted = [_adjust(*of, labels, scale, row.scale) for of in by_candidate.items()]
+    return report.model_copy(update={"adjusted": tuple(adjusted)})
+
+
+def _metric_of(folder: RunFolder, named: str | None) -> MetricSummary:
+    """The summary of a metric that the run scores; of the only one, if none is named."""
+    rows = {row.metric: row for row in folder.read_summary().metrics if row.n_scored}
+    if named is None and len(rows) == 1:
+        return next(iter(rows.values()))
+    if named is None:
+        raise ConfigError(f"no metric: name one with --metric; the run has {', '.join(rows)}")
+    if named not in rows:
+        raise ConfigError(
+            f"--metric: {folder.path} has no scores of {named}; {suggest(named, rows)}"
+        )
+    return rows[named]
+
+
+def _adjust(
+    candidate: str,
+    units: Mapping[str, ScoredUnit],
+    labels: Mapping[str, SheetLabels],
+    human_scale: tuple[float, float],
+    scale: tuple[float, float],
+) -> AdjustedMean:
+    people, weights = np.full(len(units), np.nan), np.ones(len(units))
+    for place, unit_id in enumerate(units):
+        if (of := labels.get(unit_id)) is not None:
+            given = [label for label in of.labels.values() if label is not None]
+            people[place], weights[place] = np.mean(given), of.weight
+    judge = np.array([unit.value for unit in units.values()])
+    clusters = code_names([unit.cluster for unit in units.values()])
+    return adjusted_mean(
+        candidate, judge, rescale(people, human_scale, scale), weights, clusters, scale
+    )

@@ -26,12 +26,12 @@ from memray_eval.execution.prepare.scanning import sample_ids
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.report.brief import opening_parts
 from memray_eval.report.html import write_html
-from memray_eval.report.long_table import ADJUSTED, to_long_rows
+from memray_eval.report.long_table import to_long_rows
 from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
-from memray_eval.types import AdjustedFigure, MetricSummary, Summary
+from memray_eval.types import MetricSummary, Summary
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "generation_error")  # fmt: skip
@@ -114,13 +114,11 @@ class Run(Displayed):
     def table(self) -> pa.Table:
         """A row a metric and candidate: metric, candidate, figure (the one that stands for the
         metric; `average` says whether it is the mean or micro), its 95 % interval (low, high),
-        the figure adjusted to people's labels (adjusted, adjusted_low, adjusted_high; null without
-        a calibration);
         mean, stderr, min, max of the units (all on the metric's scale, null if nothing was
         scored); n, n_scored, n_failed, n_no_answer, n_estimated (how many scores are offline
         estimates), coverage (0 to 1), judges."""
         names = (
-            f"metric candidate average figure low high {' '.join(ADJUSTED)} mean stderr min max n "
+            "metric candidate average figure low high mean stderr min max n "
             "n_scored n_failed n_no_answer n_estimated coverage judges"
         ).split()
         types = dict.fromkeys(names, pa.float64())
@@ -278,15 +276,12 @@ def to_stderr(quiet: bool) -> Callable[[str], None]:
 
 
 def _table_row(summary: MetricSummary) -> dict[str, Any]:
-    figure, adjusted = summary.figure, summary.adjusted or AdjustedFigure()
+    figure = summary.figure
     return summary.model_dump() | {
         "average": figure.average,
         "figure": figure.value,
         "low": figure.low,
         "high": figure.high,
-        "adjusted": adjusted.value,
-        "adjusted_low": adjusted.low,
-        "adjusted_high": adjusted.high,
         "judges": ", ".join(summary.judges),
     }
 

@@ -36,7 +36,7 @@ app = typer.Typer(
     help="Evaluate language models with a memory of their user, and long-context models, on a "
     "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"
-    "Exit codes: 0 done, or its `stop_at` is decided; 1 finished with too many failed units, "
+    "Exit codes: 0 done; 1 finished with too many failed units, "
     "stopped early, a named metric applied to nothing, or a --fail-if of compare came true; 2 "
     "wrong usage, config or dataset; 3 nothing could run, or a service that the run needs has "
     "died; 4 judge calls are in provider batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "

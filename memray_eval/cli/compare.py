@@ -40,13 +40,10 @@ def compare(
         '-0.1". Repeatable.'
     ),
     html: str | None = option("Also write the comparison to this file as one HTML page."),
-    calibration: list[str] | None = JobOptions.calibration,
     as_json: bool = JobOptions.as_json,
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
     warnings about what makes them hard to compare. Exit code 1 if a --fail-if holds."""
-    from memray_eval.analysis.adjusted.differences import adjust_comparison
-    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
     from memray_eval.analysis.comparing import open_runs
     from memray_eval.analysis.comparing.thresholds import failures, parse_gate
     from memray_eval.report.comparison_console import render
@@ -55,10 +52,7 @@ def compare(
     opened = open_runs.pick_candidates(runs)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     names = list(dict.fromkeys(split_names(metrics)))
-    comparison, sides = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
-    if calibration:
-        labels = read_calibrations(calibration)
-        comparison = adjust_comparison(comparison, sides, opened, labels)
+    comparison, _ = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
     failed_gates = tuple(failures(comparison, gates))
     comparison = comparison.model_copy(update={"failed_gates": failed_gates})
     text = render(comparison, flips or 0, is_split=by is not None)

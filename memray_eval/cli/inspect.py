@@ -56,21 +56,15 @@ def report(
     ),
     csv: str | None = option("Also write the scores to this file, one row per unit and metric."),
     parquet: str | None = option("Also write these rows to this file as Parquet."),
-    calibration: list[str] | None = JobOptions.calibration,
 ) -> None:
     """Print a finished run's summary again, and export the run. Files may be local paths or cloud
-    URLs. With --calibration, figures adjusted to human labels are shown beside the run's own, in
-    the summary and in the files."""
+    URLs."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
-    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
-    from memray_eval.analysis.adjusted.summaries import AdjustedRunFolder
     from memray_eval.results.lookup import find_run
     from memray_eval.results.run_folder import RunFolder
 
     run = RunFolder(find_run(run_folder))
-    if calibration:
-        run = AdjustedRunFolder(run.path, read_calibrations(calibration))
     print_report(run, as_json, full)
     paths = {
         "html": (out or f"{run.path}/report.html") if as_html else None,
@@ -84,20 +78,18 @@ def report(
 
 
 def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
-    from memray_eval.analysis.adjusted.summaries import adjusted_columns
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html
     from memray_eval.report.long_table import write_csv, write_parquet
     from memray_eval.storage.paths import readable
 
     summary = run.read_summary()
-    figures = adjusted_columns(summary)
     writers: dict[str, Callable[[str], None]] = {
         "html": lambda path: write_html(run, path),
         "benchmark": lambda path: export_benchmark(path, run.each(), summary),
         "evaluation": lambda path: export_evaluation(path, run.each(), summary),
-        "csv": lambda path: write_csv(path, run.records(), figures),
-        "parquet": lambda path: write_parquet(path, run.records(), figures),
+        "csv": lambda path: write_csv(path, run.records()),
+        "parquet": lambda path: write_parquet(path, run.records()),
     }
     for form, path in wanted.items():
         problem = f"the records of {run.path} cannot be read, or {path} not written"

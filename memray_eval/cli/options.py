@@ -80,7 +80,7 @@ def takes(names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callab
 
 
 # Options that are keys of a job by their own names
-_SAME_KEYS = "suite limit epochs dataset encoding include judge stop_at out name".split()
+_SAME_KEYS = "suite limit epochs dataset encoding include judge out name".split()
 CONFIG = argument("A job's YAML file, or the name of a built-in job, such as quickstart.")
 BASE_CONFIG = option("Take judging and cluster settings from this job's YAML file.", JUDGING)
 
@@ -152,23 +152,11 @@ class JobOptions(Options):
         "MODEL@URL of a server, its URL alone, or FILE.py:FUNCTION.",
         JUDGING,
     )
-    calibration: list[str] | None = option(
-        "Human labels to correct judge scores with: a file from `calibrate --save`, or a table of "
-        "labels of this run's answers (METRIC=FILE if it names no metric). Repeatable.",
-        JUDGING,
-        "--calibration",
-    )
     no_cache: bool = flag("Ignore cached verdicts, and cache none.", MONEY, "--no-cache")
     budget_usd: float | None = option(
         "Stop before judge calls cost more than this, in US dollars. The run can be resumed.",
         MONEY,
         min=0,
-    )
-    stop_at: str | None = option(
-        'Stop as soon as a question is decided: --stop-at "helpfulness ±0.1" (or +-0.1), or, with '
-        'two candidates, "compare empathy". `resume --all` evaluates the rest.',
-        MONEY,
-        show_default=False,
     )
     yes: bool = flag(
         "Start without a budget and without asking, whatever the estimate.", MONEY, "--yes"
@@ -201,7 +189,6 @@ class JobOptions(Options):
             "affect.speech_weight": self.speech_weight,
             "affect.text_weight": self.text_weight,
             "metrics": split_names(self.metrics) if self.metrics else None,
-            "calibration": self.calibration or None,
             "judging.cache": "off" if self.no_cache else None,
             "budget.usd": self.budget_usd,
         }

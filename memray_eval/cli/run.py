@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _AFFECT = "affect speech_weight text_weight disable_openai_tts"
-_JUDGING = "metrics include judge no_cache budget_usd stop_at calibration yes"
+_JUDGING = "metrics include judge no_cache budget_usd yes"
 
 
 @app.command("run", rich_help_panel=RUN)
@@ -125,15 +125,12 @@ def evaluate(
 
 
 @app.command(rich_help_panel=RUN)
-@takes("run_folder settings complete detach as_json full")
+@takes("run_folder settings detach as_json full")
 def resume(
     options: JobOptions,
     run_folder: str = argument("A run folder: results/<run_id>, or latest."),
     settings: list[str] | None = option(
         "Change how the run continues: --set judging.actors=2 --set budget.usd=50", WHAT, "--set"
-    ),
-    complete: bool = flag(
-        "Finish all units, even if `stop_at` was decided and ended the run early.", WHAT, "--all"
     ),
 ) -> None:
     """Continue a run that was killed, interrupted or stopped, and retry its failed units."""
@@ -146,8 +143,6 @@ def resume(
 
     folder = find_run(run_folder)
     changed, quiet = [*(settings or ())], options.as_json
-    if complete:
-        changed.append("stop_at=null")
     RunFolder(folder).read_manifest()  # raises if there is no run
     if is_pairwise(RunFolder(folder)):
         show_pairs(resume_pairwise(folder, say, quiet=quiet, settings=changed), options.as_json)
@@ -291,14 +286,11 @@ def confirm_cost(yes: bool) -> Callable[[Estimate], bool]:
 
 def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
-    if finished.is_decided:
-        rest = f"Run `{finished.resume_command} --all` to finish the remaining units."
-        say(f"Stopped early: {finished.stopped}. {rest}")
     if finished.exit_code:
         summary, go_on = finished.summary, f"`{finished.resume_command}`"
         for warning in finished.warnings:
             say(f"warning: {warning}")
-        if finished.stopped and not finished.is_decided:
+        if finished.stopped:
             cost = finished.resume_cost
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.{cost}")
         elif finished.has_failed:

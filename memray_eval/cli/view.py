@@ -177,8 +177,6 @@ def _print_labels(session: LabelSession, path: str) -> None:
         say(f"Write them to a file: {write}")
     if agreement["n_units"] and (command := session.calibrate_command(path)):
         say(f"Hold judges against them: {command}")
-        adjust = f"memray-eval report {session.folder.path} --calibration {session.metric}={path}"
-        say(f"Adjust this run's scores by them: {adjust}")
 
 
 async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
-from memray_eval.config.sections import names_a_file, names_a_text_file, split_metric
+from memray_eval.config.sections import names_a_file, names_a_text_file
 from memray_eval.config.server_models import choose_model
 from memray_eval.config.servers import rename_models
 from memray_eval.config.strict_yaml import parse_yaml
@@ -183,12 +183,6 @@ def _resolve_code(value: str, folder: Path) -> str:
     return ":".join(filter(None, (_resolve_path(module, folder), attribute)))
 
 
-def _resolve_labels(value: str, folder: Path) -> str:
-    """Of FILE or METRIC=FILE."""
-    metric, path = split_metric(value)
-    return (f"{metric}=" if metric else "") + _resolve_path(path, folder)
-
-
 # By the keys that it is for, as a pattern, what resolves a text
 _RESOLVERS: Mapping[str, Callable[[str, Path], str]] = {
     rf"{'|'.join(PATH_FIELDS)}|candidates\.lora|sinks\.dir": _resolve_path,
@@ -196,5 +190,4 @@ _RESOLVERS: Mapping[str, Callable[[str, Path], str]] = {
     r"suite\.(prompt|system)|(suite\.)?metrics\.rubric": _resolve_text,
     r"suite|(suite\.)?metrics|include|candidates(\.\d+)?\.model": _resolve_code,
     r"(judge|judging|affect|simulated_user|servers|reader)(\..+)?": _resolve_code,
-    r"calibration": _resolve_labels,
 }

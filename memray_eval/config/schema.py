@@ -76,7 +76,7 @@ class RunConfig(Frozen):
     my_judge. The samples of a `limit` are part of a larger limit's. A suite of a published
     benchmark scores a plainly empty prediction by its own rule, whatever `on_no_answer` says.
     `executor: auto` is local if no engine is to be started, no cluster is named and there are at
-    most 2,000 units. With `stop_at`, units are taken in a seeded order."""
+    most 2,000 units."""
 
     suite: str | SuiteTemplate = "memory"
     """The benchmark that says how samples are read and asked (`list suites`), `my_suite.py:NAME`,
@@ -103,8 +103,6 @@ class RunConfig(Frozen):
     """A file of questions whose right answer is wrong, without which figures are given too."""
     limit: Count | None = None
     """So many samples, spread over tasks and scenarios, the same ones each time."""
-    limit_order: Literal["spread", "first"] = "spread"
-    """`spread`, or `first` for the first ones of the dataset."""
     skip_invalid: bool = False
     """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
@@ -168,12 +166,6 @@ class RunConfig(Frozen):
     """`fail` stops the run at the first failed unit, resumably; `record` goes on."""
     budget: Budget = Budget()
     """What the run may spend on judges; it stops before that would be passed, resumably."""
-    stop_at: str | None = None
-    """The question whose answer ends the run, resumably: `helpfulness ±0.1` (its mean known that
-    closely), or, of two candidates, `compare empathy`."""
-    calibration: tuple[str, ...] = ()
-    """Files of people's labels, by which scores are adjusted; what `calibrate --save` wrote, or a
-    table of labels of the run's own answers."""
     sinks: Sinks = ()
     """Where scores go beside the run's folder, once they are written there; a kind alone stands for
     a sink without further keys."""
@@ -285,8 +277,6 @@ class RunConfig(Frozen):
                     + (f"; did you mean {hint!r}?" if hint else ".")
                     + f" There are: {', '.join(sorted(MAPPED_FIELDS))}"
                 )
-        if self.epochs > 1 and self.stop_at is not None:
-            raise ValueError("epochs: goes without stop_at, which counts one answer a sample")
         if self.epochs > 1 and is_existing:
             raise ValueError("epochs: rows of responses that exist have theirs in a column `epoch`")
         return self

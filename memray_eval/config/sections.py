@@ -21,7 +21,6 @@ JUDGE_CPUS = 0.25  # of a judge's engine that is one process
 JUDGE_KWARGS = {
     "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True}
 }
-_WITH_METRIC = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 
 
 def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -106,7 +105,7 @@ PLANNED_KWARGS = {
 
 # The keys of a job that say what is measured: a resumed run keeps them
 MEASURED_KEYS = tuple(
-    "suite dataset samples reader encoding columns tasks templates affect limit limit_order "
+    "suite dataset samples reader encoding columns tasks templates affect limit "
     "skip_invalid candidates epochs metrics judge rubrics criteria text_weights companion_weights "
     "transitions ids simulated_user".split()
 )
@@ -825,12 +824,6 @@ class JudgeRequest(Frozen):
     rubrics: dict[str, str] = Field(default_factory=dict)
     judging: JudgingConfig = JudgingConfig()
     models: tuple[str, ...] = ()
-
-
-def split_metric(name: str) -> tuple[str, str]:
-    """The metric of METRIC=PATH, "" where none is named, and the path."""
-    parts = _WITH_METRIC.fullmatch(name)
-    return (parts[1], parts[2]) if parts else ("", name)
 
 
 def names_a_file(value: str) -> bool:

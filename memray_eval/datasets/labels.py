@@ -4,7 +4,6 @@ to evaluate with the labels beside them. report/CALIBRATION.md says how columns 
 from __future__ import annotations
 
 import importlib.resources
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,8 +31,7 @@ from memray_eval.types.samples import CRITERIA
 STAR = "*"
 # Beside human, human2, ...
 FIELDS = tuple(
-    "response query answers context memory history task criterion cluster skip weight judge "
-    "raters".split()
+    "response query answers context memory history task criterion cluster skip judge raters".split()
 )
 TRUTH = {"true": 1.0, "false": 0.0}
 _KINDS: Mapping[str, Kind]
@@ -56,15 +54,13 @@ class Labelling(Frozen):
 
 
 class LabelledResponse(Frozen):
-    """A response with people's labels (None: empty): `fields` as `evaluate` takes them, a weight, 1
-    / the chance with which it was drawn to be labelled, up to a factor, a `judge`'s score on the
-    labels' scale if a column has it, and who labelled it if that is known."""
+    """A response with people's labels (None: empty): `fields` as `evaluate` takes them, a
+    `judge`'s score on the labels' scale if a column has it, and who labelled it if known."""
 
     id: str
     fields: dict[str, Any]
     people: tuple[float | None, ...]
     cluster: str
-    weight: float = 1.0
     judge: float | None = None
     raters: tuple[str, ...] = ()
 
@@ -131,9 +127,6 @@ def read_labelled(
     if not rows:
         raise DataError(f"{path} holds no row")
     names = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
-    if {"unit_id", "weight"} <= set(names):  # a table that `view --label` wrote
-        with_weight = {"weight": "weight", **labelling.columns}
-        labelling = labelling.model_copy(update={"columns": with_weight})
     systems = _find_systems(labelling, names)
     _check_columns(path, labelling, names, systems)
     skip = labelling.columns.get("skip")
@@ -213,20 +206,13 @@ def _parse_row(
     if isinstance(raters, list):
         labels = _label_by_rater(where, labels, raters)
     cluster = cells.get("cluster")
-    weight = parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
-    if weight is None or not 0 < weight < math.inf:
-        raise DataError(
-            f"{where}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
-            "1 / the chance with which the response was drawn to be labelled"
-        )
-    parse = partial(_parse_label, where, words=labelling.words, scale=scale)
+    parse = partial(parse_label, where, words=labelling.words, scale=scale)
     judge = labelling.columns.get("judge", "").replace(STAR, system)
     return LabelledResponse(
         id=named,
         fields=fields,
         people=tuple(parse(cell, name) for name, cell in labels),
         cluster=(query if "query" in cells else named) if cluster is None else _to_text(cluster),
-        weight=weight,
         judge=parse(cells["judge"], judge) if judge else None,
         raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
@@ -267,7 +253,7 @@ def _to_answers(cell: Any, separator: str | None) -> list[str]:
     return [part.strip() for part in _to_text(answers).split(separator) if part.strip()]
 
 
-def _parse_label(
+def parse_label(
     where: str, cell: Any, column: str, words: Mapping[str, float], scale: tuple[float, float]
 ) -> float | None:
     """The label in a column as a number on `scale`; None if it is empty. Raises DataError."""
@@ -276,8 +262,8 @@ def _parse_label(
     number, (low, high) = parse_number(cell, words), scale
     if number is None:
         raise DataError(
-            f"{where}: {column!r} holds {cell!r}, not a number; give words one with "
-            "--label WORD=NUMBER"
+            f"{where}: {column!r} holds {cell!r}, not a number from {low:g} to {high:g}; give "
+            "words one with --label WORD=NUMBER"
         )
     if not low <= number <= high:
         raise DataError(
@@ -321,7 +307,7 @@ def parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
 
 
 def _from_json(cell: Any, kind: type) -> Any:
-    """What a cell holds, where it is JSON of that kind, as `view --label` writes; else the cell."""
+    """What a cell holds, where it is JSON of that kind; else the cell."""
     if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "{")):
         return cell
     try:
@@ -374,12 +360,17 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
 
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[dict[str, Any]]:
-    """Reads a file by its suffix, in UTF-8 unless its first bytes or `encoding` say otherwise.
-    Parquet's values stay as they are. Raises DataError."""
+    return (row for _, row in read_placed_rows(path, encoding))
+
+
+def read_placed_rows(path: Path, encoding: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Reads a file by its suffix, in UTF-8 unless its first bytes or `encoding` say otherwise, each
+    row with its place ("line 3"). Parquet's values stay as they are. Raises DataError."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         try:
-            yield from pq.read_table(path).to_pylist()
+            for number, row in enumerate(pq.read_table(path).to_pylist(), 1):
+                yield f"row {number}", row
         except (OSError, pa.ArrowInvalid) as error:
             raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None
         return
@@ -398,6 +389,6 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[dict[str, Any]]:
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 wanted = "a list of objects" if is_list else "an object a line"
                 raise DataError(f"{path}: must be {wanted}")
-            yield from rows
+            yield from ((entry.place, row) for row in rows)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None

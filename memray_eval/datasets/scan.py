@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.json_files import read_header
-from memray_eval.datasets.ordering import OrderEntry, to_order_entry
 from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder
@@ -25,7 +24,6 @@ from memray_eval.types import Record, Sample, turn_ids
 from memray_eval.types.json_text import record_to_json, sample_to_json
 
 ProblemHandler: TypeAlias = Callable[[Problem], None]
-LimitOrder: TypeAlias = Literal["spread", "first"]
 T = TypeVar("T")
 WHOLE = "2:"  # begins the fingerprint of a scan, but for one with a spread limit
 # A long Parquet file is scanned in stretches of so many rows, up to so many of them
@@ -133,32 +131,31 @@ def scan(
     reading: SampleReader,
     *,
     limit: int | None = None,
-    order: LimitOrder = "spread",
     rows_per_shard: int | Callable[[int], int] = 64,
     most_rows: int = 0,
     on_problem: ProblemHandler,
     engines: float = 1,
     each_source: EachSource | None = None,
-    on_taken: Callable[[OrderEntry], None] | None = None,
 ) -> Scan:
     """Reads the dataset as a stream and calls `on_problem` for every problem, in order.
 
-    A `limit` takes that many valid samples: the first, or spread over tasks and scenarios
-    (`Spread`), which checks no others. `rows_per_shard` may be a function of the number of samples
+    A `limit` takes that many valid samples, spread over tasks and scenarios (`Spread`), and checks
+    no others. `rows_per_shard` may be a function of the number of samples
     taken; shards of a long source grow to `most_rows` if all of it is read. What is read by context
     is cut so that a context stays with one of the `engines`.
 
     `each_source` may scan sources at the same time, if all are read; what is found is the same.
-    `on_taken` gets each entry that is taken, in order. Raises DataError if there is no dataset."""
+    Raises DataError if there is no dataset."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
-    if limit is not None and order == "spread":
-        return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem, on_taken)
-    rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
-    how = _Scanner(reading, rows, most_rows if limit is None else 0, engines)
-    if each_source is None or limit is not None or on_taken is not None:
-        return _add_up(how.scan_first(sources, limit, on_problem, on_taken))
+    if limit is not None:
+        return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem)
+    rows = rows_per_shard(0) if callable(rows_per_shard) else rows_per_shard
+    how = _Scanner(reading, rows, most_rows, engines)
+    if each_source is None:
+        seen = FirstPlaces()
+        return _add_up(how.scan_source(source, seen, on_problem) for source in sources)
     if not reading.by_context:
         n_whole = len(sources)
         sources = [part for source in sources for part in _cut_long(source)]
@@ -190,22 +187,6 @@ class _Scanner:
     most_rows: int
     engines: float
 
-    def scan_first(
-        self,
-        sources: Sequence[Shard],
-        limit: int | None,
-        on_problem: ProblemHandler,
-        on_taken: Callable[[OrderEntry], None] | None,
-    ) -> Iterator[SourceScan]:
-        """The scans of sources, up to a `limit` of valid samples in all."""
-        seen, left = FirstPlaces(), limit
-        for source in sources:
-            if left == 0:
-                return
-            scanned = self.scan_source(source, seen, left, on_problem, on_taken)
-            left = None if left is None else left - scanned.scan.n_samples
-            yield scanned
-
     def join(
         self, sources: Sequence[Shard], scanned: Iterable[SourceScan], on_problem: ProblemHandler
     ) -> Iterator[SourceScan]:
@@ -222,18 +203,14 @@ class _Scanner:
         self,
         source: Shard,
         seen: FirstPlaces | None = None,
-        limit: int | None = None,
         on_problem: ProblemHandler | None = None,
-        on_taken: Callable[[OrderEntry], None] | None = None,
     ) -> SourceScan:
-        """Scans one source, up to a `limit`; its ids join `seen`, those of the sources before."""
+        """Scans one source; its ids join `seen`, those of the sources before."""
         reading = self.reading
         source = prepared(source, reading.encoding) if source.start == 0 else source
         done = SourceScan(seen=FirstPlaces() if seen is None else seen)
         result, report, sharder = done.scan, on_problem or done.problems.append, self._cut(source)
         for entry in read_entries(source, reading.files):
-            if result.n_samples == limit:
-                break
             result.context_files.update(context_file_of(entry))
             outcome = _check(entry, reading, done.seen)
             if isinstance(outcome, list):
@@ -242,8 +219,6 @@ class _Scanner:
                 sharder.add(entry, False, None)
                 continue
             done.digests += _digest(outcome)
-            if on_taken is not None:
-                on_taken(to_order_entry(source, entry, outcome))
             sample = outcome.sample if isinstance(outcome, Record) else outcome
             result.add(sample, _named_suites(entry, reading))
             sharder.add(entry, True, sample.context)
@@ -275,7 +250,6 @@ class _TakenEntry(NamedTuple):
     entry: Entry
     digest: bytes
     context: str | None
-    ordered: OrderEntry
     counted: Scan
 
 
@@ -286,7 +260,6 @@ def _scan_spread(
     rows_per_shard: int | Callable[[int], int],
     engines: float,
     on_problem: ProblemHandler,
-    on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
     looked_at, shards, sources = Scan(), list[Shard](), list(sources)
     taken = _take_spread(sources, reading, limit, looked_at, on_problem)
@@ -297,9 +270,6 @@ def _scan_spread(
         for sample in group:
             sharder.add(sample.entry, True, None if is_one else sample.context)
         shards += sharder.finish()
-    for sample in taken:
-        if on_taken is not None:
-            on_taken(sample.ordered)
     total = _add_up(SourceScan(sample.counted, bytearray(sample.digest)) for sample in taken)
     total.shards, total.fingerprint = shards, total.fingerprint.removeprefix(WHOLE)
     total.n_invalid, total.context_files = looked_at.n_invalid, looked_at.context_files
@@ -349,8 +319,8 @@ def _to_taken(
     counted.add(sample, _named_suites(entry, reading))
     digest = hashlib.blake2b((sample.context or "").encode("utf-8", "surrogatepass")).hexdigest()
     context = digest if sample.context and reading.by_context else None
-    bare, ordered = entry._replace(raw=None), to_order_entry(source, entry, outcome)
-    return _TakenEntry(number, bare, _digest(outcome), context, ordered, counted)
+    bare = entry._replace(raw=None)
+    return _TakenEntry(number, bare, _digest(outcome), context, counted)
 
 
 def _named_suites(entry: Entry, reading: SampleReader) -> tuple[str, ...]:

@@ -161,8 +161,7 @@ class LocalExecutor:
         return map_blocks(answered, kept, BLOCKS_AT_ONCE)
 
     async def _write(self, records: Blocks) -> None:
-        watched = self._spec.stop_rule.metric if self._spec.stop_rule else None
-        write = WriteParts(self._folder.path, RECORDS, self._context.counter, watched)
+        write = WriteParts(self._folder.path, RECORDS, self._context.counter)
         async for _ in map_blocks(records, write, BLOCKS_AT_ONCE):
             pass
 

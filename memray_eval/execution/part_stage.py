@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from memray_eval.errors import EvalError, reason_of
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.stopping import scored_units
 from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.parts import index_rows
 from memray_eval.results.run_folder import RECORDS, Kind, RunFolder
@@ -21,12 +20,10 @@ UNWRITTEN = "the run's folder cannot be written"
 
 class WriteParts:
     """Writes blocks to the run folder, and hands on responses as they are, of records only the
-    units. The counter gets their values of the metric `watched`, if one may decide the run."""
+    units."""
 
-    def __init__(
-        self, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None
-    ) -> None:
-        self._kind, self._counter, self._watched = kind, counter, watched
+    def __init__(self, folder: str, kind: Kind, counter: RunCounter) -> None:
+        self._kind, self._counter = kind, counter
         self._writer = PartWriter(RunFolder(folder), kind, BLOCKS_AT_ONCE)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
@@ -38,12 +35,10 @@ class WriteParts:
         except (OSError, EvalError) as error:
             table = table.slice(0, 0)
             self._counter.stop(f"{UNWRITTEN}: {reason_of(error)}")
-        yield _report_written(table, self._kind, self._counter, took, self._watched)
+        yield _report_written(table, self._kind, self._counter, took)
 
 
-def write_block(
-    table: pa.Table, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None
-) -> pa.Table:
+def write_block(table: pa.Table, folder: str, kind: Kind, counter: RunCounter) -> pa.Table:
     """Does what WriteParts does, a file a block: for few units, not worth the start of an actor."""
     started = time.time()
     try:
@@ -52,18 +47,14 @@ def write_block(
     except (OSError, EvalError) as error:
         table = table.slice(0, 0)
         counter.stop(f"{UNWRITTEN}: {reason_of(error)}")
-    return _report_written(table, kind, counter, time.time() - started, watched)
+    return _report_written(table, kind, counter, time.time() - started)
 
 
-def _report_written(
-    table: pa.Table, kind: Kind, counter: RunCounter, took_s: float, watched: str | None
-) -> pa.Table:
+def _report_written(table: pa.Table, kind: Kind, counter: RunCounter, took_s: float) -> pa.Table:
     """Reports written rows, and returns what the next stage gets of them."""
     if kind != RECORDS:
         return table
     ended = time.time()
     failed = int(np.count_nonzero(index_rows(table).is_failed))
     counter.add("write", table.num_rows, ended - took_s, ended, failed)
-    if watched is not None and table.num_rows:
-        counter.record_scores(scored_units(table, watched))
     return table.select(["unit_id"])

@@ -11,7 +11,7 @@ from pydantic import Field
 from memray_eval.execution.engine_phases import EnginesNow
 from memray_eval.judges.call_metrics import BindingLimit
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.types import EarlyDecision, Frozen
+from memray_eval.types import Frozen
 
 STAGES = ("read", "generate", "judge", "embed", "write")
 
@@ -44,7 +44,7 @@ class StageCount(Frozen):
 class RunTelemetry(Frozen):
     """All that a run's counter was told, for the manifest: `timeline` and `calls` as
     execution/timeline.py makes them, the affect stage's `counts`, records that broke a stage
-    (`caught`), why it is `decided`, and `parameters` that models refused."""
+    (`caught`), and `parameters` that models refused."""
 
     stages: dict[str, StageCount]
     events: list[str]
@@ -53,7 +53,6 @@ class RunTelemetry(Frozen):
     calls: dict[str, Any]
     stopped: str | None
     caught: int = 0
-    decided: EarlyDecision | None = None
     parameters: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 

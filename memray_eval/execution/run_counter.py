@@ -16,11 +16,9 @@ from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Expor
 from memray_eval.execution.prefix_router import PrefixAsk, PrefixRouter
 from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
-from memray_eval.execution.stopping import ScoredUnits, StopMonitor, StopWatch, describe_decision
 from memray_eval.execution.timeline import CallTotals, Timeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver, Calls
 from memray_eval.provider_http.parameters import Changes, ParameterBook, Standing, Step
-from memray_eval.types import EarlyDecision
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
@@ -45,8 +43,6 @@ class RunCounter:
         self._line_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
-        self._monitor: StopMonitor | None = None
-        self._decided: EarlyDecision | None = None
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
         self._parameters = ParameterBook(self.add_line)
@@ -157,7 +153,6 @@ class RunCounter:
             calls=self._calls.figures(),
             stopped=self._stop,
             caught=self._caught,
-            decided=self._decided,
             parameters=self._parameters.known(),
         )
 
@@ -202,19 +197,6 @@ class RunCounter:
     def stopping(self) -> str | None:
         """The reason why the run ends early; None while it does not."""
         return self._stop
-
-    def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
-        """Stops the run when its question is decided, by units from now on and those `before`."""
-        self._monitor = StopMonitor(watch)
-        for units in before:
-            self.record_scores(units)
-
-    def record_scores(self, units: ScoredUnits) -> None:
-        if self._monitor is None or self._stop is not None:  # what else stops it comes first
-            return
-        if (decision := self._monitor.add(units)) is not None:
-            self._decided = decision
-            self.stop(describe_decision(decision))
 
     def record_failure(self, stage: str, sample_id: str, error: str) -> None:
         """Notes a record that a stage could not work on; more than the run tolerates end it."""

@@ -97,8 +97,6 @@ def build_manifest(
             model.model_dump(exclude={"means"}) for model in summary.served_models
         ]
         manifest["total_s"] = summary.total_s
-        if summary.decided is not None:
-            manifest["decided"] = summary.decided.model_dump()
     if telemetry is not None:
         manifest |= _telemetry_fields(telemetry)
     return manifest

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.affect.speech_client import LISTENING_MODEL
 from memray_eval.affect.text_to_speech import choose_synthesis
-from memray_eval.analysis.adjusted.labelled_verdicts import Calibrations
 from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
@@ -30,7 +29,6 @@ from memray_eval.config.sections import (
 )
 from memray_eval.datasets.columns import ColumnMap, find_columns
 from memray_eval.datasets.joining import Samples, rewrite_responses
-from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
@@ -39,7 +37,6 @@ from memray_eval.datasets.sources import entries, sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.stopping import StopRule, StopWatch
 from memray_eval.judges.model_table import JudgeTable
 from memray_eval.judges.router import JudgeAssignment, asked_judges, embedded_model
 from memray_eval.judges.succession import Roster, Succession
@@ -91,7 +88,6 @@ class ReadSpec:
     batch_size: int
     rows_per_block: int | None = None
     limit: int | None = None
-    limit_order: Literal["spread", "first"] = "spread"
     skip_invalid: bool = False
     engines: float = 1
     scores_at_once: bool = False
@@ -144,9 +140,8 @@ class RunSpec:
     """A run, before anything is known of its cluster. `suite_source` makes its suite on a worker.
     `metrics` are all that it computes, `named_metrics` those that the job names. `judges` has the
     assignment of every judged metric and each "metric/task" of its own; `engines` are those of
-    models that differ from `engine`, `judge_engine` the embedded judge's. `stop_rule` decides it,
-    `calibrations` are labels to adjust by; `fallback_successions` tell of fallbacks whose models
-    are off."""
+    models that differ from `engine`, `judge_engine` the embedded judge's.
+    `fallback_successions` tell of fallbacks whose models are off."""
 
     suite: Suite
     suite_source: SuiteSource
@@ -176,8 +171,6 @@ class RunSpec:
     errata: Mapping[str, Erratum] = field(default_factory=dict)
     executor: Literal["auto", "local", "ray"] = "auto"
     sinks: tuple[SinkConfig, ...] = ()
-    stop_rule: StopRule | None = None
-    calibrations: Calibrations = ()
     fallback_successions: tuple[Succession, ...] = ()
 
     @property
@@ -258,10 +251,10 @@ class RunSpec:
 
     @property
     def needs_no_call(self) -> bool:
-        """True if responses that exist already are scored by code and rules alone: nobody is asked,
-        and nothing decides the run before its end."""
+        """True if responses that exist already are scored by code and rules alone: nobody is
+        asked."""
         at_judge, at_embed = self.by_stage()
-        is_asked = self.calls_judges or bool(at_embed) or self.stop_rule is not None
+        is_asked = self.calls_judges or bool(at_embed)
         return self.has_responses and bool(at_judge) and not is_asked
 
     @property
@@ -353,7 +346,6 @@ class RunPlan:
     reservation: NodeReservation | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
     resume_state: ResumeState = field(default_factory=ResumeState)
-    order: SampleOrder | None = None
     is_detached: bool = False
 
     @property
@@ -388,13 +380,3 @@ class RunPlan:
     def scores_at_once(self) -> bool:
         """True if responses are scored where they are read: nobody is asked."""
         return self.spec.read.scores_at_once and not self.is_one_file
-
-    @property
-    def stop_watch(self) -> StopWatch | None:
-        """The watch that may decide the run before its end; None if nothing does."""
-        rule = self.spec.stop_rule
-        if rule is None or self.order is None:
-            return None
-        (scale,) = (metric.scale for metric in self.spec.metrics if metric.name == rule.metric)
-        named = tuple(candidate.name for candidate in self.spec.candidates)
-        return StopWatch(rule, scale, self.order.candidates or named, self.order)

@@ -11,9 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from memray_eval._version import __version__
 from memray_eval.affect.enriching import EMOTION_NEEDS, UNAVAILABLE
-from memray_eval.analysis.adjusted.summaries import adjust_summary
 from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
 from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
@@ -37,7 +35,7 @@ from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
-from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
+from memray_eval.execution.run_manifest import temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import killed_sessions, resume_command, spending_so_far
 from memray_eval.judges.accounts import is_embedded
@@ -123,7 +121,6 @@ def _summarise_records(
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
         causes=reduced.causes,
         replaced=reduced.replaced,
-        decided=telemetry.decided,
         epochs=summarise_epochs(records, spec.metrics, spec.suite.right_from),
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
@@ -137,12 +134,7 @@ def _summarise_records(
     )
     notes = _list_notes(plan, folder, records, telemetry, stopped, summary, pairs)
     summary = summary.model_copy(update={"notes": tuple(notes)})
-    described = {
-        "rubrics": rubrics_of(spec),
-        "own_code": own_code_of(spec),
-        "package": {"version": __version__},
-    }
-    return add_intervals(adjust_summary(summary, records, described, spec.calibrations), records)
+    return add_intervals(summary, records)
 
 
 def _list_notes(
@@ -256,12 +248,7 @@ def _reading_notes(
     plan: RunPlan, folder: RunFolder, n_done: int, stopped: str | None, telemetry: RunTelemetry
 ) -> Iterator[str]:
     spec, go_on = plan.spec, resume_command(folder, plan.spec.budget, stopped)
-    if stopped and telemetry.decided is not None:
-        yield (
-            f"stopped when {stopped}: {n_done} of {plan.n_units} units. The other intervals here "
-            f"are for runs of a fixed size. `{go_on} --all` does the rest."
-        )
-    elif stopped:
+    if stopped:
         yield f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `{go_on}` goes on."
     elif n_done < plan.n_units:
         missing = plan.n_units - n_done

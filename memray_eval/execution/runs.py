@@ -20,7 +20,6 @@ from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.prepare.checks import (
     check_cost,
     check_sessions,
-    check_stop_rule,
     proxied,
     spec_checks,
 )
@@ -83,7 +82,6 @@ def run(
         site.reach(is_new=True)
         plan = _scan(spec, folder, site, {}, started, say)
         check_found(plan.scan)
-        check_stop_rule(plan)
         check_sessions(plan)
         check_cost(plan, agree)
         plan = site.acquire(plan, say)
@@ -122,7 +120,6 @@ def _resume(
         site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
         site.reach(is_new=False)
         plan = _scan(spec, folder, site, before, started, say)
-        check_stop_rule(plan)
         check_sessions(plan)
         check_measures_the_same(plan, before)
         for line in changed_layouts(spec, before):

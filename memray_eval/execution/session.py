@@ -31,7 +31,6 @@ from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, n_unasked, summarise_run
 from memray_eval.execution.spending import SpendingBook, paid_for, resume_command, spending_before
-from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import calls_a_record
 from memray_eval.results.run_folder import RunFolder
@@ -45,15 +44,14 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why it ended
-    early, `is_decided` that its `stop_at` was decided, `has_failed` that more units failed than are
-    tolerated. `n_missing` units were planned and are in no record of a run that went to its end;
-    `resume_cost` is what going on with a stopped one will pay, in words."""
+    early, `has_failed` that more units failed than are tolerated. `n_missing` units were
+    planned and are in no record of a run that went to its end; `resume_cost` is what going on with
+    a stopped one will pay, in words."""
 
     folder: RunFolder
     summary: Summary
     exit_code: int
     stopped: str | None = None
-    is_decided: bool = False
     has_failed: bool = False
     warnings: tuple[str, ...] = ()
     n_missing: int = 0
@@ -111,8 +109,6 @@ class RunSession:
         counter = self._executor.start_counter(self._stages())
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs, counter.stop)
-        if (watch := self.plan.stop_watch) is not None:
-            counter.watch_for(watch, self._scored_before(watch))
         self._write_manifest("running")
         import_ahead(self.spec.sinks)
 
@@ -131,10 +127,6 @@ class RunSession:
         if stopped and not self.folder.parts():
             raise Stopped(f"stopped before any unit was finished: {stopped}")
         drop_duplicates(self.folder)
-        if telemetry.decided and self.folder.records().count_rows() >= self.plan.n_units:
-            # All was under way already when it was decided
-            telemetry = telemetry.model_copy(update={"stopped": None, "decided": None})
-            stopped = None
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_done = summary.n_units + n_unasked(self.plan, summary.sessions)
         n_missing = 0 if stopped else max(0, self.plan.n_units - n_done)
@@ -146,26 +138,18 @@ class RunSession:
         tolerated = self.spec.tolerated(summary.n_units + n_missing)
         has_failed = summary.n_failed_units + n_missing > tolerated
         warnings = tuple(inapplicable_metrics(self.spec, self.folder, summary.metrics))
-        is_decided = telemetry.decided is not None
-        exit_code = int(bool((stopped and not is_decided) or has_failed or warnings))
+        exit_code = int(bool(stopped or has_failed or warnings))
         return RunResult(
             self.folder,
             summary,
             exit_code,
             stopped,
-            is_decided,
             has_failed,
             warnings,
             n_missing,
             resume_command(self.folder, self.spec.budget, stopped),
             self._cost_of_rest() if stopped else "",
         )
-
-    def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
-        """The units that earlier sessions finished, without failed ones."""
-        parts = self.folder.parts() if self.plan.before else []
-        tables = self.folder.read_parts(parts, columns=["sample_id", "candidate", "scores"])
-        return [scored_units(table, watch.rule.metric) for table in tables]
 
     def _send(self, result: RunResult, quiet: bool, ending: Ending) -> RunResult:
         """Sends the scores to the job's sinks. The run has ended, whatever becomes of that."""

@@ -9,7 +9,6 @@ from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, nam
 from memray_eval.errors import may_pass_again
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.answer import (
-    adjusted_lines,
     answer,
     compared_differences,
     estimates_in_words,
@@ -46,10 +45,9 @@ def render_brief(summary: Summary, path: str) -> str:
 
 def opening_parts(summary: Summary) -> Iterator[Content]:
     """What the run is of, the sentence, and the tables of its figures with their legend."""
-    stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
     models = name_models(summary) or "nobody"
     title = f"{summary.name}: {summary.suite}" if summary.name else summary.suite
-    yield from wrap_text(f"{title}: {summary.n_units:,} answers of {models}{stopped}")
+    yield from wrap_text(f"{title}: {summary.n_units:,} answers of {models}")
     yield from wrap_text(answer(summary))
     yield ""
     yield from _tables(summary)
@@ -60,8 +58,6 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield from opening_parts(summary)
     if epochs := list(epoch_table(summary.epochs)):
         yield from ("", *epochs)
-    if adjusted := [part for line in adjusted_lines(summary) for part in wrap_text(line)]:
-        yield from ("", "Adjusted to people's labels:", *adjusted)
     if advice := summary.recommendation:
         yield ""
         which = f"Use {advice.use}" if advice.use else "No recommendation"

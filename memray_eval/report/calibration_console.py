@@ -47,8 +47,16 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
     undefined = [_UNDEFINED] if any(k is not None and k.value is None for k in kappas) else []
     suggested = ["", f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
     yield Section(title, [note, "", _figures_table(report), *undefined, *suggested])
+    if report.adjusted:
+        rows: list[Row] = [("", "judge", PEOPLE, "answers", "labels", "lambda")]
+        for mean in report.adjusted:
+            shown = mean.refused or bounded(mean.value, mean.low, mean.high, ".3f")
+            counts = f"{mean.n:,}", f"{mean.n_labels:,}", f"{mean.tuning or 0.0:.2f}"
+            rows.append((mean.candidate, f"{mean.raw:.3f}", shown, *counts))
+        title = f"Mean of all answers, {low:g}-{high:g}, and as people would have it (PPI++, 95 %)"
+        yield Section(title, [Table(rows)])
     for judge in report.judges:
-        rows: list[Row] = [("from", "to", "n", "judge", PEOPLE)]
+        rows = [("from", "to", "n", "judge", PEOPLE)]
         for part in judge.curve:
             ends = f"{part.low:.2f}", f"{part.high:.2f}"
             rows.append((*ends, f"{part.n}", f"{part.judge:.3f}", f"{part.people:.3f}"))

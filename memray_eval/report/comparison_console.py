@@ -26,9 +26,6 @@ from memray_eval.report.sections import (
 
 GROUPS_SHOWN = 10
 BEST = "*"
-ADJUSTED_TITLE = (
-    "adjusted to people's labels (Rogan-Gladen takes it that the judge errs on both sides alike)"
-)
 
 
 def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = False) -> str:
@@ -57,8 +54,6 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
         rows = comparison.rows_of(common.other)
         yield from ("", f"{common.letter} against A: {common.n} common units", "")
         yield from lines_of(figures_section(comparison, common).parts)
-        if adjusted := adjusted_section(comparison, common):
-            yield from ("", adjusted.title, *adjusted.lines())
         yield from _group_lines(comparison, common, is_split)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
@@ -113,25 +108,6 @@ def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
         ))  # fmt: skip
     tables = [Table(append_column(rows, marks)) for rows in (differences, certainty)]
     return Section(common.other, [tables[0], "", tables[1]])
-
-
-def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | None:
-    """The differences as people would see them; None if no labels were given."""
-    adjusted = [row for row in comparison.adjusted if row.other == common.other]
-    if not adjusted:
-        return None
-    letter = common.letter
-    rows: list[Row] = [("metric", "n", "A", letter, f"{letter}-A", f"95% of {letter}-A", "labels")]
-    refused = []
-    for row in adjusted:
-        if row.refused:
-            refused.append(f"{row.metric}: not adjusted by {row.labelled}: {row.refused}")
-            continue
-        means = figure(row.mean_a), figure(row.mean_b), figure(row.difference, "+z.4f")
-        labels = f"{row.n_labels:,} of {row.labelled} ({row.method})"
-        between = ends(row.low, row.high) or NOTHING
-        rows.append((row.metric, f"{row.n:,}", *means, between, labels))
-    return Section(ADJUSTED_TITLE, [*([Table(rows)] if len(rows) > 1 else []), *refused])
 
 
 def matrix_section(comparison: Comparison) -> Section | None:

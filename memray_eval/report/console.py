@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
-from memray_eval.report.answer import describe_adjusted, no_answer_lines
+from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
@@ -183,9 +183,6 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
             yield f"    Score {score}: {_bar(count, metric.n_scored)}"
     yield ""
     yield f"  Coverage: {_describe_coverage(metric)}"
-    if metric.adjusted is not None:
-        for line in describe_adjusted(metric, metric.adjusted):
-            yield from _indent(f"To people's labels: {line}")
     if metric.worth:
         yield from _indent(f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}")
 

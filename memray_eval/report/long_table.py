@@ -4,7 +4,7 @@ data frame (Parquet).
 Texts stay in the records, which have the same `unit_id`. A unit that no metric scored has one row;
 a unit written twice counts once. `fallback`: a rule scored because the judge failed. `no_answer`:
 null if there is an answer, or the unit failed. A metric's figure is the sum of its `part` over that
-of its `whole` (a mean's: the value and 1), none where that is 0. `adjusted` repeats at each row."""
+of its `whole` (a mean's: the value and 1), none where that is 0."""
 
 from __future__ import annotations
 
@@ -48,52 +48,31 @@ FLAT_SCHEMA = pa.schema(
         pa.field("whole", pa.float64()),
     ]
 )
-ADJUSTED = ("adjusted", "adjusted_low", "adjusted_high")
-_BETWEEN = "\x1f"
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls matches, in RE2 syntax
 # the first character of a text that a spreadsheet takes for a formula, or the mark against it
 _FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
 
 
-def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
-    """Writes Parquet a block at a time; `adjusted` (`adjusted_columns`) repeat at their rows."""
+def write_parquet(path: str, records: pads.Dataset) -> None:
+    """Writes Parquet a block at a time."""
     with (
         write_atomically(path) as stream,
-        pq.ParquetWriter(stream, _schema_with(adjusted), compression="zstd") as writer,
+        pq.ParquetWriter(stream, FLAT_SCHEMA, compression="zstd") as writer,
     ):
         for batch in to_long_rows(records):
-            writer.write_batch(_add_adjusted(batch, adjusted))
+            writer.write_batch(batch)
 
 
-def write_csv(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
+def write_csv(path: str, records: pads.Dataset) -> None:
     """Writes CSV in UTF-8: an empty cell is null, an empty text quoted. What a spreadsheet takes
     for a formula, or begins with an apostrophe, gets one before it; controls are escaped."""
     with (
         write_atomically(path) as stream,
-        pacsv.CSVWriter(stream, _schema_with(adjusted)) as writer,
+        pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer,
     ):
-        for batch in (_add_adjusted(batch, adjusted) for batch in to_long_rows(records)):
+        for batch in to_long_rows(records):
             columns = [escape_formulas(column) for column in batch.columns]
             writer.write_batch(pa.record_batch(columns, schema=batch.schema))
-
-
-def _schema_with(adjusted: pa.Table | None) -> pa.Schema:
-    if adjusted is None or not adjusted.num_rows:
-        return FLAT_SCHEMA
-    return pa.schema([*FLAT_SCHEMA, *(adjusted.schema.field(name) for name in ADJUSTED)])
-
-
-def _add_adjusted(batch: pa.RecordBatch, adjusted: pa.Table | None) -> pa.RecordBatch:
-    """The rows with the adjusted figure of their metric and candidate, null if there is none."""
-    if adjusted is None or not adjusted.num_rows:
-        return batch
-    of_batch, of_adjusted = (
-        pc.binary_join_element_wise(rows["metric"], rows["candidate"], _BETWEEN)
-        for rows in (batch, adjusted)
-    )
-    rows = pc.index_in(of_batch, value_set=of_adjusted.combine_chunks())
-    columns = [adjusted[name].combine_chunks().take(rows) for name in ADJUSTED]
-    return pa.record_batch([*batch.columns, *columns], schema=_schema_with(adjusted))
 
 
 def to_long_rows(records: pads.Dataset) -> Iterator[pa.RecordBatch]:

@@ -26,7 +26,7 @@ from memray_eval._version import PACKAGE
 from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import DEFAULT_OUT, RunConfig
 from memray_eval.config.secrets import held_keys, refuse_keys, refuse_keys_in_file, variables_of
-from memray_eval.config.sections import names_a_file, names_a_text_file, split_metric
+from memray_eval.config.sections import names_a_file, names_a_text_file
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import read_own_file, split_reference
 from memray_eval.storage.paths import JOB_FILE
@@ -132,11 +132,6 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     for key in ("ids", "templates", "errata"):
         if (path := getattr(config, key)) is not None:
             data[key] = packed.pack(key, path, f"files/{key}")
-    data["calibration"] = [
-        (f"{metric}=" if metric else "")
-        + packed.put("calibration", path, f"files/calibration/{number}")
-        for number, (metric, path) in enumerate(map(split_metric, config.calibration))
-    ]
     for number, candidate in enumerate(config.candidates):
         if names_a_file(candidate.prompt):
             key, folder = f"candidates.{number}.prompt", f"files/prompts/{number}"

@@ -6,11 +6,14 @@ import operator
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from memray_eval.types.base import Frozen
 from memray_eval.types.responses import FigureForm
 from memray_eval.types.scores import FALLBACKS, is_estimate
+
+# Earlier versions stored fields that are withdrawn since
+_STORED = ConfigDict(extra="ignore")
 
 
 class SummaryLine(Frozen):
@@ -44,53 +47,6 @@ class Figure(Frozen):
     whole: str = ""
 
 
-class LabelsNeeded(Frozen):
-    """About half the width of an adjusted figure's interval with so many `more` labels."""
-
-    more: int
-    half_width: float
-
-
-class AdjustedFigure(Frozen):
-    """An estimate of people's figure for a metric, on its scale, from the judge's verdicts (`raw`,
-    their mean) and `n_labels` labels in the file `labelled`; `is_own`: of the run's own answers.
-    `tuning` is PPI++'s lambda, 0-1. `low` and `high` are the 95 % interval, labels' noise included.
-    `needed` says what more labels would give, never less than `least_half_width`. `refused` says
-    why there are no figures."""
-
-    method: Literal["", "Rogan-Gladen", "PPI++"] = ""
-    raw: float | None = None
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    labelled: str = ""
-    n_labels: int = 0
-    n_clusters: int = 0
-    is_own: bool = False
-    sensitivity: float | None = None
-    specificity: float | None = None
-    tuning: float | None = None
-    needed: tuple[LabelsNeeded, ...] = ()
-    least_half_width: float | None = None
-    refused: str = ""
-
-
-class EarlyDecision(Frozen):
-    """Why a run ended early: its `rule` was decided by the first `n_looked_at` units (or pairs), in
-    the seeded order. `estimate`, `low` and `high` are the metric's mean, or the difference of the
-    second candidate (`of`) from the first; the sequence holds at `level` at all looks together."""
-
-    rule: str
-    metric: str
-    of: str
-    n_looked_at: int
-    n_looks: int
-    estimate: float
-    low: float
-    high: float
-    level: float
-
-
 class MetricSummary(Frozen):
     """One metric over all `n` units of one candidate. `coverage` = scored / (n - not applicable),
     None if nothing applied. Figures are None, never 0.0, if nothing was scored. `mean` and the
@@ -98,6 +54,8 @@ class MetricSummary(Frozen):
     sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and `n_fallbacks` a rule's
     because the judge failed; both follow from `judges`. `worth` says what estimates are worth,
     `reason` why the metric is not applicable."""
+
+    model_config = _STORED
 
     metric: str
     candidate: str
@@ -127,7 +85,6 @@ class MetricSummary(Frozen):
     layout: tuple[SummarySection, ...] = ()
     worth: str = ""
     reason: str = ""
-    adjusted: AdjustedFigure | None = None
 
     @property
     def average(self) -> str:
@@ -631,8 +588,9 @@ class Summary(Frozen):
     other candidates (b) against the best (a), at one level for all together. `intervals` says how
     those of the figures were measured. `cost_usd` is that of judge calls in all sessions without
     `unpriced_calls` and the last seconds of `killed_sessions`; None if no model judged or no price
-    is known. `unknown_marks` counts answers that begin with an unknown mark of thinking. `decided`:
-    it ended early by `stop_at`."""
+    is known. `unknown_marks` counts answers that begin with an unknown mark of thinking."""
+
+    model_config = _STORED
 
     run_id: str
     name: str = Field(default="", exclude_if=operator.not_)
@@ -670,6 +628,5 @@ class Summary(Frozen):
     prompt_cache: PromptCacheUse | None = None
     served_models: tuple[ServedModel, ...] = ()
     unknown_marks: dict[str, int] = Field(default_factory=dict)
-    decided: EarlyDecision | None = None
     epochs: tuple[EpochFigures, ...] = Field(default=(), exclude_if=operator.not_)
     sessions: tuple[SessionSummary, ...] = ()

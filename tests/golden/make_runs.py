@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,30 +171,6 @@ def make_resumed(work: Path, server: Provider) -> str:
     finally:
         server.reply = before
     return folder
-
-
-def right_and_wrong(n: int) -> Iterator[dict[str, Any]]:
-    for number in range(n):
-        for name in ("mine", "other"):
-            right = (number % 4 > 0) == (name == "mine")
-            yield {
-                "id": f"s{number}",
-                "query": f"What is {number}?",
-                "task": "even" if number % 2 else "odd",
-                "answers": [f"{number}"],
-                "response": f"{number}" if right else "I cannot say.",
-                "candidate": name,
-                "model": "m",
-            }
-
-
-def make_stopped(work: Path, server: Provider) -> str:
-    """Stopped early: it was decided which candidate is better."""
-    job = existing(
-        list(right_and_wrong(2400)), work / "answers.jsonl", suite="qa", judge="rules",
-        metrics=["exact_match"], stop_at="compare exact_match",
-    )  # fmt: skip
-    return complete(work, "stopped", job)
 
 
 def make_arms(work: Path, server: Provider) -> str:

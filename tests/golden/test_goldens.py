@@ -4,7 +4,6 @@ the diff before you commit it."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import html
 import json
@@ -122,22 +121,6 @@ def test_calibration(command: Command, golden: Golden) -> None:
     words = ("calibrate", "labels.csv", *options)
     golden("calibrate/rules.json", command(*words, "--json"))
     golden("calibrate/rules.txt", command(*words))
-
-
-def test_adjusted(command: Command, golden: Golden) -> None:
-    """Figures of the stopped run, adjusted to labels that are harsher than its scores."""
-    folder = "stopped"
-    command("report", folder, "--csv", "long.csv")
-    with open("long.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))[::20]
-    text = "unit_id,human\n" + "".join(
-        f"{row['unit_id']},{float(row['value']) if number % 6 else 0.0}\n"
-        for number, row in enumerate(rows)
-    )
-    Path("people.csv").write_text(text)
-    words = ("report", folder, "--calibration", "exact_match=people.csv")
-    golden("adjusted/report.json", command(*words, "--json"))
-    golden("adjusted/brief.txt", command(*words))
 
 
 def test_help(command: Command, golden: Golden) -> None:

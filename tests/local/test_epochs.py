@@ -130,7 +130,6 @@ def test_greedy_answers_are_warned_of_and_a_null_seed_stays(
     [
         ({"epochs": 0}, "greater than or equal to 1"),
         ({"epochs": 2, "candidates": EXISTING_ONLY}, "a column `epoch`"),
-        ({"epochs": 2, "stop_at": "exact_match ±0.1"}, "goes without stop_at"),
     ],
 )
 def test_what_does_not_go_together_is_refused(keys: dict[str, Any], words: str) -> None:

@@ -13,8 +13,6 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.night
 
 ALONE = {
-    "active_labels": "--draws 1",
-    "adjusted_scores": "--draws 2 --limit 8",
     "batch_judging": "--calls 8 --batch 4 --seconds 0",
     "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
@@ -32,7 +30,6 @@ ALONE = {
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
-    "stopping": "--runs 3 --replays 2",
     "view": "--units 200",
     "wide_inputs": "--doublings 1 --largest 2000",
 }

@@ -102,26 +102,6 @@ class Standing(Frozen):
     is_best: bool = True
 
 
-class AdjustedDifference(Frozen):
-    """The difference of `other` from A as people would see it, on the `n` common units that both
-    scored, with both adjusted means, on the metric's scale. `method` and `labelled` are those of
-    AdjustedFigure; where it is `refused`, that says why, and there are no figures."""
-
-    metric: str
-    other: str
-    letter: str = "B"
-    n: int = 0
-    method: str = ""
-    mean_a: float | None = None
-    mean_b: float | None = None
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    labelled: str = ""
-    n_labels: int = 0
-    refused: str = ""
-
-
 class CommonUnits(Frozen):
     """How many units A and `other` share. `letter` is how warnings and tables call the other: B, C,
     ..."""
@@ -137,7 +117,7 @@ class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
     `by` the one that `groups` are split by, and `failed_gates` the findings of `failures`.
     `candidates`, and `titles` of runs that have one, are by the sides' names, `scales` by metric.
-    `adjusted` exist if calibrations were given, `pairs` if there is a pairwise run over the same
+    `pairs` exists if there is a pairwise run over the same
     candidates, `matrix` of three sides or more."""
 
     baseline: str
@@ -153,7 +133,6 @@ class Comparison(Frozen):
     candidates: dict[str, str] = Field(default_factory=dict)
     titles: dict[str, str] = Field(default_factory=dict)
     scales: dict[str, Scale] = Field(default_factory=dict)
-    adjusted: tuple[AdjustedDifference, ...] = ()
     pairs: PairwiseReport | None = None
     matrix: tuple[Standing, ...] = ()
 

@@ -23,7 +23,7 @@ def find_warnings(
         if (status := side.manifest.get("status")) != "finished" and not (
             letter == "A" and common.letter != "B"
         ):
-            yield f"{letter} is not finished: its status is {status!r}{_why_stopped(side)}"
+            yield f"{letter} is not finished: its status is {status!r}"
     if base.scores.suites != other.scores.suites:
         yield (
             f"{names} are of different suites: {_join_names(base.scores.suites)}; "
@@ -59,16 +59,6 @@ def find_warnings(
         )
     if units.n_alone:
         yield f"{units.n_alone} common units of {names} name no cluster: each is one of its own"
-
-
-def _why_stopped(side: Side) -> str:
-    decided = side.manifest.get("decided") or {}
-    if not decided:
-        return ""
-    return (
-        f", since {decided.get('rule')} was decided after {decided.get('n_looked_at')} samples; "
-        "intervals here are for runs of a fixed size"
-    )
 
 
 def _describe_datasets(datasets: Sequence[Mapping[str, Any]]) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
-from memray_eval.analysis.adjusted.summaries import check_metrics
 from memray_eval.benchmarks import check_prompts
 from memray_eval.config.environment import (
     PROVIDERS,
@@ -18,14 +16,13 @@ from memray_eval.config.environment import (
 )
 from memray_eval.config.sections import EmbeddingConfig, Provider
 from memray_eval.datasets.scan import Scan, read_samples
-from memray_eval.errors import ConfigError, nearest
+from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.executors import StageSeconds, choose_phases
 from memray_eval.execution.plan import engine_device
 from memray_eval.execution.prepare.resolve import check_affect
 from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.services import check_calls
 from memray_eval.judges.accounts import (
@@ -42,7 +39,7 @@ from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
 from memray_eval.models.adapters import check_adapters
 from memray_eval.sinks import check_sinks
-from memray_eval.types import Candidate, Turn, join_jurors, turn_sample
+from memray_eval.types import Candidate, Turn, turn_sample
 
 ASK_USD = 10.0  # above this a run without a budget asks
 
@@ -56,7 +53,6 @@ def spec_checks(
     yield lambda: list(map(say, check_adapters(spec.candidates)))
     yield partial(check_affect, spec)
     yield partial(check_judges, spec, path)
-    yield partial(check_calibrations, spec)
     yield partial(check_scorable, spec)
     yield partial(check_machine, spec)
     yield partial(check_sinks, spec.sinks)
@@ -110,60 +106,6 @@ def _how_to_price(judges: Sequence[str]) -> str:
     )
 
 
-def check_calibrations(spec: RunSpec) -> None:
-    """Raises ConfigError for labels of other metrics than the run's, and of verdicts by another
-    judge or rubric: nothing is paid then."""
-    check_metrics(spec.calibrations, [metric.name for metric in spec.metrics])
-    rubrics = rubrics_of(spec)
-    by_metric: dict[str, list[JudgeCalibration]] = {}
-    for labels in spec.calibrations:
-        if isinstance(labels, JudgeCalibration):
-            by_metric.setdefault(labels.metric, []).append(labels)
-    for metric, calibrations in by_metric.items():
-        choice = spec.judges.get(metric)
-        judges = "" if choice is None else join_jurors(choice.judges)
-        # Rules name their embedding model too, and the embedded judge's model is known later
-        named = [
-            labels
-            for labels in calibrations
-            if choice is None
-            or labels.judge == judges
-            or (labels.judge.startswith(RULES) if judges == RULES else is_embedded(judges))
-        ]
-        if not named:
-            raise ConfigError(
-                f"--calibration: the labels for {metric} are of verdicts by "
-                f"{', '.join(labels.judge for labels in calibrations)}, and {judges} is to judge "
-                "it here"
-            )
-        digest = rubrics.get(metric, "")
-        if all(digest and not labels.fits_rubric(digest) for labels in named):
-            raise ConfigError(
-                f"--calibration: the labels for {metric} are of verdicts by the rubric "
-                f"{named[0].rubric}, and here it is {digest}: calibrate this one"
-            )
-
-
-def check_stop_rule(plan: RunPlan) -> None:
-    """Raises ConfigError for a rule of an unscored metric, or not of two compared candidates."""
-    rule = plan.spec.stop_rule
-    if rule is None:
-        return
-    names = [metric.name for metric in plan.spec.metrics]
-    if rule.metric not in names:
-        hint = f"; did you mean {close!r}?" if (close := nearest(rule.metric, names)) else ""
-        raise ConfigError(
-            f"stop_at: {rule.text!r}: this run does not score {rule.metric!r}{hint}; it scores "
-            f"{', '.join(names)}"
-        )
-    watch = plan.stop_watch
-    if watch is not None and rule.kind == "compare" and len(watch.candidates) != 2:
-        raise ConfigError(
-            f"stop_at: {rule.text!r} compares two candidates, and there are "
-            f"{len(watch.candidates)}: {', '.join(watch.candidates)}"
-        )
-
-
 class AskedServer(NamedTuple):
     """A model that a job asks, at what address (None: its provider's own), with whose key."""
 
@@ -212,16 +154,11 @@ def proxied(spec: RunSpec) -> list[str]:
 
 
 def check_sessions(plan: RunPlan) -> None:
-    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model or
-    its key is not set, or the suite's prompts show no earlier turns."""
+    """Raises ConfigError if simulated users have no model or its key is not set, or
+    the suite's prompts show no earlier turns."""
     spec, scan = plan.spec, plan.scan
     if not plan.has_sessions:
         return
-    if spec.stop_rule is not None:
-        raise ConfigError(
-            f"stop_at: {spec.read.dataset} holds sessions, whose turns are not drawn one by one; "
-            "leave it out, or bound the run with limit"
-        )
     if scan.n_simulated and not spec.user_judges:
         raise ConfigError(
             f"{scan.n_simulated} samples have a simulated user, and nobody plays it; name a model: "

@@ -12,7 +12,6 @@ from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
 from memray_eval.affect.labels import normalised_weights
 from memray_eval.affect.text import OFF, TRANSFORMERS
 from memray_eval.affect.text_to_speech import choose_synthesis
-from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
@@ -29,7 +28,6 @@ from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
 from memray_eval.execution.session_stage import USER
-from memray_eval.execution.stopping import parse_stop_rule
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.accounts import check_judge
 from memray_eval.judges.model_table import load_table
@@ -71,7 +69,6 @@ def resolve(
     stand_ins = [Roster(judging, table, day).stand_in(name) for name in judging.fallbacks]
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
     roster = Roster(judging, table, day)
-    rule = None if generate_only else config.stop_at
     request = config.judge_request.model_copy(update={"judging": judging})
     spec = RunSpec(
         suite=suite,
@@ -102,9 +99,6 @@ def resolve(
         errata={} if config.errata is None else read_errata(config.errata),
         executor=config.executor,
         sinks=config.sinks,
-        # What only generates has no score to adjust or to decide by
-        calibrations=() if generate_only else read_calibrations(config.calibration),
-        stop_rule=None if rule is None else parse_stop_rule(rule),
     )
     judge = spec.embedded_judge  # raises ConfigError if two are named
     _check_engines(spec)
@@ -226,7 +220,6 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         batch_size=config.engine.rows,
         rows_per_block=config.rows_per_block,
         limit=config.limit,
-        limit_order=config.limit_order,
         skip_invalid=config.skip_invalid,
         engines=max(
             most_of(config.engine_of(candidate.model).replicas)

@@ -12,7 +12,6 @@ from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.columnar_files import count_rows
-from memray_eval.datasets.ordering import StratifiedOrder
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.scan import EachSource, Scan, scan
 from memray_eval.datasets.scan_store import FileStates, read_states, restore_scan, store_scan
@@ -35,14 +34,14 @@ def scan_or_restore(
     """Plans a run by what is in its dataset: as an earlier session stored it if the files are the
     same, otherwise scanned now. Large files, and one long file, are scanned in tasks of Ray, which
     is started for that if the run has none yet. Raises as scan_dataset."""
-    read, to_order = spec.read, StratifiedOrder() if spec.stop_rule else None
-    stored = folder.read_json(SCAN) if before and to_order is None else None
+    read = spec.read
+    stored = folder.read_json(SCAN) if before else None
     restored = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
     session = partial(RunPlan, spec=spec, started=started, before=before)
     if restored is not None:
         return session(scan=restored, capacity=site.capacity)
     each_source = None
-    is_whole = read.limit is None and site.capacity.cpus and to_order is None
+    is_whole = read.limit is None and site.capacity.cpus
     states = read_states(read.dataset, files=read.reader.files) if is_whole else None
     if states is not None and _is_worth_tasks(spec, states):
         from memray_eval.execution.ray.scan_tasks import ScanTasks
@@ -51,16 +50,12 @@ def scan_or_restore(
     problems: list[Problem] = []
     scanned_at = time.time()
     with site.waiting(f"the scan of {read.dataset}"):
-        scanned = scan_dataset(read, problems, each_source, to_order)
-    order = None
-    if to_order is not None:
-        scanned.shards, order = to_order.finish(read.block_rows(scanned.n_samples))
+        scanned = scan_dataset(read, problems, each_source)
     return session(
         scan=scanned,
         capacity=site.capacity,
         scanned_at=scanned_at,
         problems=tuple(problems),
-        order=order,
     )
 
 
@@ -89,7 +84,7 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
         "candidate": reader.candidate,
         "by_context": reader.by_context,
         "rows": [read.batch_size, read.rows_per_block, read.engines],
-        "limit": [read.limit, read.limit_order],
+        "limit": read.limit,
         "encoding": reader.encoding,
         "columns": None if reader.columns is None else dict(reader.columns.sources),
         "form": reader.columns.form.name if reader.columns and reader.columns.form else None,
@@ -98,7 +93,7 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
 
 def keep_scan(plan: RunPlan, folder: RunFolder) -> None:
     """Stores this session's scan in the run's folder, for the sessions that go on with it."""
-    if plan.scanned_at is not None and plan.order is None:
+    if plan.scanned_at is not None:
         read = plan.spec.read
         how, files = _how_read(read), read.reader.files
         stored = store_scan(plan.scan, read.dataset, how, plan.scanned_at, files)
@@ -110,22 +105,19 @@ def scan_dataset(
     read: ReadSpec,
     problems: list[Problem],
     each_source: EachSource | None = None,
-    to_order: StratifiedOrder | None = None,
 ) -> Scan:
-    """One pass over the dataset; `each_source` as `scan` takes it, and `to_order` collects what it
-    takes. Raises DataError for invalid samples (unless skipped) and for none at all."""
+    """One pass over the dataset; `each_source` as `scan` takes it. Raises DataError for
+    invalid samples (unless skipped) and for none at all."""
     few = read.rows_per_block or read.batch_size
     scanned = scan(
         read.dataset,
         read.reader,
         limit=read.limit,
-        order=read.limit_order,
         rows_per_shard=few if read.limit is None else read.block_rows,
         most_rows=0 if read.rows_per_block else read.most_rows,
         on_problem=problems.append,
         engines=read.engines,
         each_source=each_source,
-        on_taken=None if to_order is None else to_order.entries.append,
     )
     scanned.shards = coalesce(scanned.shards, read.block_rows(scanned.n_samples))
     if problems and not read.skip_invalid:

@@ -174,9 +174,7 @@ def judge_waiting(
 def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     """Adds the stage that writes rows to the run folder, in one actor: the more go through it, the
     fewer the files. Few units are not worth one more process."""
-    context, rule = setup.context, setup.plan.spec.stop_rule
-    watched = rule.metric if rule is not None and kind == RECORDS else None
-    arguments = context.folder, kind, context.counter, watched
+    arguments = setup.context.folder, kind, setup.context.counter
     if setup.plan.n_units <= FEW_UNITS:
         return dataset.map_batches(write_block, fn_args=arguments, **task_options(setup))
     at_once = ActorPoolStrategy(

@@ -19,7 +19,6 @@ from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.ray.log_collection import send_logs_to, send_warnings
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry
-from memray_eval.execution.stopping import ScoredUnits, StopWatch
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.provider_http.parameters import Standing, Step
 
@@ -27,7 +26,7 @@ ANSWER_S = 10.0
 # The methods of a counter that return nothing
 REPORTS = (
     "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
-    "record_failed_unit", "record_scores", "record_logs", "add_line", "stop", "restore_parameters",
+    "record_failed_unit", "record_logs", "add_line", "stop", "restore_parameters",
     "record_answered", "forget_client", "add_engine", "lose_engine",
     "enter_engine_phase", "end_engine",
 )  # fmt: skip
@@ -68,9 +67,6 @@ class RemoteCounter:
         if method == "add":  # a block is done: its process may end before a warning's time is up
             send_warnings()
         return self.actor.call.remote(method, *values, **named)
-
-    def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
-        ray.get(self._send("watch_for", watch, before))
 
     def stopping(self) -> str | None:
         return cast("str | None", ray.get(self._send("stopping")))

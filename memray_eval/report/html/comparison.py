@@ -13,7 +13,6 @@ from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split, sort_splits
 from memray_eval.report.comparison_console import (
-    adjusted_section,
     figures_section,
     how_measured,
     matrix_section,
@@ -75,7 +74,6 @@ class Against(NamedTuple):
     changed: tuple[ChangedUnits, ...]
     changed_rest: tuple[ChangedUnits, ...]
     figures: Section
-    adjusted: Section | None
 
 
 class ComparedSide(NamedTuple):
@@ -157,7 +155,6 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
         figures=figures_section(comparison, common),
-        adjusted=adjusted_section(comparison, common),
     )
 
 

@@ -14,7 +14,6 @@ from memray_eval.analysis.marks import NOTHING, format_figure, metric_mark, name
 from memray_eval.report.answer import (
     compared_differences,
     estimates_in_words,
-    format_adjusted,
     no_answer_lines,
 )
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
@@ -26,7 +25,7 @@ _PLAIN = Intervals()
 
 class FigureCell(NamedTuple):
     """A metric's figure of one candidate, as text; "" without an interval. `mark` says which scores
-    are no verdicts; `is_below`: told from the best; `adjusted`: as people would see it."""
+    are no verdicts; `is_below`: told from the best."""
 
     metric: str
     candidate: str
@@ -37,7 +36,6 @@ class FigureCell(NamedTuple):
     mark: str = ""
     is_estimate: bool = False
     is_below: bool = False
-    adjusted: str = ""
 
 
 class FigureRow(NamedTuple):
@@ -111,7 +109,6 @@ def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> Figure
         mark=metric_mark(metric),
         is_estimate=metric.n_estimated > 0,
         is_below=is_below,
-        adjusted=format_adjusted(metric),
     )
 
 
@@ -132,8 +129,6 @@ def _notes(summary: Summary) -> Iterator[str]:
         yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
     if any(metric.n_estimated for metric in summary.metrics):
         yield f"est. and a hollow dot: {estimates_in_words(summary)}"
-    if any(metric.adjusted and metric.adjusted.value is not None for metric in summary.metrics):
-        yield "adjusted: what people would say of all answers, by their labels of some"
     if any(pair.is_shown for pair in summary.differences):
         yield "*: below the best of its row beyond chance (paired, 95 % over all rows)"
     elif summary.differences:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from memray_eval.analysis.intervals import Intervals, clustered_intervals
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.where import Split, find_places, read_run_scores
-from memray_eval.report.answer import adjusted_lines, answer, title
+from memray_eval.report.answer import answer, title
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.failed_calls import FailedCalls
@@ -26,7 +26,6 @@ from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.why import Why, find_reasons
-from memray_eval.report.sections import Section
 from memray_eval.report.tables import (
     curve_sections,
     epoch_sections,
@@ -136,7 +135,6 @@ def _render(
                 *decision_sections(shown),
                 *twin_sections(shown.twins),
             ],
-            "adjusted": Section("", list(adjusted_lines(shown))),
         },
         embedded=embedded,
     )

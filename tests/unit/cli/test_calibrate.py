@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration, read_calibrations
 from memray_eval.api.calibrating import LabelledFile, compare_judges
 from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
@@ -91,7 +90,6 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> N
         (f"--metric {METRIC} --map {MAPPED},human=a", "'a' holds 'Ada', not a number"),
         (f"--metric {METRIC} --human-scale 5,1", "write LOW,HIGH"),
         (f"--metric {METRIC} --label yes", "write WORD=NUMBER"),
-        (f"--metric {METRIC} --save kept.jsonl", "--save kept.jsonl: name a .json file"),
     ],
 )
 def test_wrong_usage_is_code_2(cli: Call, words: str, message: str, tmp_path: Path) -> None:
@@ -114,17 +112,3 @@ def test_scores_that_exist_are_compared_without_a_call(cli: Call, tmp_path: Path
     assert (judge["judge"], judge["n"], judge["n_scored"]) == ("said", 21, 20)
     assert judge["figures"]["bias"]["value"] == pytest.approx(0.8)
     assert judge["figures"]["spearman"]["value"] > 0.9
-
-
-def test_scores_that_exist_are_saved_as_a_named_judges(cli: Call, tmp_path: Path) -> None:
-    table, saved = tmp_path / "scores.csv", tmp_path / "kept.json"
-    table.write_text("label,said\n1,1\n3,2\n2,\n")
-    words = ["calibrate", str(table), "--metric", METRIC, "--human-scale", "1,3"]
-    words += ["--map", "human=label,judge=said", "--save", str(saved)]
-    code, _, err = cli(*words)
-    assert (code, "say whose scores these are, with --judge" in err) == (2, True)
-    assert cli(*words, "--judge", "openai/gpt-4o")[0] == 0
-    (kept,) = read_calibrations([str(saved)])
-    assert isinstance(kept, JudgeCalibration)
-    assert (kept.judge, kept.imported, kept.n_unscored) == ("openai/gpt-4o", True, 1)
-    assert [(each.judge, each.people) for each in kept.verdicts] == [(0.0, 0.0), (0.5, 1.0)]

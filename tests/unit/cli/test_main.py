@@ -235,12 +235,12 @@ def test_an_estimate_spreads_its_limit_as_a_run_does(cli: Call, tmp_path: Path) 
     companion = str(REPOSITORY / "jobs" / "companion.yaml")
     long = [{"id": f"a{n}", "scenario": "basic", "query": "q " * 5000} for n in range(9)]
     short = [{"id": f"b{n}", "scenario": "small_talk", "query": "q"} for n in range(9)]
-    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, long + short)))
-    options = ("estimate", companion, "--dataset", str(tmp_path / "d.jsonl"), *NO_SERVER,
-               "--judge", "openai/gpt-4o", "--limit", "2", "--json")  # fmt: skip
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, long + short)))
+    (tmp_path / "first.jsonl").write_text("\n".join(map(json.dumps, long[:2])))
+    options = ("estimate", companion, *NO_SERVER, "--judge", "openai/gpt-4o", "--limit", "2")
     spread, first = (
-        json.loads(cli(*options, "--set", f"limit_order={order}")[1])
-        for order in ("spread", "first")
+        json.loads(cli(*options, "--dataset", str(tmp_path / f"{name}.jsonl"), "--json")[1])
+        for name in ("all", "first")
     )
     assert spread["units"] == first["units"]
     assert 0.4 < spread["judges"][0]["input_tokens"] / first["judges"][0]["input_tokens"] < 0.7

@@ -229,24 +229,6 @@ def test_the_three_published_files(
     assert all(response.fields["response"] for response in responses)
 
 
-def test_weights_are_mapped_or_stand_beside_unit_ids(tmp_path: Path) -> None:
-    rows = [row | {"w": "2.5"} for row in ROWS]
-    mapped = map_columns(["weight=w"], PLAIN)
-    responses = read_labelled(written(tmp_path, "csv", rows), mapped, (1, 5))
-    assert [response.weight for response in responses] == [2.5, 2.5]
-    of_view = [row | {"unit_id": "u", "weight": 4} for row in ROWS]
-    assert read_labelled(written(tmp_path, "jsonl", of_view), PLAIN, (1, 5))[0].weight == 4
-    body = [row | {"weight": 80} for row in ROWS]
-    assert read_labelled(written(tmp_path, "json", body), PLAIN, (1, 5))[0].weight == 1
-
-
-@pytest.mark.parametrize("weight", ["", "much", "0", "-1", "inf", "nan"])
-def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
-    rows = [row | {"w": weight} for row in ROWS]
-    with pytest.raises(DataError, match=r"the weight is .*it must be a number above 0"):
-        read_labelled(written(tmp_path, "csv", rows), map_columns(["weight=w"], PLAIN), (1, 5))
-
-
 META = {
     "prompt": [
         {"role": "user", "content": "I have a rash."},

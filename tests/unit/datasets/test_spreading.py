@@ -163,7 +163,3 @@ def test_of_the_wanted_tasks_alone(tmp_path: Path, tasks: tuple[str, ...]) -> No
     reading = SampleReader(suite="instruction", known_tasks=("a", "b", "c"), tasks=frozenset(tasks))
     _, ids, _ = limited(write(tmp_path, "jsonl", SORTED), 4, reading)
     assert Counter(identity[0] for identity in ids) == {task: 4 // len(tasks) for task in tasks}
-
-
-def test_the_first_ones_are_taken_on_demand(tmp_path: Path) -> None:
-    assert limited(write(tmp_path, "jsonl", SORTED), 3, order="first")[1] == ["a0", "a1", "a2"]

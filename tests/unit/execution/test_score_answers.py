@@ -171,7 +171,6 @@ def test_what_an_earlier_session_finished_is_not_scored_again(
         ({"metrics": ["exact_match", "politeness"]}, True),
         ({"metrics": ["exact_match", "relevance"]}, False),
         ({"metrics": ["exact_match", "politeness"], "judge": "openai/gpt-4o-mini"}, False),
-        ({"metrics": ["exact_match"], "stop_at": "exact_match +- 0.1"}, False),
     ],
 )
 def test_what_needs_nobody_is_scored_at_once(

@@ -79,8 +79,6 @@ def test_a_limit_takes_categories_alike_and_keeps_conversations_together(tmp_pat
     result, samples = read(tmp_path, conversation(), conversation("conv-2"), limit=4)
     assert result.n_samples == 4
     assert [item.id for item in samples] == ["conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0"]
-    again = read(tmp_path, conversation(), conversation("conv-2"), limit=2, order="first")
-    assert [sample.id for sample in again[1]] == ["conv-1:qa0", "conv-1:qa1"]
 
 
 def model(**of_candidate: Any) -> Candidate:

@@ -1,0 +1,115 @@
+"""A sheet of a run's answers: drawn, labelled in a spreadsheet, and read back."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.report.sheet import ScoredUnit, draw
+from tests.golden.make_runs import STORED
+from tests.unit.cli.conftest import Call
+
+Row = dict[str, Any]
+
+
+def scored(n: int, candidate: str, task: str) -> dict[str, ScoredUnit]:
+    return {
+        f"{candidate}{task}{i}": ScoredUnit(candidate, task, f"{i}", 1.0, "j") for i in range(n)
+    }
+
+
+def test_a_draw_takes_the_same_share_of_each_part() -> None:
+    units = scored(60, "a", "x") | scored(30, "a", "y") | scored(30, "b", "x")
+    drawn = draw(units, 40)
+    assert drawn == draw(dict(reversed(units.items())), 40)
+    assert set(drawn.values()) == {3.0}
+    taken = [(units[unit].candidate, units[unit].task) for unit in drawn]
+    assert [taken.count(part) for part in (("a", "x"), ("a", "y"), ("b", "x"))] == [20, 10, 10]
+    assert sorted(draw(units, 500)) == sorted(units)
+    counts = [name in draw(units, 40, seed) for seed in range(300) for name in ("ax0", "bx29")]
+    assert sum(counts) / len(counts) == pytest.approx(1 / 3, abs=0.06)
+
+
+@pytest.fixture
+def sheet(cli: Call, tmp_path: Path) -> Path:
+    shutil.copytree(STORED / "memory", tmp_path / "run")
+    path = tmp_path / "sheet.csv"
+    code, _, err = cli("calibrate", str(tmp_path / "run"), "--sheet", "--metric", "empathy",
+                       "--out", str(path))  # fmt: skip
+    assert (code, str(path) in err) == (0, True)
+    return path
+
+
+def rows_of(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sheet_is_blind_and_is_not_written_over(cli: Call, sheet: Path) -> None:
+    rows = rows_of(sheet)
+    names = "unit_id metric scale query memory reference response label label_2 weight"
+    assert [*rows[0]] == names.split()
+    assert all(row["label"] == row["label_2"] == "" for row in rows)
+    assert all(row["query"] and row["response"] for row in rows)
+    assert "from 1 to 5" in rows[0]["scale"]
+    again = cli("calibrate", str(sheet.parent / "run"), "--sheet", "--metric", "empathy",
+                "--out", str(sheet))  # fmt: skip
+    assert (again[0], "is there already" in again[2]) == (2, True)
+
+
+def save(path: Path, rows: list[Row]) -> None:
+    """As a spreadsheet in Germany saves it."""
+    names = ["label_2", "weight", "unit_id", "response", "label"]
+    with path.open("w", encoding="utf-16", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow([str(row[name]) for name in names])
+            writer.writerow([""] * len(names))
+
+
+def test_what_a_spreadsheet_saved_is_read(cli: Call, sheet: Path) -> None:
+    rows = rows_of(sheet)
+    for n, row in enumerate(rows):
+        row |= {"label": f"{1 + n % 4},5", "label_2": f"{1 + n % 4}", "weight": "1,0000"}
+    rows[0]["label"] = rows[0]["label_2"] = ""
+    save(sheet, rows)
+    words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--json")
+    code, out, err = cli(*words, "--labels", str(sheet))
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["n"] == report["people"]["n"] == len(rows) - 1
+    assert report["people"]["figures"]["spearman"]["value"] == pytest.approx(1.0)
+    assert report["judges"][0]["judge"] == "openai/local"
+    (mean,) = report["adjusted"]
+    assert (mean["n"], mean["n_labels"], mean["value"]) == (8, 7, None)
+    other = sheet.parent / "ben.csv"
+    shutil.copy(sheet, other)
+    both = json.loads(cli(*words, "--labels", str(sheet), "--labels", str(other))[1])
+    assert both["people"]["raters"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("label", "7", "line 2: 'label' holds '7', outside 1 to 5"),
+        ("label_2", "good", "line 2: 'label_2' holds 'good', not a number from 1 to 5"),
+        ("weight", "much", "line 2: 'weight' holds 'much', no number above 0"),
+        ("unit_id", "u12", "line 2: unit_id 'u12' is no answer of this run that empathy scored"),
+    ],
+)
+def test_a_wrong_value_names_its_line(
+    cli: Call, sheet: Path, name: str, value: str, message: str
+) -> None:
+    rows = rows_of(sheet)
+    rows[0] |= {"label": "3"} | {name: value}
+    save(sheet, rows)
+    words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--labels", str(sheet))
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert message in err
