@@ -123,7 +123,7 @@ class Metric:
     layout: tuple[SummarySection, ...] = ()
     integer_scale: bool = False
     variant: str = ""
-    on_no_answer: OnNoAnswer = "exclude"
+    on_no_answer: OnNoAnswer = "zero"
     scores_empty: bool = False
     by_task: bool = False
     clips_mean: bool = False
@@ -481,21 +481,30 @@ def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Sco
         return failed_score(metric, error)
     if why_not is not None:
         return Score(metric=metric.name, status="not_applicable", error=why_not)
-    return _score_of_no_answer(metric, response) if response.no_answer is not None else None
+    return _score_of_no_answer(metric, sample, response) if response.no_answer is not None else None
 
 
-def _score_of_no_answer(metric: Metric, response: Response) -> Score | None:
+def _score_of_no_answer(metric: Metric, sample: Sample, response: Response) -> Score | None:
     """What a response without an answer scores; None if it is scored as an empty text."""
     is_plain = response.no_answer in ("empty", "null") and response.finish_reason is None
     if metric.on_no_answer == "score" or (metric.scores_empty and is_plain):
         return None
     why = f"no answer: {response.no_answer}"
+    left_out = Score(metric=metric.name, status="no_answer", error=why)
     if metric.on_no_answer == "exclude":
-        return Score(metric=metric.name, status="no_answer", error=why)
+        return left_out
+    parts: Mapping[str, float] = {}
+    if isinstance(metric, JudgedMetric) and metric.pooled is not None:
+        # A ratio of sums counts what an empty text misses; of one that misses nothing it says
+        # nothing
+        parts = metric.measure(metric.on_empty(sample), sample, response).parts
+        if not any(parts.values()):
+            return left_out
     return Score(
         metric=metric.name,
         status="scored",
         value=metric.scale[0],
+        parts=dict(parts),
         judge=RULES_ON_NO_ANSWER,
         calls=0,
         error=why,

@@ -9,6 +9,7 @@ from memray_eval.types import FALLBACKS, Figure, MetricSummary
 
 ESTIMATE = "estimate"
 NOTHING = "-"
+ENOUGH = 0.95  # of answers and verdicts, for a figure that decides, recommends or compares
 _REPLACED = "by fallback"
 
 
@@ -34,6 +35,25 @@ def metric_mark(metric: MetricSummary) -> str:
 def fallbacks_of(metric: MetricSummary) -> dict[str, int]:
     """How many units each fallback scored."""
     return {judge: count for judge, count in metric.judges.items() if judge in FALLBACKS}
+
+
+def why_undecided(n_asked: int, n_no_answer: int, n_abstained: int) -> str:
+    """Why a figure over `n_asked` units decides nothing: too many answers or verdicts are left out
+    of it. "" if at least ENOUGH of them count."""
+    if n_no_answer + n_abstained <= (1 - ENOUGH) * n_asked + 1e-9:
+        return ""
+    parts = []
+    if n_no_answer:
+        parts.append(f"{n_no_answer:,} of {n_asked:,} did not answer")
+    if n_abstained:
+        parts.append(f"{n_abstained:,} of {n_asked:,} verdicts could not be read")
+    return f"not decided: {', '.join(parts)}"
+
+
+def metric_undecided(metric: MetricSummary) -> str:
+    """`why_undecided` of a metric; failed units have their own tolerance."""
+    n_asked = metric.n_scored + metric.n_no_answer + metric.n_abstained
+    return why_undecided(n_asked, metric.n_no_answer, metric.n_abstained)
 
 
 class _Averaged(Protocol):

@@ -56,9 +56,11 @@ def recommend(
     pairs: Sequence[QualityPair] = (),
     speeds: Sequence[SpeedRatio] = (),
     corrected: Sequence[QualityPair] = (),
+    undecided: str = "",
 ) -> Recommendation | None:
     """Recommends a candidate by their rows over all tasks and their differences on common prompts,
-    without those not shown in `corrected` (over all metrics); None for fewer than two."""
+    without those not shown in `corrected` (over all metrics); None for fewer than two. Nobody is
+    recommended if the quality is `undecided`, for the reason given."""
     rows = sorted((row for row in performance if row.task is None), key=lambda row: row.candidate)
     if len(rows) < 2:
         return None
@@ -83,6 +85,8 @@ def recommend(
         compared, (use, reason) = rated, _choose_by_quality(rated, differences)
     elif len(timed) > 1:
         compared, (use, reason) = timed, _choose_by_speed(timed, differences)
+    if undecided:
+        use, reason = None, undecided
     lower = [name for name in rated if quality_of[name] != quality_of[rated[0]]]
     return Recommendation(
         fastest=tuple(name for name in timed if speed_of[name] == speed_of[timed[0]]),

@@ -48,6 +48,19 @@ def scorer(name: str) -> str:
     return f"{name}, {all_rules()[name].version}" if name in all_rules() else name
 
 
+def lacks_answer(rule: str, sample: Sample) -> str | None:
+    """Says that a sample from outside the rule's benchmark has no right answer. Within it the rule
+    decides as published: some find the answer in the metadata, some score an empty one."""
+    suite = all_suites().get(sample.suite)
+    if (
+        sample.answers
+        or sample.metadata.get("label")
+        or (suite is not None and rule in suite.rules)
+    ):
+        return None
+    return "the sample has no right answer (its field `answers`)"
+
+
 def rule_metrics() -> Iterator[ComputedMetric]:
     """The metrics that are one rule each, whatever the task."""
     for suite in all_suites().values():
@@ -66,6 +79,6 @@ def _rule_metric(name: str, rule: Rule) -> ComputedMetric:
         about=rule.about,
         formulas=getdoc(rule.by or rule.score) or "",
         measure=lambda sample, response: score_by_rule(name, sample, response),
-        applies=lambda sample: rule.why_not(as_published(sample)),
+        applies=lambda sample: lacks_answer(name, sample) or rule.why_not(as_published(sample)),
         scorer=lambda sample: scorer(name),
     )

@@ -810,7 +810,7 @@ class MetricOptions(Frozen):
     companion_weights: Weights = Field(default_factory=dict)
     transitions: WordList = "strict"
     criteria: CriteriaOptions = CriteriaOptions()
-    on_no_answer: OnNoAnswer = "exclude"
+    on_no_answer: OnNoAnswer = "zero"
     scores_empty: bool = False  # by the suite
     metric_timeout_s: Positive = 60.0
     own: tuple[OwnMetric, ...] = ()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -17,7 +18,7 @@ from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
 from memray_eval.analysis.epochs import summarise_epochs
 from memray_eval.analysis.intervals import add_intervals
-from memray_eval.analysis.marks import digits_of
+from memray_eval.analysis.marks import digits_of, metric_undecided
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
 from memray_eval.analysis.recommendation import recommend
 from memray_eval.analysis.reduce import reduce_records
@@ -59,6 +60,8 @@ from memray_eval.types import (
     session_turn,
     split_jurors,
 )
+
+UNREAD = 0.1  # of a metric's verdicts, from which on a report tells how many could not be used
 
 
 def summarise_run(
@@ -111,7 +114,12 @@ def _summarise_records(
         headline=headline,
         performance=performance,
         recommendation=_recommend(
-            spec, records, performance, pairs, [d for d in differences if d.metric == headline]
+            spec,
+            records,
+            performance,
+            pairs,
+            [d for d in differences if d.metric == headline],
+            [row for row in reduced.metrics if row.metric == headline],
         ),
         differences=differences,
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
@@ -163,6 +171,7 @@ def _list_notes(
             "`turns`."
         )
     yield from inapplicable_metrics(spec, folder, summary.metrics)
+    yield from (unread.told for unread in unread_verdicts(folder, summary.metrics))
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
@@ -196,6 +205,7 @@ def _quality_pairs(
 def _recommend(
     spec: RunSpec, records: pads.Dataset, performance: Sequence[Performance],
     pairs: Sequence[QualityPair], corrected: Sequence[QualityPair],
+    qualities: Sequence[MetricSummary],
 ) -> Recommendation | None:  # fmt: skip
     """Recommends one of the candidates that one may use: no baseline."""
     baselines = _baselines_of(spec)
@@ -206,6 +216,11 @@ def _recommend(
         [pair for pair in pairs if not {pair.a, pair.b} & baselines],
         speed_ratios(records, timed),
         corrected,
+        "; ".join(
+            f"{row.candidate} is {why}"
+            for row in qualities
+            if row.candidate not in baselines and (why := metric_undecided(row))
+        ),
     )
 
 
@@ -342,6 +357,38 @@ def inapplicable_metrics(
         if n and sum(metric.n_not_applicable for metric in rows) == n:
             why = _why_inapplicable(folder, name)
             yield f"{name} applied to none of {n:,} responses ({why})"
+
+
+class UnreadVerdicts(NamedTuple):
+    """The verdicts on a metric that could not be used, of all that were given, in a sentence."""
+
+    n: int
+    n_given: int
+    told: str
+
+
+def unread_verdicts(
+    folder: RunFolder, metrics: Sequence[MetricSummary]
+) -> Iterator[UnreadVerdicts]:
+    """Each metric of which more than UNREAD of the verdicts abstained, with what they cost and the
+    first one's reason."""
+    for name in dict.fromkeys(metric.metric for metric in metrics):
+        rows = [metric for metric in metrics if metric.metric == name]
+        n = sum(metric.n_abstained for metric in rows)
+        n_given = n + sum(metric.n_scored for metric in rows)
+        if n <= UNREAD * n_given:
+            continue
+        scores = (score for record in folder.each() for score in record.scores)
+        unread = [of for of in scores if of.metric == name and of.status == "abstained"]
+        paid = math.fsum(score.cost_usd for score in unread)
+        cost = f", ${paid:.4g} paid" if paid else ""
+        why = next((score.error for score in unread if score.error), None) or "no reason is known"
+        yield UnreadVerdicts(
+            n,
+            n_given,
+            f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{cost}; "
+            f"the first: {why}",
+        )
 
 
 def _why_inapplicable(folder: RunFolder, metric: str) -> str:

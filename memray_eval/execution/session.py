@@ -29,7 +29,12 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.run_summary import inapplicable_metrics, n_unasked, summarise_run
+from memray_eval.execution.run_summary import (
+    inapplicable_metrics,
+    n_unasked,
+    summarise_run,
+    unread_verdicts,
+)
 from memray_eval.execution.spending import SpendingBook, paid_for, resume_command, spending_before
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import calls_a_record
@@ -137,7 +142,12 @@ class RunSession:
             self.folder.delete_responses()
         tolerated = self.spec.tolerated(summary.n_units + n_missing)
         has_failed = summary.n_failed_units + n_missing > tolerated
-        warnings = tuple(inapplicable_metrics(self.spec, self.folder, summary.metrics))
+        unread = [
+            of.told
+            for of in unread_verdicts(self.folder, summary.metrics)
+            if of.n > self.spec.tolerated(of.n_given)
+        ]
+        warnings = (*inapplicable_metrics(self.spec, self.folder, summary.metrics), *unread)
         exit_code = int(bool(stopped or has_failed or warnings))
         return RunResult(
             self.folder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from memray_eval.analysis.marks import digits_of, format_figure, name_figure
+from memray_eval.analysis.marks import digits_of, format_figure, metric_undecided, name_figure
 from memray_eval.analysis.recommendation import round_up, swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import decide, describe_verdict, means_of
@@ -96,6 +96,10 @@ def _describe_candidates(
     differences = compared_differences(summary)
     shown = [pair for pair in differences if pair.is_shown]
     names = [candidate.candidate for candidate in summary.candidates]
+    for row in scored:
+        if why := metric_undecided(row):
+            yield f"{row.metric} of {row.candidate} is {why}."
+            return
     scales = {metric.metric: metric.scale for metric in scored}
     n_compared = len({pair.metric for pair in differences})
     if not differences:

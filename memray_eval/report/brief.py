@@ -160,7 +160,9 @@ def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
     judges.sort(key=lambda name: -metric.judges[name])
     if not judges and not fallbacks:
         is_idle = metric.n and metric.n == metric.n_not_applicable
-        return "not applicable" if is_idle else "nobody"
+        if is_idle:
+            return "not applicable"
+        return "no usable verdict" if metric.n_abstained else "nobody"
     if not judges:
         return ", ".join(fallbacks)
     others = f" +{len(judges) - 1}" if len(judges) > 1 else ""

@@ -15,7 +15,7 @@ from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
 from memray_eval.report.html.page import write_html
 from memray_eval.report.long_table import write_parquet
-from memray_eval.types import Summary
+from memray_eval.types import RULES_ON_NO_ANSWER, Summary
 from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.no_answers import SERVERS, reply_with
@@ -42,11 +42,13 @@ def finished(config: RunConfig) -> tuple[Summary, Any]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_six_servers_of_no_answer_score_nothing_as_zero(
+def test_six_servers_of_no_answer_are_left_out_if_the_job_says_so(
     job: Callable[..., RunConfig], tmp_path: Path, streams: bool
 ) -> None:
     with serving(in_turn(streams)) as server:
-        summary, folder = finished(job(server, limit=8, metrics=TWELVE, judge="rules"))
+        config = job(server, limit=8, metrics=TWELVE, judge="rules", on_no_answer="exclude")
+        summary, folder = finished(config)
+        assert "no answer: exclude" in folder.read_manifest()["rubrics"]["relevance"]
         (candidate,) = summary.candidates
         assert candidate.no_answer == dict.fromkeys(sorted(SERVERS), 1)
         assert (candidate.n, candidate.n_failed, candidate.answered) == (8, 0, 2)
@@ -90,7 +92,9 @@ def test_no_judge_is_asked_of_a_unit_without_an_answer(job: Callable[..., RunCon
         )
         summary, _ = finished(config)
     assert juror.n_requests == 2
-    assert (summary.metrics[0].n_scored, summary.metrics[0].n_no_answer) == (2, 6)
+    assert sorted(summary.metrics[0].judges.values()) == [2, 6]
+    assert summary.metrics[0].judges[RULES_ON_NO_ANSWER] == 6
+    assert summary.metrics[0].min == 1.0
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,6 @@ def test_the_other_readings(job: Callable[..., RunConfig], way: str, judge: str,
     assert [metric.n_no_answer for metric in summary.metrics] == [0, 0, 0]
     if way == "zero":
         assert all(row.judges[judge] == 6 and row.min == row.scale[0] for row in summary.metrics)
-        assert "no answer: zero" in folder.read_manifest()["rubrics"]["relevance"]
     assert line in " ".join(render_brief(summary, folder.path).split())
 
 
@@ -127,9 +130,9 @@ def test_how_many_were_asked_again_and_answered_then(job: Callable[..., RunConfi
     assert "Asked again with a larger limit: 3, of which 3 answered then." in screen
 
 
-@pytest.mark.parametrize(("suite", "n_scored"), [("infinitebench", 3), ("qa", 1)])
+@pytest.mark.parametrize(("suite", "n_by_rule"), [("infinitebench", 3), ("qa", 1)])
 def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
-    tmp_path: Path, suite: str, n_scored: int
+    tmp_path: Path, suite: str, n_by_rule: int
 ) -> None:
     own: dict[str, Any] = {"query": "What is the pass key?", "task": "passkey", "answers": ["71"]}
     responses: list[dict[str, Any]] = [
@@ -153,9 +156,9 @@ def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
     )
     summary, folder = finished(config)
     (metric,) = summary.metrics
-    assert (metric.n, metric.n_scored, metric.n_no_answer) == (5, n_scored, 5 - n_scored)
-    assert metric.mean == pytest.approx(1 / n_scored)
+    assert (metric.n, metric.n_scored, metric.n_no_answer) == (5, 5, 0)
+    assert metric.judges[RULES_ON_NO_ANSWER] == 5 - n_by_rule
+    assert metric.mean == pytest.approx(1 / 5)
     assert summary.candidates[0].answered == 1
     screen = " ".join(render_brief(summary, folder.path).split())
-    left_out = "2 of them left out" if suite == "infinitebench" else ", left out"
-    assert left_out in screen
+    assert "counted as the lowest score" in screen

@@ -23,6 +23,7 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.metrics import pick
+from memray_eval.metrics.assistant import groundedness, memory_utilization
 from memray_eval.types import Response, Sample, Score
 from tests.build import build_sample
 
@@ -183,8 +184,8 @@ SHARE = ComputedMetric(
 @pytest.mark.parametrize(
     ("fields", "outcome"),
     [
-        ({}, ("no_answer", None, "")),
-        ({"on_no_answer": "zero"}, ("scored", -1.0, "rules (no answer)")),
+        ({}, ("scored", -1.0, "rules (no answer)")),
+        ({"on_no_answer": "exclude"}, ("no_answer", None, "")),
         ({"on_no_answer": "score"}, ("scored", 0.5, "computed")),
         ({"requires": ("traits",)}, ("not_applicable", None, "")),
     ],
@@ -212,9 +213,23 @@ def test_a_published_rule_scores_a_plainly_empty_prediction(
     sample: Sample, response: Response, is_scored: bool
 ) -> None:
     score = score_by_code(replace(SHARE, scores_empty=True), sample, response)
-    assert (score.status == "scored") is is_scored
+    assert (score.judge == "computed") is is_scored
     (picked,) = pick(["exact_match"], MetricOptions(scores_empty=True))
     assert (picked.scores_empty, picked.variant) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("metric", "outcome"),
+    [  # what an empty text misses counts in a ratio; of claims it says nothing
+        (memory_utilization, ("scored", 0.0, {"tp": 0.0, "fp": 0.0, "fn": 1.0})),
+        (groundedness, ("no_answer", None, {})),
+    ],
+)
+def test_a_ratio_of_sums_counts_what_no_answer_misses(metric: Any, outcome: Any) -> None:
+    asked = Sample(id="a", query="q", memory={"diet": "vegan"}, required_keys=("diet",))
+    score = unscorable(metric.METRIC, asked, Response(no_answer="refusal"))
+    assert score is not None
+    assert (score.status, score.value, dict(score.parts)) == outcome
 
 
 def test_units_without_an_answer_lower_the_coverage_and_no_figure() -> None:

@@ -22,6 +22,7 @@ from memray_eval.metric import (
     OfflineEstimate,
     Pooled,
     Verified,
+    ratio,
     section,
 )
 from memray_eval.metrics._shared.evidence import QuotedText
@@ -161,15 +162,15 @@ def pooled_f1(columns: Columns) -> tuple[FloatArray, FloatArray]:
 
 
 def aggregate(columns: Columns) -> Aggregates:
-    """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1. No F1 where no
-    key was required or wrongly used."""
+    """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1. No figure
+    of nothing: no precision if no key was cited, no recall if none was required."""
     sums = {name: np.array([columns[name].sum()]) for name in COUNTS}
     has_keys = any(total[0] for total in sums.values())
     invented = float(columns[INVENTED].sum()) if INVENTED in columns else 0.0
     return Aggregates(
         micro={
-            "precision": float(precisions(sums)[0]),
-            "recall": float(recalls(sums)[0]),
+            "precision": ratio(sums["tp"][0], sums["tp"][0] + sums["fp"][0]),
+            "recall": ratio(sums["tp"][0], sums["tp"][0] + sums["fn"][0]),
             "f1": float(f1_scores(sums)[0]) if has_keys else None,
             **{name: float(sums[name][0]) for name in COUNTS},
         },
@@ -189,6 +190,11 @@ METRIC = JudgedMetric(
     value_label="F1",
     scale=(0, 1),
     requires=("memory",),
+    applies=lambda sample: (
+        None
+        if sample.required_keys or sample.forbidden_keys
+        else "the sample has no required_keys and no forbidden_keys, which say what to use"
+    ),
     by_task=True,
     judgment=MemoryUtilizationJudgment,
     prompt=prompt,

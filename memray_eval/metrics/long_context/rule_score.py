@@ -6,7 +6,7 @@ says which rules it averages. A sample's metadata.rule picks another one."""
 
 from __future__ import annotations
 
-from memray_eval.benchmarks.rules import all_rules, rule_name, score_by_rule, scorer
+from memray_eval.benchmarks.rules import all_rules, lacks_answer, rule_name, score_by_rule, scorer
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
@@ -18,8 +18,9 @@ def measure(sample: Sample, response: Response) -> MetricValue:
 
 
 def applies(sample: Sample) -> str | None:
-    if rule_name(sample) is not None:
-        return None
+    name = rule_name(sample)
+    if name is not None:  # an unknown one is an error, which `measure` tells
+        return lacks_answer(name, sample) if name in all_rules() else None
     return (
         f"suite {sample.suite!r} has no rule for task {sample.task!r}; metadata.rule picks one of: "
         f"{', '.join(all_rules())}"

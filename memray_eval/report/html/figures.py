@@ -119,7 +119,8 @@ def list_judges(metrics: Sequence[MetricSummary]) -> tuple[str, ...]:
         counts.update(metric.judges)
     names = sorted(counts, key=lambda name: (name in WITHOUT_CALL, -counts[name]))
     is_idle = all(metric.n and metric.n == metric.n_not_applicable for metric in metrics)
-    nobody = "not applicable" if is_idle else "nobody"
+    is_unread = any(metric.n_abstained for metric in metrics)
+    nobody = "not applicable" if is_idle else "no usable verdict" if is_unread else "nobody"
     return tuple(f"{name} ({counts[name]:,})" for name in names) or (nobody,)
 
 

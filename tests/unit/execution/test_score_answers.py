@@ -59,7 +59,9 @@ def odd(sample: Sample, response: Response) -> MetricValue:
 
 
 def all_metrics(names: Any, options: Any) -> tuple[Metric, ...]:
-    own = ComputedMetric(name="odd", title="ODD", value_label="o", scale=(0, 1), measure=odd)
+    own = ComputedMetric(
+        name="odd", title="ODD", value_label="o", scale=(0, 1), measure=odd, on_no_answer="exclude"
+    )
     return tuple(own if name == "odd" else pick([name])[0] for name in names)
 
 

@@ -215,14 +215,35 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
             means={"overall_quality": 0.7},
             n_scored=4,
             estimates=4,
+            n_asked=4,
         ),
         ScenarioMeans(
             candidate="a",
             scenario="(no scenario)",
             means={"overall_quality": None},
             n_scored=4,
+            n_asked=4,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("n_no_answer", "n_abstained", "reason"),
+    [
+        (60, 0, "not decided: 60 of 66 did not answer"),
+        (0, 24, "not decided: 24 of 66 verdicts could not be read"),
+        (3, 0, None),
+    ],
+)
+def test_nothing_is_decided_if_too_little_counts(
+    n_no_answer: int, n_abstained: int, reason: str | None
+) -> None:
+    counted = {"n_asked": 66, "n_no_answer": n_no_answer, "n_abstained": n_abstained}
+    (decision, *_) = decide([means(0.95).model_copy(update=counted)])
+    if reason is None:
+        assert decision.verdict == "deploy"
+    else:
+        assert (decision.verdict, decision.reasons) == ("undecided", (reason,))
 
 
 def test_a_decision_over_estimates_says_so() -> None:
