@@ -130,9 +130,8 @@ class RunConfig(Frozen):
     transitions: WordList = "strict"
     """Which transition words coherence_score counts, the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "zero"
-    """What a response without an answer scores: `zero` (the lowest score; a ratio of keys counts
-    those it misses), `exclude` (nothing, and below 95 % answered nothing is decided), or `score`
-    (what the metric makes of an empty text)."""
+    """What a response without an answer scores: `zero` (the lowest score), `exclude` (nothing;
+    below 95 % answered nothing is decided), or `score` (what the metric makes of an empty text)."""
     metric_timeout_s: Positive = 60.0
     """The longest that a metric of your own may work on one response."""
     affect: AffectConfig = AffectConfig()
