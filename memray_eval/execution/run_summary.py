@@ -44,7 +44,7 @@ from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.metric import NEEDS_JUDGE, RULES
+from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
     WITHOUT_CALL,
@@ -171,7 +171,7 @@ def _list_notes(
             "`turns`."
         )
     yield from inapplicable_metrics(spec, folder, summary.metrics)
-    yield from (unread.told for unread in unread_verdicts(folder, summary.metrics))
+    yield from (of.told for of in unread_verdicts(spec, folder, summary.metrics))
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
@@ -368,15 +368,25 @@ class UnreadVerdicts(NamedTuple):
 
 
 def unread_verdicts(
-    folder: RunFolder, metrics: Sequence[MetricSummary]
+    spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
 ) -> Iterator[UnreadVerdicts]:
     """Each metric of which more than UNREAD of the verdicts abstained, with what they cost and the
-    first one's reason."""
-    for name in dict.fromkeys(metric.metric for metric in metrics):
-        rows = [metric for metric in metrics if metric.metric == name]
-        n = sum(metric.n_abstained for metric in rows)
-        n_given = n + sum(metric.n_scored for metric in rows)
-        if n <= UNREAD * n_given:
+    first one's reason. If replies that all gave a score of one metric never gave another's, they
+    were read: a companion's judge may give an overall score alone."""
+    read = {
+        metric.judgment
+        for metric in spec.metrics
+        if isinstance(metric, JudgedMetric)
+        and (rows := [row for row in metrics if row.metric == metric.name])
+        and all(row.n_scored and not row.n_abstained for row in rows)
+    }
+    for metric in spec.metrics:
+        name = metric.name
+        rows = [row for row in metrics if row.metric == name]
+        n = sum(row.n_abstained for row in rows)
+        n_given = n + sum(row.n_scored for row in rows)
+        is_read = isinstance(metric, JudgedMetric) and metric.judgment in read
+        if n <= UNREAD * n_given or (is_read and n == n_given):
             continue
         scores = (score for record in folder.each() for score in record.scores)
         unread = [of for of in scores if of.metric == name and of.status == "abstained"]

@@ -144,7 +144,7 @@ class RunSession:
         has_failed = summary.n_failed_units + n_missing > tolerated
         unread = [
             of.told
-            for of in unread_verdicts(self.folder, summary.metrics)
+            for of in unread_verdicts(self.spec, self.folder, summary.metrics)
             if of.n > self.spec.tolerated(of.n_given)
         ]
         warnings = (*inapplicable_metrics(self.spec, self.folder, summary.metrics), *unread)

@@ -113,8 +113,13 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
             turns = ((name, worst.get((*scope, name))) for name in means)
             of_sessions = {name: of.value for name, of in turns if of and of.value is not None}
             lowest = {name: of_sessions[name] for name in BY_WORST_TURN if name in of_sessions}
+            # A judge that gave an overall score alone was read: the other metrics lack nothing
+            scored = [metric for metric in family if metric.n_scored]
+            is_alone = [metric.metric for metric in scored] == [OVERALL]
             n_asked, n_lacking, named = max(
-                (_count_lacking(metric) for metric in family), default=(0, 0, ""), key=itemgetter(1)
+                map(_count_lacking, scored if is_alone else family),
+                default=(0, 0, ""),
+                key=itemgetter(1),
             )
             row = over_all.get((task.candidate, named))
             is_unread = row is not None and row.n_abstained > row.n_no_answer

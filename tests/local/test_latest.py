@@ -20,7 +20,7 @@ from memray_eval.errors import DataError
 from memray_eval.results.lookup import find_run, names_like
 
 WITHIN_S = 60
-TAKES_A_RUN = {"report", "compare", "evaluate", "pairwise", "resume", "send", "view"}
+TAKES_A_RUN = {"calibrate", "report", "compare", "evaluate", "pairwise", "resume", "send", "view"}
 
 
 class Runs(NamedTuple):
@@ -90,6 +90,15 @@ def test_pairwise_takes_latest(call, runs: Runs) -> None:  # type: ignore[no-unt
     assert "no judge 'opnai/gpt-4o'" in output
 
 
+@pytest.mark.parametrize("named", ["latest", "latest~1"])
+def test_calibrate_takes_latest(call, runs: Runs, tmp_path: Path, named: str) -> None:  # type: ignore[no-untyped-def]
+    sheet = tmp_path / "sheet.csv"
+    metric = ["--metric", "lexical_diversity"]
+    code, output = call("calibrate", named, "--sheet", *metric, "--out", str(sheet))
+    assert code == 0, output
+    assert sheet.read_text("utf-8-sig").count("Fine, ") == 3
+
+
 @pytest.mark.parametrize("command", ["report", "evaluate", "resume"])
 @pytest.mark.parametrize("named", ["latest", "latest~1"])
 def test_a_command_takes_latest(call, runs: Runs, command: str, named: str) -> None:  # type: ignore[no-untyped-def]
@@ -142,7 +151,7 @@ def test_view_takes_latest(runs: Runs, named: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(TAKES_A_RUN))
 def test_a_run_that_is_not_there_is_said_in_a_line(call, command: str) -> None:  # type: ignore[no-untyped-def]
-    more = ["latest"] if command == "compare" else []
+    more = {"compare": ["latest"], "calibrate": ["--sheet"]}.get(command, [])
     code, output = call(command, "latest~7", *more)
     assert (code, "latest~7: results holds only 2 runs" in output) == (2, True), output
 

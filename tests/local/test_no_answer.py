@@ -162,3 +162,30 @@ def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
     assert summary.candidates[0].answered == 1
     screen = " ".join(render_brief(summary, folder.path).split())
     assert "counted as the lowest score" in screen
+
+
+@pytest.mark.parametrize(("tolerance", "exit_code"), [(0.05, 1), (1.0, 0)])
+def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
+    job: Callable[..., RunConfig], tolerance: float, exit_code: int
+) -> None:
+    def invents(body: dict[str, Any]) -> str:
+        judgment = json.loads(judgment_reply(body))
+        return json.dumps(judgment | {"impolite_phrases": ["written nowhere"]})
+
+    spoken = reply_with(SAID, "stop", {}, streams=True)
+    with serving(lambda body: spoken) as server, serving(invents) as juror:
+        config = job(
+            server,
+            servers={"one": {"url": juror.base_url}},
+            limit=4,
+            metrics=["politeness"],
+            judge="one/juror",
+            tolerance=tolerance,
+        )
+        done = finish(config)
+    (metric,) = done.summary.metrics
+    assert (metric.n_scored, metric.n_abstained) == (0, 4)
+    told = "politeness: 4 of 4 verdicts (100%) could not be used"
+    assert any(note.startswith(told) and "the first: " in note for note in done.summary.notes)
+    assert (done.exit_code, len(done.warnings)) == (exit_code, exit_code)
+    assert "no usable verdict" in render_brief(done.summary, done.folder.path)

@@ -227,6 +227,19 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
     )
 
 
+def test_a_judge_that_gives_an_overall_score_alone_was_read() -> None:
+    whole = task("basic", None, 0.8)
+    left_out = task_metric("safety", 0.0).model_copy(
+        update={"metric": "trust_boundaries", "n_scored": 0, "coverage": 0.0, "mean": None}
+    )
+    summary = build_summary(
+        suite="companion",
+        tasks=(whole.model_copy(update={"metrics": (*whole.metrics, left_out)}),),
+    )
+    (means,) = means_of(summary)
+    assert (means.n_asked, means.n_no_answer, means.n_abstained) == (4, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("n_no_answer", "n_abstained", "reason"),
     [
