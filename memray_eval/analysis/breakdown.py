@@ -62,7 +62,10 @@ _UNIT_ROWS = pa.schema(
 )
 _SCORE_ROWS = pa.schema(
     {"metric": pa.dictionary(pa.int32(), pa.string())}
-    | dict.fromkeys("is_failed is_applicable is_fallback is_estimate cached".split(), pa.bool_())
+    | dict.fromkeys(
+        "is_failed is_applicable is_no_answer is_abstained is_fallback is_estimate cached".split(),
+        pa.bool_(),
+    )
     | dict.fromkeys("unit calls input_tokens output_tokens unpriced_calls".split(), pa.int64())
     | dict.fromkeys("value part whole cost_usd latency_s".split(), pa.float64())
 )
@@ -109,6 +112,7 @@ ORDER BY ALL NULLS FIRST
 _TASK_METRICS = f"""
 SELECT candidate, task, bucket, metric,
        count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
+       count_if(is_no_answer) AS n_no_answer, count_if(is_abstained) AS n_abstained,
        {MEAN} AS mean, {STDERR} AS stderr,
        count(value) / nullif(count_if(is_applicable), 0) AS coverage,
        count_if(is_failed) / nullif(count_if(is_applicable), 0) AS error_rate,
@@ -239,6 +243,8 @@ def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) ->
         ),
         "is_failed": pa.array(table.map_names("status", "error".__eq__, np.False_)),
         "is_applicable": pa.array(table.map_names("status", "not_applicable".__ne__, np.False_)),
+        "is_no_answer": pa.array(table.map_names("status", "no_answer".__eq__, np.False_)),
+        "is_abstained": pa.array(table.map_names("status", "abstained".__eq__, np.False_)),
         "is_fallback": pa.array(table.is_judge(is_fallback)),
         "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
         "part": pa.array(part, mask=np.isnan(part)),

@@ -338,10 +338,10 @@ def _adjust(
     scale: tuple[float, float],
 ) -> AdjustedMean:
     people, weights = np.full(len(units), np.nan), np.ones(len(units))
-    for place, unit_id in enumerate(units):
+    for row, unit_id in enumerate(units):
         if (of := labels.get(unit_id)) is not None:
-            given = [label for label in of.labels.values() if label is not None]
-            people[place], weights[place] = np.mean(given), of.weight
+            values = [label for label in of.labels.values() if label is not None]
+            people[row], weights[row] = np.mean(values), of.weight
     judge = np.array([unit.value for unit in units.values()])
     clusters = code_names([unit.cluster for unit in units.values()])
     return adjusted_mean(

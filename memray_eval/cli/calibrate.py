@@ -120,6 +120,8 @@ def calibrate(
     )
     from memray_eval.report.calibration_console import render
 
+    if (out and not sheet) or (sheet and labels):
+        raise ConfigError("--sheet writes a sheet to --out; --labels reads one: give one of them")
     if sheet:
         say(draw_sheet(str(labelled), metric, options.limit or SHEET, out))
         return

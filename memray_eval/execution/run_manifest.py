@@ -26,7 +26,7 @@ from memray_eval.judges.accounts import (
     parameters_of,
 )
 from memray_eval.judges.router import asked_judges, named_judges
-from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
+from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.models.adapters import adapters_of
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.types import Summary
@@ -190,15 +190,21 @@ def judges_of(spec: RunSpec) -> dict[str, str]:
 
 
 def rubrics_of(spec: RunSpec) -> dict[str, str]:
-    """The digest of every rubric, by the keys of `spec.judges`, and the option that changes a
-    metric's formula, as the manifest keeps them."""
+    """The digest of every rubric, by the keys of `spec.judges`, and the options that change a
+    metric's figures, as the manifest keeps them. `on_no_answer: exclude`, the default of earlier
+    versions, is not named: their runs can be resumed, and `compare` tells them from newer ones."""
     judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
-    rubrics = {metric.name: metric.variant for metric in spec.metrics if metric.variant}
+    variants = {metric.name: _describe_variant(metric) for metric in spec.metrics}
+    rubrics = {name: variant for name, variant in variants.items() if variant}
     for key, choice in spec.judges.items():
         digest = rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
-        variant = judged[choice.metric].variant
-        rubrics[key] = f"{digest}, {variant}" if variant else digest
+        rubrics[key] = ", ".join(filter(None, (digest, variants[choice.metric])))
     return rubrics
+
+
+def _describe_variant(metric: Metric) -> str:
+    way = "" if metric.on_no_answer == "exclude" else f"no answer: {metric.on_no_answer}"
+    return ", ".join(filter(None, (way, metric.variant)))
 
 
 def rubric_versions_of(spec: RunSpec) -> dict[str, str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -61,7 +60,7 @@ from memray_eval.types import (
     split_jurors,
 )
 
-UNREAD = 0.1  # of a metric's verdicts, from which on a report tells how many could not be used
+UNREAD = 0.1  # of a metric's verdicts: above it a report tells how many could not be used
 
 
 def summarise_run(
@@ -370,9 +369,29 @@ class UnreadVerdicts(NamedTuple):
 def unread_verdicts(
     spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
 ) -> Iterator[UnreadVerdicts]:
-    """Each metric of which more than UNREAD of the verdicts abstained, with what they cost and the
-    first one's reason. If replies that all gave a score of one metric never gave another's, they
-    were read: a companion's judge may give an overall score alone."""
+    """Each metric of which more verdicts abstained than UNREAD, or than the run tolerates, with
+    what they cost and the first one's reason."""
+    counts = list(_count_unread(spec, metrics))
+    if not counts:
+        return
+    cost, reasons = defaultdict[str, float](float), dict[str, str]()
+    for record in folder.each():
+        for score in record.scores:
+            if score.status == "abstained":
+                cost[score.metric] += score.cost_usd
+                reasons.setdefault(score.metric, score.error or "")
+    for name, n, n_given in counts:
+        paid = f", ${cost[name]:.4g} paid" if cost[name] else ""
+        told = f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{paid}"
+        yield UnreadVerdicts(n, n_given, f"{told}; the first: {reasons.get(name) or 'unknown'}")
+
+
+def _count_unread(
+    spec: RunSpec, metrics: Sequence[MetricSummary]
+) -> Iterator[tuple[str, int, int]]:
+    """The metrics with too many verdicts that abstained, with their number and that of all. If
+    replies that all gave a score of one metric never gave another's, they were read: a companion's
+    judge may give an overall score alone."""
     read = {
         metric.judgment
         for metric in spec.metrics
@@ -386,19 +405,9 @@ def unread_verdicts(
         n = sum(row.n_abstained for row in rows)
         n_given = n + sum(row.n_scored for row in rows)
         is_read = isinstance(metric, JudgedMetric) and metric.judgment in read
-        if n <= UNREAD * n_given or (is_read and n == n_given):
-            continue
-        scores = (score for record in folder.each() for score in record.scores)
-        unread = [of for of in scores if of.metric == name and of.status == "abstained"]
-        paid = math.fsum(score.cost_usd for score in unread)
-        cost = f", ${paid:.4g} paid" if paid else ""
-        why = next((score.error for score in unread if score.error), None) or "no reason is known"
-        yield UnreadVerdicts(
-            n,
-            n_given,
-            f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{cost}; "
-            f"the first: {why}",
-        )
+        most = min(UNREAD * n_given, spec.tolerated(n_given))
+        if n > most and not (is_read and n == n_given):
+            yield name, n, n_given
 
 
 def _why_inapplicable(folder: RunFolder, metric: str) -> str:

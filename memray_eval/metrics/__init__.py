@@ -55,14 +55,10 @@ def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metri
         chosen[name] = available[name]
     if options.on_no_answer == DEFAULTS.on_no_answer and not options.scores_empty:
         return tuple(chosen.values())
-    return tuple(_on_no_answer(metric, options) for metric in chosen.values())
-
-
-def _on_no_answer(metric: Metric, options: MetricOptions) -> Metric:
-    way, variant = options.on_no_answer, metric.variant
-    if way != DEFAULTS.on_no_answer:
-        variant = ", ".join(filter(None, (f"no answer: {way}", variant)))
-    return replace(metric, on_no_answer=way, scores_empty=options.scores_empty, variant=variant)
+    way, empty = options.on_no_answer, options.scores_empty
+    return tuple(
+        replace(metric, on_no_answer=way, scores_empty=empty) for metric in chosen.values()
+    )
 
 
 def _with_options(options: MetricOptions) -> dict[str, Metric]:

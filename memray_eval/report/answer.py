@@ -67,9 +67,13 @@ def estimates_in_words(summary: Summary) -> str:
 
 
 def compared_differences(summary: Summary) -> list[QualityPair]:
-    """The differences of candidates in what is no estimate."""
-    estimates = {metric.metric for metric in summary.metrics if is_mostly_estimated(metric)}
-    return [pair for pair in summary.differences if pair.metric not in estimates]
+    """The differences of candidates in what is no estimate, and in what enough answers count."""
+    left_out = {
+        metric.metric
+        for metric in summary.metrics
+        if is_mostly_estimated(metric) or metric_undecided(metric)
+    }
+    return [pair for pair in summary.differences if pair.metric not in left_out]
 
 
 def is_mostly_estimated(metric: MetricSummary) -> bool:
@@ -96,14 +100,16 @@ def _describe_candidates(
     differences = compared_differences(summary)
     shown = [pair for pair in differences if pair.is_shown]
     names = [candidate.candidate for candidate in summary.candidates]
-    for row in scored:
-        if why := metric_undecided(row):
-            yield f"{row.metric} of {row.candidate} is {why}."
-            return
+    undecided = [
+        f"{metric.metric} of {metric.candidate} is {why}"
+        for metric in scored
+        if (why := metric_undecided(metric))
+    ]
     scales = {metric.metric: metric.scale for metric in scored}
     n_compared = len({pair.metric for pair in differences})
     if not differences:
         why = ": all figures are estimates" if metrics == estimates else ""
+        why = f": {undecided[0]}" if undecided and not why else why
         count = f"{len(metrics)} metric{'s' * (len(metrics) != 1)}"
         yield f"{len(names)} candidates on {count}, not compared{why}."
     elif not shown:
@@ -142,6 +148,9 @@ def _describe_candidates(
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
         gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
+    if differences and undecided:
+        others = f", and {len(undecided) - 1} more" if len(undecided) > 1 else ""
+        yield f" {undecided[0]}{others}."
 
 
 def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:

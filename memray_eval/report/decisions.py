@@ -13,7 +13,6 @@ were computed."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -21,7 +20,7 @@ from memray_eval.analysis.marks import NOTHING, mark, why_undecided
 from memray_eval.benchmarks.companion.suite import DEPLOY_FROM, METRIC_FROM, SCENARIOS
 from memray_eval.metrics.companion.dimensions import METRIC_OF, OVERALL
 from memray_eval.report.sections import Content, Section, Table
-from memray_eval.types import Frozen, Summary, TaskMetric
+from memray_eval.types import Frozen, Summary
 
 TEST_FROM = 0.6
 NO_SCENARIO = "(no scenario)"
@@ -61,7 +60,7 @@ LEVELS = (
 class ScenarioMeans(Frozen):
     """The mean of each metric, 0-1, of a candidate in a scenario, None if unscored; with
     `has_sessions` BY_WORST_TURN by the worst turn. `failures` are not among the `n_scored`. Of the
-    metric with the fewest scores, `n_asked` units are scored, `n_no_answer` or `n_abstained`."""
+    metric with most left out, `n_asked` units were scored, `n_no_answer` or `n_abstained`."""
 
     candidate: str
     scenario: str
@@ -104,7 +103,6 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
     """The means of a run of the companion suite, whose tasks are its scenarios."""
     with_worst = (row for row in summary.turns if row.worst is not None)
     worst = {(row.candidate, row.task, row.metric): row.worst for row in with_worst}
-    over_all = {(row.candidate, row.metric): row for row in summary.metrics}
     for task in summary.tasks:
         if task.bucket is None:
             family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
@@ -116,13 +114,9 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
             # A judge that gave an overall score alone was read: the other metrics lack nothing
             scored = [metric for metric in family if metric.n_scored]
             is_alone = [metric.metric for metric in scored] == [OVERALL]
-            n_asked, n_lacking, named = max(
-                map(_count_lacking, scored if is_alone else family),
-                default=(0, 0, ""),
-                key=itemgetter(1),
-            )
-            row = over_all.get((task.candidate, named))
-            is_unread = row is not None and row.n_abstained > row.n_no_answer
+            counted = scored if is_alone else family
+            outcomes = [(of.n_scored, of.n_no_answer, of.n_abstained) for of in counted]
+            worst_off = max(outcomes, key=lambda counts: sum(counts[1:]), default=(0, 0, 0))
             yield ScenarioMeans(
                 candidate=task.candidate,
                 scenario=task.task or NO_SCENARIO,
@@ -132,19 +126,10 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
                 fallbacks=sum(metric.fallbacks for metric in family),
                 failures=sum(metric.n_failed for metric in family),
                 has_sessions=bool(of_sessions),
-                n_asked=n_asked,
-                n_no_answer=0 if is_unread else n_lacking,
-                n_abstained=n_lacking if is_unread else 0,
+                n_asked=sum(worst_off),
+                n_no_answer=worst_off[1],
+                n_abstained=worst_off[2],
             )
-
-
-def _count_lacking(metric: TaskMetric) -> tuple[int, int, str]:
-    """The units of a metric that were scored, had no answer or an unread verdict; the latter two;
-    its name."""
-    applicable = metric.n - metric.n_failed
-    if metric.coverage:
-        applicable = round(metric.n_scored / metric.coverage) - metric.n_failed
-    return applicable, applicable - metric.n_scored, metric.metric
 
 
 def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:

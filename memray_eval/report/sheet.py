@@ -57,7 +57,7 @@ def draw(units: Mapping[str, ScoredUnit], limit: int, seed: int = SEED) -> dict[
     ordered = sorted(sorted(units), key=lambda unit_id: (*units[unit_id][:2], rng.random()))
     step = len(units) / n
     start = rng.random() * step
-    drawn = [ordered[min(int(start + place * step), len(units) - 1)] for place in range(n)]
+    drawn = [ordered[min(int(start + k * step), len(units) - 1)] for k in range(n)]
     rng.shuffle(drawn)
     return dict.fromkeys(drawn, step)
 

@@ -148,14 +148,18 @@ class ServedModel(Frozen):
 class TaskMetric(Frozen):
     """One metric over the `n` units of one task that have an outcome. `mean` and `stderr` are those
     of the metric's figure, None if too little was scored. `coverage` = scored / applicable,
-    `error_rate` = n_failed / applicable. `calls` were paid, retries included; `cached` scores
-    needed none. `fallbacks` are a rule's because the judge failed, `estimates` because none was
-    asked. `fixed` is 0: its rules were withdrawn. `latency_s_mean` is over the calls."""
+    `error_rate` = n_failed / applicable. Of the unscored, `n_no_answer` have no answer, and the
+    verdict on `n_abstained` could not be used (0 in older runs). `calls` were paid, retries
+    included; `cached` scores needed none. `fallbacks` are a rule's because the judge failed,
+    `estimates` because none was asked. `fixed` is 0: its rules were withdrawn. `latency_s_mean` is
+    over the calls."""
 
     metric: str
     n: int
     n_scored: int
     n_failed: int
+    n_no_answer: int = Field(default=0, exclude_if=operator.not_)
+    n_abstained: int = Field(default=0, exclude_if=operator.not_)
     mean: float | None
     stderr: float | None
     coverage: float | None

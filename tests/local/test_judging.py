@@ -58,7 +58,9 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     assert done.exit_code == 1
     manifest = done.folder.read_manifest()
     assert manifest["judges"]["empathy"] == "openai/judge (as configured)"
-    assert set(manifest["rubrics"]) == {"empathy", "safety", "memory_utilization"}
+    rubrics = manifest["rubrics"]
+    assert set(rubrics) == {"empathy", "safety", "memory_utilization", "relevance"}
+    assert rubrics["relevance"] == "no answer: zero"
 
 
 def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:

@@ -162,21 +162,24 @@ def pooled_f1(columns: Columns) -> tuple[FloatArray, FloatArray]:
 
 
 def aggregate(columns: Columns) -> Aggregates:
-    """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1. No figure
-    of nothing: no precision if no key was cited, no recall if none was required."""
+    """Micro: sums of tp, fp, fn, then P/R/F1. Macro: means of the samples' P/R/F1, where a sample
+    without a citation has a precision of 1.0. No figure of nothing, either way: no
+    precision if no key was cited in the run, no recall if none was required."""
     sums = {name: np.array([columns[name].sum()]) for name in COUNTS}
     has_keys = any(total[0] for total in sums.values())
     invented = float(columns[INVENTED].sum()) if INVENTED in columns else 0.0
+    precision = ratio(sums["tp"][0], sums["tp"][0] + sums["fp"][0])
+    recall = ratio(sums["tp"][0], sums["tp"][0] + sums["fn"][0])
     return Aggregates(
         micro={
-            "precision": ratio(sums["tp"][0], sums["tp"][0] + sums["fp"][0]),
-            "recall": ratio(sums["tp"][0], sums["tp"][0] + sums["fn"][0]),
+            "precision": precision,
+            "recall": recall,
             "f1": float(f1_scores(sums)[0]) if has_keys else None,
             **{name: float(sums[name][0]) for name in COUNTS},
         },
         macro={
-            "precision": float(precisions(columns).mean()),
-            "recall": float(recalls(columns).mean()),
+            "precision": None if precision is None else float(precisions(columns).mean()),
+            "recall": None if recall is None else float(recalls(columns).mean()),
             "f1": float(f1_scores(columns).mean()) if has_keys else None,
         },
         extras={INVENTED: invented},

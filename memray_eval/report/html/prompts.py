@@ -62,8 +62,9 @@ def _find_rubrics(
     for name in metrics:
         metric = metrics_by_name.get(name)
         if isinstance(metric, JudgedMetric) and name in digests:
+            digest = str(digests[name]).partition(", ")[0]  # an option may follow it
             for rubric in (None, *metric.rubrics.values()):
-                if rubric_digest(metric, rubric) == digests[name]:
+                if rubric_digest(metric, rubric) == digest:
                     yield metric, rubric
                     break
 

@@ -93,6 +93,16 @@ def test_estimates_are_counted(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_why_units_have_no_score_is_counted(tmp_path: Path) -> None:
+    status = ("abstained", "no_answer", "no_answer", "not_applicable", "error")
+    left_out = (Score(metric=VERDICT.name, status=name) for name in status)
+    units = [unit(number, score) for number, score in enumerate(left_out, 2)]
+    units.append(unit(1, verdict(1.0)))
+    row = of(break_down(build_dataset(tmp_path, units), (VERDICT,)), "qa", VERDICT.name)
+    assert (row.n, row.n_scored, row.n_failed) == (6, 1, 1)
+    assert (row.n_no_answer, row.n_abstained) == (2, 1)
+
+
 def test_the_figures_of_a_task(tmp_path: Path) -> None:
     paid = {"usage": Usage(input_tokens=10, output_tokens=2), "cost_usd": 0.25}
     units = [

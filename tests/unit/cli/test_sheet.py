@@ -62,6 +62,14 @@ def test_a_sheet_is_blind_and_is_not_written_over(cli: Call, sheet: Path) -> Non
     assert (again[0], "is there already" in again[2]) == (2, True)
 
 
+@pytest.mark.parametrize("more", [["--out", "other.csv"], ["--sheet", "--labels", "other.csv"]])
+def test_an_option_that_would_be_ignored_is_refused(
+    cli: Call, sheet: Path, more: list[str]
+) -> None:
+    code, _, err = cli("calibrate", str(sheet.parent / "run"), "--metric", "empathy", *more)
+    assert (code, "give one of them" in " ".join(err.split())) == (2, True)
+
+
 def save(path: Path, rows: list[Row]) -> None:
     """As a spreadsheet in Germany saves it."""
     names = ["label_2", "weight", "unit_id", "response", "label"]

@@ -107,6 +107,17 @@ def test_micro_sums_before_dividing_and_macro_after() -> None:
     assert (figures.micro["tp"], figures.micro["fp"], figures.micro["fn"]) == (4, 2, 2)
 
 
+def test_nothing_cited_has_no_precision_and_nothing_required_no_recall() -> None:
+    nothing = np.zeros(2)
+    uncited = {"tp": nothing, "fp": nothing, "fn": np.array([1.0, 2.0]), "value": nothing}
+    figures = memory_utilization.aggregate(uncited)
+    assert figures.micro["precision"] is figures.macro["precision"] is None
+    assert figures.micro["recall"] == figures.macro["recall"] == 0.0
+    unasked = {"tp": nothing, "fp": np.array([1.0, 0.0]), "fn": nothing, "value": nothing}
+    figures = memory_utilization.aggregate(unasked)
+    assert figures.micro["recall"] is figures.macro["recall"] is None
+
+
 counts = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20)
 
 
@@ -120,7 +131,7 @@ def test_figures_stay_in_their_scale(rows: list[tuple[int, int, int]]) -> None:
         columns | {"value": memory_utilization.f1_scores(columns)}
     )
     for value in (
-        *figures.macro.values(),
+        *filter(lambda value: value is not None, figures.macro.values()),
         *filter(lambda value: value is not None, map(figures.micro.get, ("precision", "recall"))),
         figures.micro["f1"],
     ):

@@ -124,6 +124,20 @@ def test_candidates_that_differ_beyond_chance_are_marked(tmp_path: Path) -> None
     assert [pair.metric for pair in summary.differences if pair.is_shown] == ["coherence"]
 
 
+def test_a_metric_with_too_few_answers_compares_nothing(tmp_path: Path) -> None:
+    summary = finished(tmp_path / "run", list(records(60))).read_summary()
+    metrics = tuple(
+        row.model_copy(update={"n_no_answer": 20}) if row.metric == "coherence" else row
+        for row in summary.metrics
+    )
+    screen = render_brief(summary.model_copy(update={"metrics": metrics}), "run")
+    head = " ".join(screen.partition("\n\n")[0].split())
+    assert "No difference is shown" in head
+    assert "coherence of better is not decided: 20 of 80 did not answer, and 1 more." in head
+    lines = {line.split()[0]: line for line in screen.splitlines() if line}
+    assert lines["coherence"].count("*") == 0
+
+
 def twelve(n_failed: int = 0) -> Summary:
     """A summary of one candidate with the assistant's metrics."""
 

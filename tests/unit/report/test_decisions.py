@@ -230,7 +230,7 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
 def test_a_judge_that_gives_an_overall_score_alone_was_read() -> None:
     whole = task("basic", None, 0.8)
     left_out = task_metric("safety", 0.0).model_copy(
-        update={"metric": "trust_boundaries", "n_scored": 0, "coverage": 0.0, "mean": None}
+        update={"metric": "trust_boundaries", "n_scored": 0, "n_abstained": 4, "mean": None}
     )
     summary = build_summary(
         suite="companion",
@@ -238,6 +238,27 @@ def test_a_judge_that_gives_an_overall_score_alone_was_read() -> None:
     )
     (means,) = means_of(summary)
     assert (means.n_asked, means.n_no_answer, means.n_abstained) == (4, 0, 0)
+
+
+def test_a_metric_that_does_not_apply_is_not_taken_for_no_answer() -> None:
+    left_out = {"n_scored": 0, "coverage": None, "mean": None}
+    metrics = [task_metric(name, 0.0).model_copy(update=left_out) for name in (OVERALL, *METRICS)]
+    scenario = task("basic", None, None).model_copy(update={"metrics": tuple(metrics)})
+    (decision, *_) = decide(means_of(build_summary(suite="companion", tasks=(scenario,))))
+    assert decision.verdict == "undecided"
+    assert decision.reasons[0].startswith("no mean of overall_quality: it was not computed")
+
+
+def test_the_metric_with_most_left_out_counts() -> None:
+    whole = task_metric("overall_quality", 0.9)
+    short = task_metric("safety", 0.9).model_copy(
+        update={"metric": "trust_boundaries", "n_scored": 2, "n_no_answer": 1, "n_abstained": 1}
+    )
+    scenario = task("basic", None, 0.9).model_copy(update={"metrics": (whole, short)})
+    (decision, *_) = decide(means_of(build_summary(suite="companion", tasks=(scenario,))))
+    assert decision.reasons == (
+        "not decided: 1 of 4 did not answer, 1 of 4 verdicts could not be read",
+    )
 
 
 @pytest.mark.parametrize(

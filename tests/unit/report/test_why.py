@@ -108,7 +108,8 @@ def test_the_prompt_of_a_judge_is_shown_where_its_rubric_is_still_the_same(tmp_p
     page = render_html(folder)
     assert "rubric version 2; agreement with people: not measured" in page
     assert meanings["empathy"].levels[-1][1] in page
-    manifest["rubrics"] = {"empathy": "another", "coherence": manifest["rubrics"]["coherence"]}
+    coherence = f"{manifest['rubrics']['coherence']}, no answer: zero"
+    manifest["rubrics"] = {"empathy": "another", "coherence": coherence}
     assert list(find_prompts(manifest, METRICS)) == ["coherence"]
     assert find_prompts({}, METRICS) == find_prompts({"rubrics": "broken"}, METRICS) == {}
     judged = [name for name, metric in all_metrics().items() if hasattr(metric, "judgment")]
