@@ -467,10 +467,6 @@ class RunFolder:
         path.write_bytes(data)
         return str(path), data.size
 
-    def open_part(self, part: Part) -> pa.NativeFile:
-        """Opens the file of a part of the records. Raises what the file system does."""
-        return self._filesystem.open_input_file(self._path_of(part.name, RECORDS))
-
     def _list(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
         """What lies in a folder of this one; nothing if it is not there."""
         path = f"{self._inner}/{folder}".rstrip("/")

@@ -302,7 +302,7 @@ def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
 def open_view(path: str) -> dict[str, Any]:
     """The view of a run, until its page and the first rows of its samples are there."""
     from memray_eval.report.view import viewing
-    from memray_eval.report.view.queries import Query
+    from memray_eval.report.view.answers import Query
     from memray_eval.results.run_folder import RunFolder
 
     started = time.perf_counter()

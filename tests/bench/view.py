@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from memray_eval.report.view import viewing
-from memray_eval.report.view.queries import Query
+from memray_eval.report.view.answers import Query
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_JSON
 from tests.bench.reduction import Corpus, scores

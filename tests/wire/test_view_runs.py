@@ -1,5 +1,5 @@
-"""`memray-eval view FOLDER` over real HTTP: the list, its events, runs at their addresses, files of
-rows, comparisons, and what is turned away."""
+"""`memray-eval view FOLDER` over real HTTP: the list, its events, runs at their addresses,
+comparisons, and what is turned away."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from memray_eval.report.view import RunList, run_list, server, serving_runs, viewing
-from memray_eval.report.view.run_list import OpenedRuns
+from memray_eval.report.runs_list import RunList
+from memray_eval.report.view import opened_runs, server, serving_runs, viewing
+from memray_eval.report.view.opened_runs import OpenedRuns
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
@@ -104,7 +105,7 @@ ELSEWHERE = """..%2fsecret %2e%2e%2fsecret .. . %2fetc run-a%2f..%2f..%2fsecret 
 def test_no_id_leads_out_of_the_folder(folder: Path) -> None:
     async def steps(ask: Ask, url: str) -> None:
         for name in ELSEWHERE:
-            for rest in ("", "/", "/data/units", "/data/export?form=csv", "/events"):
+            for rest in ("", "/", "/data/units", "/events"):
                 status, _, text = await ask(f"/run/{name}{rest}")
                 assert status == 404, (name, rest, text[:200])
                 assert "This is answer" not in text
@@ -141,8 +142,7 @@ def test_what_cannot_be_shown_is_a_page_that_says_why(folder: Path) -> None:
 
 
 def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None:
-    paths = ("/events", "/run/run-a/data/units", "/run/run-a/data/export?form=csv",
-             "/run/run-a/events")  # fmt: skip
+    paths = ("/events", "/run/run-a/data/units", "/run/run-a/events")
     pages = ("/", "/run/run-a/", "/compare?run=run-a:small-t0&run=run-b:small-t0")
 
     async def steps(ask: Ask, url: str) -> None:
@@ -180,40 +180,6 @@ def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None
         assert "default-src 'none'" in policy
 
     asking(str(folder), steps)
-
-
-def test_the_rows_that_match_are_a_file(folder: Path) -> None:
-    async def steps(ask: Ask, url: str) -> None:
-        at = "/run/run-a/data/export"
-        status, headers, text = await ask(f"{at}?form=csv&metric=3&status=3")
-        assert (status, headers["Content-Type"]) == (200, "text/csv; charset=utf-8")
-        assert 'filename="run-a_metric-empathy_status-error.csv"' in headers["Content-Disposition"]
-        assert len(text.splitlines()) > 10
-        status, headers, text = await ask(f"{at}?form=jsonl&text=this%20is%20answer%207.")
-        assert [json.loads(line)["id"] for line in text.splitlines()] == ["S00002"]
-        for wrong in ("", "?form=exe", "?form=csv&sort=unit_id", "?form=csv&where=1"):
-            status, _, text = await ask(f"{at}{wrong}")
-            assert (status, "error" in json.loads(text)) == (400, True), wrong
-        for name in ("%0d%0aX-Evil:%201", "%22;%20x=%22", "%ED%A0%80", "%E2%80%AEmsp"):
-            status, headers, _ = await ask(f"{at}?form=csv&text={name}")
-            assert status == 200
-            assert "X-Evil" not in headers
-
-    asking(str(folder), steps)
-
-
-def test_a_file_that_cannot_be_finished_is_broken_off(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", plain_records(2000), 2000)
-    _, second = sorted((tmp_path / "run" / "records").iterdir())
-
-    async def steps(ask: Ask, url: str) -> None:
-        assert (await ask("/run/run/data/units"))[0] == 200
-        second.write_bytes(b"PAR1")
-        with pytest.raises(aiohttp.ClientError):
-            await ask("/run/run/data/export?form=jsonl")
-        assert (await ask("/run/run/data/units"))[0] == 200
-
-    asking(str(tmp_path), steps)
 
 
 async def _events(url: str, path: str, n: int, then: Callable[[int], None]) -> list[Any]:
@@ -373,7 +339,7 @@ def test_a_reader_who_goes_while_a_run_is_opened_leaves_nothing_open(
         return viewing(*args, **named)
 
     monkeypatch.setattr(server, "OpenedRuns", Watched)
-    monkeypatch.setattr(run_list, "viewing", slowly)
+    monkeypatch.setattr(opened_runs, "viewing", slowly)
 
     async def steps(ask: Ask, url: str) -> None:
         request = asyncio.ensure_future(ask("/run/run-a/"))

@@ -1,34 +1,30 @@
-"""A read-only server of one run (its page, samples, exports, and a stream of events that says how
-far it is), or of the runs of a folder (a list with such a stream, and comparisons)."""
+"""A read-only server of one run (its page, samples, and a stream of events that says how far it
+is), or of the runs of a folder (a list with such a stream, and comparisons)."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext, suppress
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
 from markupsafe import Markup
 
-from memray_eval.errors import ConfigError, EvalError
+from memray_eval.errors import EvalError
 from memray_eval.report.html.page_renderer import asset, render_page
 from memray_eval.report.html.samples import to_json
+from memray_eval.report.runs_list import RunList, RunRow
+from memray_eval.report.view.answers import Query
 from memray_eval.report.view.compared_runs import ComparedRuns
-from memray_eval.report.view.export import MIME, Form
-from memray_eval.report.view.queries import Query
+from memray_eval.report.view.opened_runs import OpenedRuns
 from memray_eval.report.view.router import ENDING, Endpoint, json_response, parse, serving_routes
-from memray_eval.report.view.run_list import OpenedRuns, RunList
-from memray_eval.report.view.run_rows import RunRow
 from memray_eval.report.view.run_view import View
 
 # A line that says nothing, so that a browser that has gone is noticed
 _BEAT_S = 15.0
-
-logger = logging.getLogger(__name__)
 
 # Opens the view of the run that a request names
 OpenView = Callable[[str], AbstractContextManager[View]]
@@ -66,7 +62,6 @@ class RunPages:
             Endpoint(f"{path}/", self._page, is_page=True, home=home),
             Endpoint(f"{path}/data/units", self._units),
             Endpoint(f"{path}/data/unit", self._unit),
-            Endpoint(f"{path}/data/export", self._export),
             Endpoint(f"{path}/events", self._events),
         ]
 
@@ -109,32 +104,6 @@ class RunPages:
             f"no unit {unit_id!r} in this run; it may have been written anew: load the page again"
         )
         return json_response({"error": error}, 404)
-
-    async def _export(self, request: web.Request) -> web.StreamResponse:
-        """Sends the samples that match as a file. If a part cannot be read once the file has begun,
-        the connection is broken off, so that no browser takes the file for whole."""
-        values = dict(request.query)
-        chosen = values.pop("form", None)
-        form: Form | None = next((name for name in get_args(Form) if name == chosen), None)
-        if form is None:
-            raise ConfigError(f"form: one of {', '.join(get_args(Form))}")
-        query = parse(Query, values)
-        async with self._viewed(request) as (view, is_cancelled):
-            name, pieces = view.export(query, form, is_cancelled)
-            piece = await _next_piece(pieces)
-            response = web.StreamResponse(headers=_file_headers(name, MIME[form]))
-            await response.prepare(request)
-            try:
-                while piece is not None and request.method == "GET":
-                    await response.write(piece)
-                    piece = await _next_piece(pieces)
-            except EvalError as error:
-                logger.warning("%s is broken off: %s", name, error)
-                if request.transport is not None:
-                    request.transport.abort()
-            except ConnectionResetError:  # the browser has gone
-                pass
-            return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Sends the state of the run whenever that has changed."""
@@ -191,16 +160,6 @@ class ListPages:
             return (news if changed or gone or before is None else None), rows
 
         return await _stream(request, read, self._runs.every_s)
-
-
-async def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
-    return await asyncio.to_thread(next, pieces, None)
-
-
-def _file_headers(name: str, mime: str) -> dict[str, str]:
-    plain = "".join(letter if letter.isascii() else "-" for letter in name)
-    names = f"filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
-    return {"Content-Type": f"{mime}; charset=utf-8", "Content-Disposition": f"attachment; {names}"}
 
 
 async def _stream(

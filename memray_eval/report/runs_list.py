@@ -1,47 +1,44 @@
-"""The state of a run, read from its folder alone: a row of the list of runs, and the head of the
-page of a run that goes on."""
+"""The runs of a folder, each read from its folder alone: a row of `list runs` and of the viewer's
+list, and the head of the page of a run that goes on."""
 
 from __future__ import annotations
 
-import math
+import json
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memray_eval.analysis.intervals import Intervals
-from memray_eval.analysis.marks import digits_of, format_figure, mark, metric_mark, name_figure
-from memray_eval.benchmarks import all_suites
+from memray_eval.analysis.marks import format_figure, metric_mark, name_figure
 from memray_eval.errors import DataError, EvalError
-from memray_eval.metrics import all_metrics
-from memray_eval.report.sections import metric_ends, share_of
-from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
+from memray_eval.report.sections import Row, Table, metric_ends, share_of
 from memray_eval.results.lookup import HolderWatch
-from memray_eval.results.parts import Part
-from memray_eval.results.run_folder import RESPONSES, RunFolder
+from memray_eval.results.parts import Part, UnitIndex
+from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
+from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate, map_ahead, readable
 from memray_eval.types import Frozen, MetricSummary, Summary
 
 Status = Literal["preparing", "running", "finished", "stopped", "interrupted", "failed", "damaged"]
-MANIFEST, SUMMARY, CONFIG = "manifest.json", "summary.json", "run.yaml"
-_STAMPED = (MANIFEST, SUMMARY, CONFIG, "spending.json")
-_BEGUN = (CONFIG, "records", "responses")  # of which a folder without a manifest has one
-LOCAL_EVERY_S, CLOUD_EVERY_S = 1.0, 10.0
-SCORES_S = 0.4  # of a look, for the scores of runs that have no summary; the next look goes on
+_STAMPED = ("manifest.json", "summary.json", "run.yaml", "spending.json")
+_BEGUN = ("run.yaml", RECORDS, RESPONSES)  # of which a folder without a manifest has one
+LOCAL_EVERY_S, CLOUD_EVERY_S = 1.0, 10.0  # how often a look is worth it
 _RATE_OVER_S = 60.0
 NAMED = 3  # candidates that a title names
 _KILLED = "it was killed: no process is at work in its folder"
-_PLAIN = Intervals()
-Stamps = tuple[tuple[int | None, int | None], ...]
+
+
+class UnknownRun(DataError):
+    """The folder holds no run of that name."""
 
 
 class RowFigure(Frozen):
-    """A figure as texts; `place` is where on its metric's scale, 0 to 1, None if not known."""
+    """A figure as texts; `place` is where on its metric's scale, 0 to 1."""
 
     candidate: str
     metric: str
@@ -53,8 +50,8 @@ class RowFigure(Frozen):
 
 
 class RunRow(Frozen):
-    """A run, as the list shows it; `note` says why it ended or what is wrong. `figures` are the
-    headline metric's; `is_so_far`: of the units so far. `written_s` is of a run without a start."""
+    """A run, as lists show it; `note` says why it ended or what is wrong. `figures` are the
+    headline metric's; `is_so_far`: without a summary. `written_s` is of a run without a start."""
 
     id: str
     status: Status
@@ -64,7 +61,6 @@ class RunRow(Frozen):
     models: tuple[str, ...] = ()
     is_so_far: bool = False
     figures: tuple[RowFigure, ...] = ()
-    all_figures: tuple[RowFigure, ...] = ()
     n_units: int | None = None
     n_done: int = 0
     n_failed: int = 0
@@ -98,6 +94,11 @@ class _Dataset(_Read):
     n_asked: int | None = None  # more than the samples, if some are sessions
 
 
+class _Spending(_Read):
+    usd: float | None = None
+    unpriced_calls: int = 0
+
+
 class _Calls(_Read):
     cost_usd: float | None = None
 
@@ -108,7 +109,6 @@ class _Manifest(_Read):
     started: str = ""
     sessions: tuple[_Session, ...] = ()
     dataset: _Dataset = _Dataset()
-    judges: dict[str, str] = Field(default_factory=dict)
     calls: _Calls = _Calls()
 
 
@@ -121,12 +121,7 @@ class _Config(_Read):
     name: str = ""
     suite: Any = ""
     candidates: tuple[_Candidate, ...] = ()
-    epochs: int = 1
-
-
-class _Spending(_Read):
-    usd: float | None = None
-    unpriced_calls: int = 0
+    epochs: int = Field(1, ge=1)
 
 
 Model = TypeVar("Model", bound=_Read)
@@ -137,29 +132,24 @@ class RunReader:
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         self.folder, self._clock = RunFolder(path), clock
-        # How often a look is worth it
         self.every_s = LOCAL_EVERY_S if self.folder.local_path else CLOUD_EVERY_S
         self._holder = HolderWatch(self.folder)
-        self._so_far = FiguresSoFar(self.folder)
         self._row: RunRow | None = None
-        self._stamps: Stamps = ()
+        self._stamps: tuple[Any, ...] = ()
         self._is_settled = False  # only a changed file changes the row
         self._has_stumbled = False
-        self._config: tuple[Any, _Config] | None = None  # with the stamp of its file
         self._progress: deque[tuple[float, int]] = deque()  # when, and how many were done
-        self._answered: dict[Part, int] = {}  # units by part of the responses
+        self._indexes: dict[Kind, dict[Part, UnitIndex]] = {RECORDS: {}, RESPONSES: {}}
 
-    def read(self, until: float = math.inf) -> RunRow | None:
-        """The row as the folder is now; None if it is no run's; an unreadable one says so. Scores
-        without a summary are read until `until` (time.monotonic); the next call goes on."""
+    def read(self) -> RunRow | None:
+        """The row as the folder is now; None if it is no run's; an unreadable one says so."""
         infos: Sequence[fs.FileInfo] = ()
         try:
             infos = self.folder.infos(_STAMPED)
             stamps = tuple((info.size, info.mtime_ns) for info in infos)
             if not self._is_settled or stamps != self._stamps:
-                has = {name for name, info in zip(_STAMPED, infos, strict=True)
-                       if info.type == fs.FileType.File}  # fmt: skip
-                self._row, self._stamps = self._read_again(has, stamps, until), stamps
+                has = [info.base_name for info in infos if info.type == fs.FileType.File]
+                self._row, self._stamps = self._read_again(has), stamps
             self._has_stumbled = False
             return self._row
         except (EvalError, OSError, pa.ArrowException, ValueError) as error:
@@ -171,40 +161,29 @@ class RunReader:
             written = _last_written(infos)
             return RunRow(id=self.folder.run_id, status="damaged", note=problem, written_s=written)
 
-    def _read_again(self, has: set[str], stamps: Stamps, until: float) -> RunRow | None:
+    def _read_again(self, has: Sequence[str]) -> RunRow | None:
         self._is_settled = False
-        if MANIFEST not in has:
+        if "manifest.json" not in has:
             return self._row_without_manifest()
-        manifest = _parse(_Manifest, self.folder.read_manifest(), MANIFEST)
+        manifest = _parse(_Manifest, self.folder.read_manifest(), "manifest.json")
         book = _parse(_Spending, self.folder.read_spending(), "spending.json")
-        spending = book.usd
-        status, note = self._find_status(manifest, SUMMARY in has)
-        starts = (session.started_s for session in manifest.sessions if session.started_s)
-        started_s = next(starts, None)
-        with suppress(ValueError):
-            started_s = datetime.fromisoformat(manifest.started).timestamp()
+        status, note = self._find_status(manifest, "summary.json" in has)
+        paid = manifest.calls.cost_usd if book.usd is None else book.usd
         fields: dict[str, Any] = {
             "id": self.folder.run_id,
             "status": status,
             "note": note,
-            "started_s": started_s,
+            "started_s": _started(manifest),
             "took_s": self._took(manifest, status),
+            "cost_usd": paid or None,
             "unpriced_calls": book.unpriced_calls or None,
         }
         # Another status has no summary, or that of an earlier session
-        if SUMMARY in has and status in ("finished", "stopped"):
-            paid = spending if spending is not None else manifest.calls.cost_usd
-            fields |= {**_summary_fields(self.folder.read_summary()), "cost_usd": paid or None}
-            self._is_settled = True
+        if "summary.json" in has and status in ("finished", "stopped"):
+            fields |= _summary_fields(self.folder.read_summary())
         elif status != "damaged":
-            stamp = stamps[_STAMPED.index(CONFIG)]
-            if self._config is None or self._config[0] != stamp:
-                self._config = (stamp, _parse(_Config, self.folder.read_config(), CONFIG))
-            config = self._config[1]
-            fields |= self._fields_so_far(manifest, config, status, until)
-            costs = [cost for cost in (spending, fields["cost_usd"]) if cost is not None]
-            fields["cost_usd"] = max(costs, default=None)
-            self._is_settled = status != "running" and self._so_far.is_complete
+            fields |= self._fields_so_far(manifest, status)
+        self._is_settled = status not in ("running", "damaged")
         return RunRow.model_validate(fields)
 
     def _row_without_manifest(self) -> RunRow | None:
@@ -214,12 +193,8 @@ class RunReader:
         run_id = self.folder.run_id
         if self._holder.is_held():
             return RunRow(id=run_id, status="preparing", note="it is being prepared")
-        return RunRow(
-            id=run_id,
-            status="damaged",
-            note=f"it has no {MANIFEST}: its run ended before it began, or the file was deleted",
-            written_s=_last_written(infos),
-        )
+        note = "it has no manifest.json: its run ended before it began, or the file was deleted"
+        return RunRow(id=run_id, status="damaged", note=note, written_s=_last_written(infos))
 
     def _find_status(self, manifest: _Manifest, has_summary: bool) -> tuple[Status, str]:
         note = manifest.error or ""
@@ -227,12 +202,15 @@ class RunReader:
             return ("running", "") if self._holder.is_held() else ("interrupted", _KILLED)
         if manifest.status == "finished" or (manifest.status is None and has_summary):
             if not has_summary:
-                raise DataError(f"it has no {SUMMARY}")
+                raise DataError("it has no summary.json")
             return "finished", note
         for status in get_args(Status):
             if status == manifest.status:
                 return status, note
-        return "damaged", f"{MANIFEST} has the status {manifest.status!r}, which is none of a run"
+        return (
+            "damaged",
+            f"manifest.json has the status {manifest.status!r}, which is none of a run",
+        )
 
     def _took(self, manifest: _Manifest, status: Status) -> float | None:
         if not manifest.sessions:
@@ -243,49 +221,39 @@ class RunReader:
             took = max(0.0, self._clock() - last.started_s)
         return sum(session.total_s for session in before) + took
 
-    def _fields_so_far(
-        self, manifest: _Manifest, config: _Config, status: Status, until: float
-    ) -> dict[str, Any]:
-        self._so_far.refresh(is_resumed=len(manifest.sessions) > 1, until=until)
-        done = self._so_far.n_done
-        n_asked = manifest.dataset.n_asked or manifest.dataset.n_samples
-        n_units = n_asked * len(config.candidates) * config.epochs if n_asked else None
-        n_units = n_units or None
+    def _fields_so_far(self, manifest: _Manifest, status: Status) -> dict[str, Any]:
+        config = _parse(_Config, self.folder.read_config(), "run.yaml")
+        whole = UnitIndex.concatenate(self._index(RECORDS))
+        if len(manifest.sessions) > 1:  # a unit that is done again counts once
+            whole = whole.filter(whole.first_of_each())
+        done = len(whole.units)
+        n_asked = manifest.dataset.n_asked or manifest.dataset.n_samples or 0
+        n_units = n_asked * len(config.candidates) * config.epochs or None
         rate = self._rate(done) if status == "running" else None
-        # The manifest names judges by metric, in the run's order, and by metric/task
-        metrics = [name for name in manifest.judges if "/" not in name]
-        figures = _figures_so_far(self._so_far.moments(), metrics)
         # One that the config itself describes is named there
         suite = config.suite.get("name") if isinstance(config.suite, dict) else config.suite
-        suite = suite if isinstance(suite, str) else ""
-        computed = [*dict.fromkeys(metric for metric, _ in figures)]
-        # The metric that the summary will have as quality; the first where the suite's code is not
-        # loaded to look at it
-        suite_class = all_suites().get(suite)
-        headline = suite_class.quality_metric(computed) if suite_class else next(iter(computed), "")
+        named = [(candidate.name, candidate.model) for candidate in config.candidates]
         return {
-            **_names(suite, [(of.name, of.model) for of in config.candidates], config.name),
+            **_names(suite if isinstance(suite, str) else "", named, config.name),
             "is_so_far": True,
-            "figures": tuple(figure for metric, figure in figures if metric == headline),
-            "all_figures": tuple(figure for _, figure in figures),
             "n_units": n_units,
             "n_done": done,
-            "n_failed": self._so_far.n_failed,
-            "n_answered": self._count_answered() if status == "running" else None,
+            "n_failed": int(whole.is_failed.sum()),
+            "n_answered": sum(len(index.units) for index in self._index(RESPONSES)) or None
+            if status == "running"
+            else None,
             "units_per_s": rate,
             "left_s": (n_units - done) / rate if rate and n_units is not None else None,
-            "cost_usd": self._so_far.cost_usd or None,
         }
 
-    def _count_answered(self) -> int | None:
-        """The units that have an answer kept for their judges; None if none is kept."""
-        listed = self.folder.list_parts(RESPONSES)
-        fresh = [part for part in listed if part not in self._answered]
-        indexes = self.folder.read_indexes(fresh, RESPONSES)
-        added = (len(index.units) for index in indexes)
-        counts = self._answered | dict(zip(fresh, added, strict=True))
-        self._answered = {part: counts[part] for part in listed}
-        return sum(self._answered.values()) or None
+    def _index(self, kind: Kind) -> Sequence[UnitIndex]:
+        """The units of each part, read once of each."""
+        with readable(self.folder.path):
+            listed, held = self.folder.list_parts(kind), self._indexes[kind]
+            fresh = [part for part in listed if part not in held]
+            held |= dict(zip(fresh, self.folder.read_indexes(fresh, kind), strict=True))
+        self._indexes[kind] = {part: held[part] for part in listed}
+        return list(self._indexes[kind].values())
 
     def _rate(self, done: int) -> float | None:
         """Units a second since the oldest look of the last minute; None at the first look."""
@@ -297,6 +265,87 @@ class RunReader:
         return (done - before) / (now - since) if now > since else None
 
 
+class RunList:
+    """Every folder in `path` that is a run's, with its row. Looks at most once in `every_s`,
+    however many ask, and not at all while nobody does. Safe for several threads."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path.rstrip("/") or "/"
+        self._clock, self._lock = clock, threading.Lock()
+        self._filesystem, self._inner = locate(self.path)
+        self._is_local = isinstance(self._filesystem, fs.LocalFileSystem)
+        self.every_s = LOCAL_EVERY_S if self._is_local else CLOUD_EVERY_S
+        self._readers: dict[str, RunReader] = {}
+        self._rows: dict[str, RunRow] = {}
+        self._looked: float | None = None
+
+    def rows(self) -> dict[str, RunRow]:
+        """The rows by run id, newest first. Raises DataError if the folder cannot be listed."""
+        with self._lock:
+            if self._looked is None or self._clock() - self._looked >= self.every_s:
+                self._rows = self._look()
+                self._looked = self._clock()
+            return self._rows
+
+    def path_of(self, run_id: str) -> str:
+        """The path of a run by its id. An id is a name that the listing of this folder has, so that
+        none leads anywhere else; any other raises UnknownRun."""
+        if run_id not in self._readers:
+            with self._lock:
+                self._list()
+        if run_id not in self._readers:
+            raise UnknownRun(f"{self.path} holds no run {run_id!r}")
+        return f"{self.path}/{run_id}"
+
+    def _look(self) -> dict[str, RunRow]:
+        self._list()
+        readers = self._readers.values()
+        in_turn = map(RunReader.read, readers)
+        read = in_turn if self._is_local else map_ahead(RunReader.read, readers, REQUESTS_AT_ONCE)
+        rows = [row for row in read if row is not None]
+        rows.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
+        return {row.id: row for row in rows}
+
+    def _list(self) -> None:
+        selector = fs.FileSelector(self._inner)
+        with readable(self.path, f"the runs of {self.path} cannot be listed"):
+            infos = self._filesystem.get_file_info(selector)
+        names = {info.base_name for info in infos if info.type == fs.FileType.Directory}
+        self._readers = {
+            name: self._readers.get(name) or RunReader(f"{self.path}/{name}")
+            for name in sorted(names)
+        }
+
+
+def to_text(rows: Sequence[RunRow]) -> str:
+    """The rows as JSON."""
+    return json.dumps([row.model_dump(mode="json") for row in rows], indent=2, ensure_ascii=False)
+
+
+def to_lines(rows: Sequence[RunRow]) -> Iterator[str]:
+    """The rows as a table for the console."""
+    heads = ("run", "status", "figure", "units", "cost, $", "started, UTC", "took, s")
+    yield from Table([heads, *map(_cells, rows)], left=(0, 1, 2)).lines()
+    notes = {row.id: row.note for row in rows if row.note}
+    yield from (f"{run_id}: {note}" for run_id, note in notes.items())
+
+
+def _cells(row: RunRow) -> Row:
+    figure = ""
+    if row.figures:
+        best = max(row.figures, key=lambda one: -1 if one.place is None else one.place)
+        between = f" [{best.between}]" if best.between else ""
+        of = f", best of {len(row.figures)}" if len(row.figures) > 1 else ""
+        figure = f"{best.metric} {best.figure}{between}{of}"
+    units = f"{row.n_units or row.n_done:,}"
+    if row.is_so_far:
+        units = f"{row.n_done:,}" + (f" of {row.n_units:,}" if row.n_units else "")
+    cost = "" if row.cost_usd is None else f"{row.cost_usd:.2f}"
+    started = "" if row.started_s is None else f"{datetime.fromtimestamp(row.started_s, UTC):%F %R}"
+    took = "" if row.took_s is None else f"{row.took_s:,.0f}"
+    return (row.id, row.status, figure, units, cost, started, took)
+
+
 def _parse(model: type[Model], values: Any, name: str) -> Model:
     try:
         return model.model_validate(values)
@@ -304,6 +353,14 @@ def _parse(model: type[Model], values: Any, name: str) -> Model:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise DataError(f"{name} is not one of a run: {where}: {first['msg']}") from None
+
+
+def _started(manifest: _Manifest) -> float | None:
+    try:
+        return datetime.fromisoformat(manifest.started).timestamp()
+    except ValueError:
+        starts = (session.started_s for session in manifest.sessions if session.started_s)
+        return next(starts, None)
 
 
 def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
@@ -316,7 +373,7 @@ def _summary_fields(summary: Summary) -> dict[str, Any]:
     named = [(row.candidate, row.model) for row in summary.candidates]
     return {
         **_names(summary.suite, named, summary.name),
-        "figures": tuple(map(_summary_figure, of_headline)),
+        "figures": tuple(map(_row_figure, of_headline)),
         "n_units": summary.n_units,
         "n_done": summary.n_units,
         "n_failed": summary.n_failed_units,
@@ -340,7 +397,8 @@ def _names(suite: str, named: Sequence[tuple[str, str]], title: str) -> dict[str
     return {"suite": suite, "models": models_of_all, "title": title}
 
 
-def _summary_figure(metric: MetricSummary) -> RowFigure:
+def _row_figure(metric: MetricSummary) -> RowFigure:
+    value = metric.figure.value
     return RowFigure(
         candidate=metric.candidate,
         metric=name_figure(metric),
@@ -348,37 +406,5 @@ def _summary_figure(metric: MetricSummary) -> RowFigure:
         between=", ".join(metric_ends(metric) or ()),
         n=metric.n_scored,
         mark=metric_mark(metric),
-        place=_place(metric.figure.value, metric.scale),
+        place=None if value is None else share_of(value, metric.scale),
     )
-
-
-def _figures_so_far(
-    moments: Mapping[tuple[str, str], Moments], metrics: Sequence[str]
-) -> list[tuple[str, RowFigure]]:
-    """Every metric's figure of each candidate, with the metric's name, in the run's order."""
-    order = {name: number for number, name in enumerate(metrics)}
-    keys = sorted(moments, key=lambda key: (order.get(key[0], len(order)), key[1]))
-    return [(key[0], _figure_so_far(*key, moments[key])) for key in keys]
-
-
-def _figure_so_far(metric: str, candidate: str, moments: Moments) -> RowFigure:
-    # One of the run's own, whose code is not loaded to look at it, has no scale here: no interval
-    figure, definition = moments.figure(metric), all_metrics().get(metric)
-    scale, interval = definition.scale if definition else (0.0, 1.0), None
-    if definition:
-        key = (candidate, metric, None)
-        interval = _PLAIN.of(key, figure.value, figure.stderr, moments.n, scale)
-    digits = digits_of(scale)
-    return RowFigure(
-        candidate=candidate,
-        metric=metric if figure.average == "mean" else f"{metric} ({figure.average})",
-        figure=format_figure(figure, scale),
-        between=f"{interval.low:z.{digits}f}, {interval.high:z.{digits}f}" if interval else "",
-        n=moments.n,
-        mark=mark(moments.n, moments.n_estimated, moments.n_replaced),
-        place=_place(figure.value, scale) if definition else None,
-    )
-
-
-def _place(value: float | None, scale: tuple[float, float]) -> float | None:
-    return None if value is None else share_of(value, scale)
