@@ -96,33 +96,18 @@ def _texts(record: Record) -> Iterator[str]:
     )
 
 
+TEXTS = ["", "this is answer 7", "THIS IS ANSWER 7.", "sleep", "S0001", "timeout", "%", "_", "\\",
+         "(", "'; DROP TABLE units; --", ATTACK[:40], RTL[:9], "\x00"]  # fmt: skip
+
+
 def queries() -> st.SearchStrategy[Query]:
-    texts = [
-        "",
-        "this is answer 7",
-        "THIS IS ANSWER 7.",
-        "sleep",
-        "S0001",
-        "timeout",
-        "%",
-        "_",
-        "'; DROP TABLE units; --",
-        "\\",
-    ]
-    bound = st.none() | st.floats(0, 5)
+    bound, number = st.none() | st.floats(0, 5), st.none() | st.integers(0, 4)
+    sorts = ["", "m0+", "m0-", "m3+", "m9-", "duration-", "duration+", "tokens+"]
     return st.builds(
-        Query,
-        text=st.sampled_from([*texts, ATTACK[:40], RTL[:9], "(", "\x00"]),
-        candidate=st.none() | st.integers(0, 4),
-        task=st.none() | st.integers(0, 4),
-        metric=st.none() | st.integers(0, 5),
-        status=st.none() | st.integers(0, 3),
-        low=bound,
-        high=bound,
-        sort=st.sampled_from(["", "m0+", "m0-", "m3+", "m9-", "duration-", "duration+", "tokens+"]),
-        start=st.integers(0, 130),
-        size=st.integers(1, 60),
-    )
+        Query, text=st.sampled_from(TEXTS), candidate=number, task=number, metric=number,
+        status=st.none() | st.integers(0, 3), low=bound, high=bound, sort=st.sampled_from(sorts),
+        start=st.integers(0, 130), size=st.integers(1, 60),
+    )  # fmt: skip
 
 
 def plainly(query: Query, rows: Rows) -> list[str]:
@@ -223,22 +208,14 @@ def test_long_texts_are_cut_in_the_list_and_whole_when_opened(answers: Answers) 
     assert answers.record("' OR 1=1 --") is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"sort": "m0"},
-        {"sort": "unit; DROP TABLE units"},
-        {"sort": "m0+\n"},
-        {"size": 0},
-        {"size": 201},
-        {"start": -1},
-        {"low": "nan"},
-        {"status": 5},
-        {"candidate": "x"},
-        {"text": "x" * 501},
-        {"where": "1=1"},
-    ],
-)
+WRONG: list[dict[str, Any]] = [
+    {"sort": "m0"}, {"sort": "unit; DROP TABLE units"}, {"sort": "m0+\n"}, {"size": 0},
+    {"size": 201}, {"start": -1}, {"low": "nan"}, {"status": 5}, {"candidate": "x"},
+    {"text": "x" * 501}, {"where": "1=1"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
 def test_a_question_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Query.model_validate(wrong)
