@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 from pyarrow import fs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from memray_eval.analysis.marks import format_figure, metric_mark, name_figure
 from memray_eval.errors import DataError, EvalError
@@ -34,7 +34,7 @@ _KILLED = "it was killed: no process is at work in its folder"
 
 
 class UnknownRun(DataError):
-    """The folder holds no run of that name."""
+    """The folder holds no such run, or the run no such unit."""
 
 
 class RowFigure(Frozen):
@@ -89,18 +89,9 @@ class _Session(_Read):
     total_s: float = 0.0
 
 
-class _Dataset(_Read):
-    n_samples: int | None = None
-    n_asked: int | None = None  # more than the samples, if some are sessions
-
-
 class _Spending(_Read):
     usd: float | None = None
     unpriced_calls: int = 0
-
-
-class _Calls(_Read):
-    cost_usd: float | None = None
 
 
 class _Manifest(_Read):
@@ -108,8 +99,10 @@ class _Manifest(_Read):
     error: str | None = None
     started: str = ""
     sessions: tuple[_Session, ...] = ()
-    dataset: _Dataset = _Dataset()
-    calls: _Calls = _Calls()
+    n_samples: int | None = Field(None, validation_alias=AliasPath("dataset", "n_samples"))
+    # More than the samples, if some are sessions
+    n_asked: int | None = Field(None, validation_alias=AliasPath("dataset", "n_asked"))
+    cost_usd: float | None = Field(None, validation_alias=AliasPath("calls", "cost_usd"))
 
 
 class _Candidate(_Read):
@@ -168,7 +161,7 @@ class RunReader:
         manifest = _parse(_Manifest, self.folder.read_manifest(), "manifest.json")
         book = _parse(_Spending, self.folder.read_spending(), "spending.json")
         status, note = self._find_status(manifest, "summary.json" in has)
-        paid = manifest.calls.cost_usd if book.usd is None else book.usd
+        paid = manifest.cost_usd if book.usd is None else book.usd
         fields: dict[str, Any] = {
             "id": self.folder.run_id,
             "status": status,
@@ -227,7 +220,7 @@ class RunReader:
         if len(manifest.sessions) > 1:  # a unit that is done again counts once
             whole = whole.filter(whole.first_of_each())
         done = len(whole.units)
-        n_asked = manifest.dataset.n_asked or manifest.dataset.n_samples or 0
+        n_asked = manifest.n_asked or manifest.n_samples or 0
         n_units = n_asked * len(config.candidates) * config.epochs or None
         rate = self._rate(done) if status == "running" else None
         # One that the config itself describes is named there
@@ -239,12 +232,14 @@ class RunReader:
             "n_units": n_units,
             "n_done": done,
             "n_failed": int(whole.is_failed.sum()),
-            "n_answered": sum(len(index.units) for index in self._index(RESPONSES)) or None
-            if status == "running"
-            else None,
+            "n_answered": self._count_answered() if status == "running" else None,
             "units_per_s": rate,
             "left_s": (n_units - done) / rate if rate and n_units is not None else None,
         }
+
+    def _count_answered(self) -> int | None:
+        """The units that have an answer kept for their judges; None if none is kept."""
+        return sum(len(index.units) for index in self._index(RESPONSES)) or None
 
     def _index(self, kind: Kind) -> Sequence[UnitIndex]:
         """The units of each part, read once of each."""

@@ -7,18 +7,16 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from aiohttp import web
-from pydantic import ValidationError
 
 from memray_eval.errors import ConfigError, EvalError, reason_of
 from memray_eval.report.html.page_renderer import render_page
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.runs_list import UnknownRun
-from memray_eval.types import Frozen
 
 HOST = "127.0.0.1"
 # any port, because one may be forwarded to another
@@ -39,7 +37,6 @@ _LAST_ANSWERS_S = 1.0
 # Returns a page as text, data as what JSON can hold, or a response of its own
 Handler = Callable[[web.Request], Awaitable[Any]]
 ENDING = web.AppKey("ending", asyncio.Event)  # set when the server ends, for streams
-F = TypeVar("F", bound=Frozen)
 
 
 class Endpoint(NamedTuple):
@@ -125,37 +122,21 @@ def _responding(route: Endpoint) -> Callable[[web.Request], Awaitable[web.Stream
             status = 400 if isinstance(error, ConfigError) else 500
             status = 404 if isinstance(error, UnknownRun) else status
             if not route.is_page:
-                return json_response({"error": str(error)}, status)
+                return _to_response({"error": str(error)}, status)
             about = {"message": str(error), "home": route.home}
-            return _page_response(render_page("message.html", ("theme.js",), **about), status)
-        if isinstance(content, web.StreamResponse):
-            return content
-        return _page_response(content) if isinstance(content, str) else json_response(content)
+            return _to_response(render_page("message.html", ("theme.js",), **about), status)
+        return content if isinstance(content, web.StreamResponse) else _to_response(content)
 
     return respond
 
 
-def _page_response(page: str, status: int = 200) -> web.Response:
-    return text_response(page, "text/html", status, {"Content-Security-Policy": _OF_PAGE})
-
-
-def json_response(value: Any, status: int = 200) -> web.Response:
-    return text_response(to_json(value), "application/json", status)
-
-
-def text_response(
-    text: str, mime: str, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    body, charset = text.encode("utf-8", "backslashreplace"), "utf-8"
+def _to_response(content: Any, status: int = 200) -> web.Response:
+    """A page as it is, and anything else as JSON."""
+    is_page = isinstance(content, str)
     return web.Response(
-        body=body, status=status, content_type=mime, charset=charset, headers=headers
+        body=(content if is_page else to_json(content)).encode("utf-8", "backslashreplace"),
+        status=status,
+        content_type="text/html" if is_page else "application/json",
+        charset="utf-8",
+        headers={"Content-Security-Policy": _OF_PAGE} if is_page else None,
     )
-
-
-def parse(model: type[F], values: Mapping[str, Any]) -> F:
-    """Validates what a request holds. Raises ConfigError."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        raise ConfigError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None

@@ -12,15 +12,16 @@ from urllib.parse import quote
 
 from aiohttp import web
 from markupsafe import Markup
+from pydantic import ValidationError
 
-from memray_eval.errors import EvalError
+from memray_eval.errors import ConfigError, EvalError
 from memray_eval.report.html.page_renderer import asset, render_page
 from memray_eval.report.html.samples import to_json
-from memray_eval.report.runs_list import RunList, RunRow
+from memray_eval.report.runs_list import RunList, RunRow, UnknownRun
 from memray_eval.report.view.answers import Query
 from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.opened_runs import OpenedRuns
-from memray_eval.report.view.router import ENDING, Endpoint, json_response, parse, serving_routes
+from memray_eval.report.view.router import ENDING, Endpoint, serving_routes
 from memray_eval.report.view.run_view import View
 
 # A line that says nothing, so that a browser that has gone is noticed
@@ -90,20 +91,25 @@ class RunPages:
             return await asyncio.to_thread(view.page)
 
     async def _units(self, request: web.Request) -> dict[str, Any]:
-        query = parse(Query, dict(request.query))
+        try:
+            query = Query.model_validate(dict(request.query))
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise ConfigError(f"{where}: {problem['msg']}") from None
         async with self._viewed(request) as (view, is_cancelled):
             return await asyncio.to_thread(view.answer, query, is_cancelled)
 
-    async def _unit(self, request: web.Request) -> Any:
+    async def _unit(self, request: web.Request) -> dict[str, Any]:
         unit_id = request.query.get("id", "")
         async with self._viewed(request) as (view, _):
             record = await asyncio.to_thread(view.record, unit_id)
-        if record is not None:
-            return record
-        error = (
-            f"no unit {unit_id!r} in this run; it may have been written anew: load the page again"
-        )
-        return json_response({"error": error}, 404)
+        if record is None:
+            raise UnknownRun(
+                f"no unit {unit_id!r} in this run; it may have been written anew: load the page "
+                "again"
+            )
+        return record
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Sends the state of the run whenever that has changed."""
