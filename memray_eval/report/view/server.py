@@ -142,7 +142,7 @@ class ListPages:
             "runs.html",
             ("theme.js", "detail.js", "standing.js", "runs.js"),
             folder=self._runs.path,
-            own_style=Markup(asset("runs.css")),
+            own_style=Markup(asset("served.css") + asset("runs.css")),
             rows=Markup(to_json([_plain(row) for row in rows.values()])),
         )
 
