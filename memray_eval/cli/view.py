@@ -55,7 +55,7 @@ def view(
     The server only reads, listens on this machine only (to all of its users), and ends with
     Ctrl-C."""
     from memray_eval.report.runs_list import RunList
-    from memray_eval.report.view import serving, serving_runs, viewing
+    from memray_eval.report.view import open_view, serving, serving_runs
     from memray_eval.results.lookup import find_run, holds_runs
     from memray_eval.results.run_folder import RunFolder
 
@@ -66,8 +66,8 @@ def view(
     run = RunFolder(folder)
     if not run.has_manifest():
         raise DataError(_what_instead_of(folder))
-    with viewing(run, now_and_then(lambda n: say(f"  {n:,} units read"))) as viewed:
-        asyncio.run(_serve(serving(viewed, port), is_opened))
+    viewed = open_view(run, now_and_then(lambda n: say(f"  {n:,} units read")))
+    asyncio.run(_serve(serving(viewed, port), is_opened))
 
 
 def _what_instead_of(folder: str) -> str:

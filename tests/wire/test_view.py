@@ -24,8 +24,7 @@ from yarl import URL
 
 from memray_eval.errors import ConfigError
 from memray_eval.report.runs_list import RunList
-from memray_eval.report.view import opened_runs, server, serving, serving_runs, viewing
-from memray_eval.report.view.opened_runs import OpenedRuns
+from memray_eval.report.view import open_view, run_view, serving, serving_runs
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
@@ -354,48 +353,36 @@ def test_runs_in_the_cloud_are_listed_and_opened(
         asking("s3://bucket/results", steps)
 
 
-def test_a_reader_who_goes_while_a_run_is_opened_leaves_nothing_open(
+def test_a_reader_who_goes_while_a_run_is_opened_leaves_it_to_the_next(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[OpenedRuns] = []
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, opened = threading.Event(), threading.Event(), list[str]()
 
-    class Watched(OpenedRuns):
-        def __init__(self, runs: RunList) -> None:
-            super().__init__(runs)
-            opened.append(self)
-
-    def slowly(*args: Any, **named: Any) -> Any:
+    def slowly(run: RunFolder, **named: Any) -> Any:
+        opened.append(run.run_id)
         begun.set()
         go_on.wait(WITHIN_S)
-        return viewing(*args, **named)
+        return open_view(run, **named)
 
-    monkeypatch.setattr(server, "OpenedRuns", Watched)
-    monkeypatch.setattr(opened_runs, "viewing", slowly)
+    monkeypatch.setattr(run_view, "open_view", slowly)
 
     async def steps(ask: Ask, url: str) -> None:
         request = asyncio.ensure_future(ask("/run/run-a/"))
         await asyncio.to_thread(begun.wait, WITHIN_S)
         request.cancel()
-        await asyncio.sleep(0.3)
-        assert opened[0]._opened["run-a"].n_users == 1
+        later = asyncio.ensure_future(ask("/run/run-a/data/units"))
+        assert (await ask("/run/run-b"))[0] == 302  # others are answered meanwhile
         go_on.set()
-        for _ in range(100):
-            if not opened[0]._opened["run-a"].n_users:
-                break
-            await asyncio.sleep(0.05)
-        assert opened[0]._opened["run-a"].n_users == 0
-        assert (await ask("/run/run-a/data/units"))[0] == 200
+        assert (await later)[0] == 200
+        assert opened == ["run-a"]
 
     asking(str(folder), steps)
-    assert not opened[0]._opened
 
 
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:
     async def start(port: int) -> None:
-        with viewing(RunFolder(str(folder / "run-a"))) as view:
-            async with serving(view, port):
-                pytest.fail("it listens at a port that is taken")
+        async with serving(open_view(RunFolder(str(folder / "run-a"))), port):
+            pytest.fail("it listens at a port that is taken")
 
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,

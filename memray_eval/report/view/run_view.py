@@ -1,4 +1,4 @@
-"""A view of a run: its page, rendered again after changes, and answers about its records."""
+"""Views of runs: a run's page, rendered again after changes, and answers about its records."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import logging
 import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from jinja2 import TemplateError
 
 from memray_eval.errors import DataError
 from memray_eval.report.html.page import ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
-from memray_eval.report.runs_list import RunReader, RunRow
+from memray_eval.report.runs_list import RunList, RunReader, RunRow
 from memray_eval.report.sections import metric_scales
 from memray_eval.report.view.answers import Answers, Query
 from memray_eval.results.parts import Part
@@ -24,6 +26,7 @@ from memray_eval.storage.paths import readable
 from memray_eval.types import Summary
 
 STANDING_S = 1.0
+MAX_OPEN = 4  # each holds its list's columns: 0.5 KB a unit
 UNFINISHED = ("running", "stopped", "interrupted", "failed")
 
 logger = logging.getLogger(__name__)
@@ -103,10 +106,9 @@ class View:
         return " ".join(notices)
 
 
-@contextmanager
-def viewing(
+def open_view(
     run: RunFolder, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
-) -> Iterator[View]:
+) -> View:
     """Opens a view of the run and reads its records; `tell` hears how many after each file.
     Raises DataError if this is no run, or finished without records, or unreadable."""
     run.read_manifest()
@@ -115,7 +117,32 @@ def viewing(
     if view.problems:
         raise DataError(view.problems[0])
     view.page()
-    yield view
+    return view
+
+
+class OpenedRuns:
+    """Views by run id: the last `most_open` that were asked for, and those in use. Safe for several
+    threads."""
+
+    def __init__(self, runs: RunList, most_open: int = MAX_OPEN) -> None:
+        self._runs, self._most_open, self._lock = runs, most_open, threading.Lock()
+        self._opening: dict[str, threading.Lock] = {}
+        self._in_use: WeakValueDictionary[str, View] = WeakValueDictionary()
+        self._last: OrderedDict[str, View] = OrderedDict()
+
+    def view(self, run_id: str) -> View:
+        """The view of a run. Raises UnknownRun, and DataError."""
+        path = self._runs.path_of(run_id)
+        with self._lock:
+            opening = self._opening.setdefault(run_id, threading.Lock())
+        with opening:  # the first who asks opens it; others wait for that
+            view = self._in_use.get(run_id) or open_view(RunFolder(path), home="../../")
+            with self._lock:
+                self._in_use[run_id] = self._last[run_id] = view
+                self._last.move_to_end(run_id)
+                if len(self._last) > self._most_open:
+                    self._last.popitem(last=False)
+        return view
 
 
 @contextmanager

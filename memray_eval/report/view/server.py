@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -20,22 +20,21 @@ from memray_eval.report.html.samples import to_json
 from memray_eval.report.runs_list import RunList, RunRow, UnknownRun
 from memray_eval.report.view.answers import Query
 from memray_eval.report.view.compared_runs import ComparedRuns
-from memray_eval.report.view.opened_runs import OpenedRuns
 from memray_eval.report.view.router import ENDING, Endpoint, serving_routes
-from memray_eval.report.view.run_view import View
+from memray_eval.report.view.run_view import OpenedRuns, View
 
 # A line that says nothing, so that a browser that has gone is noticed
 _BEAT_S = 15.0
 
 # Opens the view of the run that a request names
-OpenView = Callable[[str], AbstractContextManager[View]]
+OpenView = Callable[[str], View]
 IsCancelled = Callable[[], bool]
 
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
     """Serves one run at 127.0.0.1, and yields the URL; port 0 picks one. Raises ConfigError."""
-    routes = RunPages(lambda run_id: nullcontext(view)).routes("", home="")
+    routes = RunPages(lambda run_id: view).routes("", home="")
     async with serving_routes(routes, port) as url:
         yield url
 
@@ -45,11 +44,8 @@ async def serving_runs(runs: RunList, port: int = 0) -> AsyncIterator[str]:
     """Serves the list of a folder's runs, every run and every comparison, as `serving` does."""
     opened = OpenedRuns(runs)
     routes = [*ListPages(runs).routes(), *RunPages(opened.view).routes("/run/{run}", home="../../")]
-    try:
-        async with serving_routes(routes, port) as url:
-            yield url
-    finally:
-        opened.close()
+    async with serving_routes(routes, port) as url:
+        yield url
 
 
 class RunPages:
@@ -68,23 +64,14 @@ class RunPages:
 
     @asynccontextmanager
     async def _viewed(self, request: web.Request) -> AsyncIterator[tuple[View, IsCancelled]]:
-        """The view of the run that the request names, open while the block runs, and whether the
-        block is over: a reader who has asked something else no longer waits for this response."""
-        stack, is_over = ExitStack(), threading.Event()
-        opening = self._open_view(request.match_info.get("run", ""))
-        opened = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, opening))
-
-        def close(opened: asyncio.Future[View]) -> None:
-            if not opened.cancelled():
-                opened.exception()  # it has been raised below, or there is nobody to tell
-            stack.close()
-
+        """The view of the run that the request names, and whether the block is over: a reader who
+        has asked something else no longer waits for this response."""
+        is_over = threading.Event()
         try:
-            yield await asyncio.shield(opened), is_over.is_set
+            run_id = request.match_info.get("run", "")
+            yield await asyncio.to_thread(self._open_view, run_id), is_over.is_set
         finally:
             is_over.set()
-            # A reader may go while a large run is opened: it is closed once it is open
-            opened.add_done_callback(close)
 
     async def _page(self, request: web.Request) -> str:
         async with self._viewed(request) as (view, _):

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, embed
-from memray_eval.report.view import viewing
+from memray_eval.report.view import open_view
 from memray_eval.report.view.answers import Answers, Query
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
@@ -297,17 +297,14 @@ def test_a_file_that_holds_something_else_is_said(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     odd = to_table(plain_records(1)).drop_columns(["query"])
     pq.write_table(odd, tmp_path / "run" / "records" / "part-odd.parquet")
-    with (
-        pytest.raises(DataError, match=r"part-odd\.parquet of the records has no column 'query'"),
-        viewing(folder),
-    ):
-        pass
+    with pytest.raises(DataError, match=r"part-odd\.parquet of the records has no column 'query'"):
+        open_view(folder)
 
 
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     def refused(match: str) -> None:
-        with pytest.raises(DataError, match=match), viewing(RunFolder(str(tmp_path / "run"))):
-            pass
+        with pytest.raises(DataError, match=match):
+            open_view(RunFolder(str(tmp_path / "run")))
 
     refused(r"has no manifest\.json; give the folder")
     (tmp_path / "run").mkdir()
@@ -326,30 +323,29 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(6), 6)
     (tmp_path / "run" / "summary.json").unlink()
-    with viewing(folder) as view:
+    view = open_view(folder)
 
-        def answer(**fields: Any) -> dict[str, Any]:
-            return view.answer(Query(**fields), lambda: False)
+    def answer(**fields: Any) -> dict[str, Any]:
+        return view.answer(Query(**fields), lambda: False)
 
-        assert "This run has no summary yet" in view.page()
-        assert 'class="metric' not in view.page()
-        assert (answer()["n"], answer()["notice"]) == (6, "")
-        scales = {one["name"]: tuple(one["scale"]) for one in answer()["index"]["metrics"]}
-        assert scales == METRICS
-        folder.write_part(to_table([record("late", "x", candidates()[0], seed=5)]))
-        assert answer()["n"] == 6
-        assert answer(fresh=True)["n"] == answer()["index"]["total"] == 7
-        folder.write_summary(full_summary(8, candidates()), "")
-        assert answer()["notice"] == "The run has ended: load this page again for its figures."
-        page = view.page()
-        assert 'class="metric' in page
-        assert view.page() is page  # made once as long as nothing changes
-        assert answer()["notice"] == "The figures above are over 8 units; 7 are listed here."
+    assert "This run has no summary yet" in view.page()
+    assert 'class="metric' not in view.page()
+    assert (answer()["n"], answer()["notice"]) == (6, "")
+    scales = {one["name"]: tuple(one["scale"]) for one in answer()["index"]["metrics"]}
+    assert scales == METRICS
+    folder.write_part(to_table([record("late", "x", candidates()[0], seed=5)]))
+    assert answer()["n"] == 6
+    assert answer(fresh=True)["n"] == answer()["index"]["total"] == 7
+    folder.write_summary(full_summary(8, candidates()), "")
+    assert answer()["notice"] == "The run has ended: load this page again for its figures."
+    page = view.page()
+    assert 'class="metric' in page
+    assert view.page() is page  # made once as long as nothing changes
+    assert answer()["notice"] == "The figures above are over 8 units; 7 are listed here."
 
 
 def test_the_page_that_is_served_may_ask_its_server_and_holds_no_record(run: RunFolder) -> None:
-    with viewing(run) as view:
-        page = view.page()
+    page = open_view(run).page()
     assert "connect-src 'self'" in html.unescape(page)
     assert "rotating nights" not in page
     assert page.count("</script>") == 2

@@ -3,11 +3,13 @@ against the summaries and records themselves."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
 import shutil
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,10 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.brief import render_brief
 from memray_eval.report.html.page import render_html
 from memray_eval.report.runs_list import RunList, RunReader, RunRow
-from memray_eval.report.view import viewing
+from memray_eval.report.view import open_view
 from memray_eval.report.view.answers import Query
 from memray_eval.report.view.compared_runs import ComparedRuns
-from memray_eval.report.view.opened_runs import OpenedRuns
+from memray_eval.report.view.run_view import OpenedRuns
 from memray_eval.results.lookup import HolderWatch, holds_runs
 from memray_eval.results.run_folder import SPENDING, RunFolder
 from memray_eval.results.schema import to_table
@@ -324,55 +326,48 @@ def test_a_folder_of_runs_is_told_from_a_run_and_from_nothing(tmp_path: Path) ->
                      "empty": True, "none": False}  # fmt: skip
 
 
-def test_runs_that_nobody_looks_at_are_closed(tmp_path: Path) -> None:
+def test_runs_that_nobody_looks_at_are_let_go(tmp_path: Path) -> None:
     for number in range(4):
         write_run(tmp_path / f"run-{number}", plain_records(3), 3)
     opened = OpenedRuns(RunList(str(tmp_path)), most_open=2)
-    with opened.view("run-0") as first:
-        for number in (1, 2, 3):
-            with opened.view(f"run-{number}") as view:
-                assert view.answer(Query(), lambda: False)["n"] == 3
-        assert first.answer(Query(), lambda: False)["n"] == 3  # it was in use all the time
-        assert set(opened._opened) == {"run-0", "run-3"}
-        with opened.view("run-0") as again:
-            assert again is first
-    opened.close()
-    assert not opened._opened
+    first = opened.view("run-0")
+    seen = [weakref.ref(opened.view(f"run-{number}")) for number in (1, 2, 3)]
+    gc.collect()
+    assert [view() is not None for view in seen] == [False, True, True]
+    assert opened.view("run-0") is first  # it was in use all the time
 
 
 def test_a_run_that_cannot_be_opened_can_be_once_it_is_mended(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    write_run(tmp_path / "run", plain_records(3), 3)
     summary = (tmp_path / "run" / "summary.json").read_text()
     (tmp_path / "run" / "summary.json").write_text("{}")
     opened = OpenedRuns(RunList(str(tmp_path)))
-    with pytest.raises(DataError, match="not a summary"), opened.view("run"):
-        pass
+    with pytest.raises(DataError, match="not a summary"):
+        opened.view("run")
     (tmp_path / "run" / "summary.json").write_text(summary)
-    with opened.view("run") as view:
-        assert folder.run_id not in view.problems
-    opened.close()
+    assert opened.view("run").problems == []
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted", "stopped"])
 def test_a_run_without_records_has_a_page_that_says_so(tmp_path: Path, status: str) -> None:
     folder = unfinished(tmp_path / "run", status, 0, error="the engine did not start")
-    with viewing(folder) as view:
-        page, row = view.page(), view.standing()
-        assert "This run has no summary yet" in page
-        assert "small-t0, small-t0.5, small-t1 (small-model) on memory" in page
-        assert row is not None
-        assert (row.n_done, row.n_units) == (0, 30)
-        assert view.answer(Query(), lambda: False)["n"] == 0
-        folder.write_part(to_table([record("first", "x", candidates()[0])]))
-        assert view.answer(Query(fresh=True), lambda: False)["n"] == 1
+    view = open_view(folder)
+    page, row = view.page(), view.standing()
+    assert "This run has no summary yet" in page
+    assert "small-t0, small-t0.5, small-t1 (small-model) on memory" in page
+    assert row is not None
+    assert (row.n_done, row.n_units) == (0, 30)
+    assert view.answer(Query(), lambda: False)["n"] == 0
+    folder.write_part(to_table([record("first", "x", candidates()[0])]))
+    assert view.answer(Query(fresh=True), lambda: False)["n"] == 1
 
 
 @pytest.mark.parametrize("field", ["stages", "versions"])
 def test_a_manifest_that_another_tool_wrote_is_said(tmp_path: Path, field: str) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     folder.write_manifest({**manifest("finished"), field: [{"a": 5}, 7]})
-    with pytest.raises(DataError, match="the page cannot be made"), viewing(folder):
-        pass
+    with pytest.raises(DataError, match="the page cannot be made"):
+        open_view(folder)
 
 
 def test_two_runs_are_compared_and_the_page_is_made_once(tmp_path: Path) -> None:
