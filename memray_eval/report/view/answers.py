@@ -128,13 +128,12 @@ class Answers:
         if isinstance(rows, DataError):
             raise rows
         table = ScoreTable.of(rows)
-        status = table.map_names(
-            "status", lambda name: _STATUSES.get(name, _ERROR), np.int64(_ERROR)
-        )
+        code = np.int8(_ERROR)
+        status = table.map_names("status", lambda name: _STATUSES.get(name, _ERROR), code)
         value = table.values
         scores = {
-            "unit": table.unit,
-            "metric": table.map_names("metric", self.metrics.__getitem__, np.int64(-1)),
+            "unit": table.unit.astype(np.int32),
+            "metric": table.map_names("metric", self.metrics.__getitem__, np.int16(-1)),
             "status": status,
             "value": np.where(np.isfinite(value), value, np.nan),
             "estimate": table.is_judge(is_estimate),
@@ -210,7 +209,7 @@ def _join(parts: list[_Held]) -> _Whole:
     }
     scores = {
         name: np.concatenate([np.zeros(0, kind), *(held.scores[name] for held in parts)])
-        for name, kind in (("metric", np.int64), ("status", np.int64), ("value", np.float64))
+        for name, kind in (("metric", np.int16), ("status", np.int8), ("value", np.float64))
     }
     of_units = (held.scores["unit"] + start for held, start in zip(parts, starts, strict=False))
     scores["unit"] = np.concatenate([np.zeros(0, np.int64), *of_units])

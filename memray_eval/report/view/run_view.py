@@ -26,7 +26,7 @@ from memray_eval.storage.paths import readable
 from memray_eval.types import Summary
 
 STANDING_S = 1.0
-MAX_OPEN = 4  # each holds its list's columns: 0.5 KB a unit
+MAX_OPEN = 4  # each holds its columns, about 1 KB a unit
 UNFINISHED = ("running", "stopped", "interrupted", "failed")
 
 logger = logging.getLogger(__name__)
