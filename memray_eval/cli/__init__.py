@@ -94,7 +94,7 @@ def _explain_usage(error: object) -> None:
     """After a usage error: says what to do instead of an option or command that was withdrawn, and
     which jobs there are if none was named."""
     if hasattr(error, "format_message"):  # typer's and click's usage errors
-        words = [*sys.argv[1:2], getattr(error, "option_name", "")]  # of an unknown option
+        words = [*sys.argv[1:2], getattr(error, "option_name", "")]
         for instead in filter(None, map(what_instead, words)):
             say(instead)
     if getattr(getattr(error, "param", None), "name", "") == "config":
