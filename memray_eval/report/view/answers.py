@@ -131,7 +131,7 @@ class Answers:
         code = np.int8(_ERROR)
         status = table.map_names("status", lambda name: _STATUSES.get(name, _ERROR), code)
         value = table.values
-        scores = {
+        scores: dict[str, Column] = {
             "unit": table.unit.astype(np.int32),
             "metric": table.map_names("metric", self.metrics.__getitem__, np.int16(-1)),
             "status": status,
