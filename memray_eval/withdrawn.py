@@ -34,6 +34,7 @@ _WITHDRAWN = (
         "`estimate` tells calls, tokens, dollars and the time that limits bound; for the rest run "
         "one wave with --limit",
     ),
+    ("sinks.endpoint", "set OTEL_EXPORTER_OTLP_ENDPOINT, as for OpenTelemetry's own SDK"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}

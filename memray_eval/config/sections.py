@@ -537,7 +537,7 @@ class JudgingConfig(Frozen):
 SinkKind = Literal["otlp", "mlflow", "inspect"]
 # The keys that a sink takes beside its kind
 SINK_KEYS: Mapping[SinkKind, tuple[str, ...]] = {
-    "otlp": ("endpoint",),
+    "otlp": (),
     "mlflow": ("uri", "experiment"),
     "inspect": ("dir",),
 }
@@ -548,11 +548,8 @@ class SinkConfig(Frozen):
     sink without further keys. Headers and keys come from the environment alone."""
 
     kind: SinkKind
-    """`otlp` (OpenTelemetry events), `mlflow` (a run with its figures and page), or `inspect` (a
-    log for `inspect view`)."""
-    endpoint: str | None = None
-    """For otlp, the collector's HTTP address; by default that of OTEL_EXPORTER_OTLP_ENDPOINT, else
-    http://localhost:4318."""
+    """`otlp` (OpenTelemetry events, to OTEL_EXPORTER_OTLP_ENDPOINT), `mlflow` (a run with its
+    figures and page), or `inspect` (a log for `inspect view`)."""
     uri: str | None = None
     """For mlflow, the tracking server; by default that of MLFLOW_TRACKING_URI."""
     experiment: str | None = None
@@ -573,7 +570,9 @@ class SinkConfig(Frozen):
         own = SINK_KEYS[self.kind]
         for key in self.model_fields_set - {"kind", *own}:
             if getattr(self, key) is not None:
-                raise ValueError(f"{key}: a sink of kind {self.kind} takes {', '.join(own)}")
+                raise ValueError(
+                    f"{key}: a sink of kind {self.kind} takes {', '.join(own) or 'no keys'}"
+                )
         return self
 
 

@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from textwrap import shorten
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
@@ -23,7 +25,6 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import DELIVERIES, RunFolder
-from memray_eval.sinks.otlp_address import find_address
 from memray_eval.types import Frozen, Summary
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ IMPORT_TURN_S = 0.0002
 LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
 # What a sink imports, which an extra of its kind's name brings; Inspect's logs are written without
 # its package
-PACKAGES = {"otlp": "opentelemetry.proto", "mlflow": "mlflow"}
+PACKAGES = {"otlp": "opentelemetry.exporter.otlp.proto.http", "mlflow": "mlflow"}
 # Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and nobody waits
 # for minutes for a server that fails
 MLFLOW_SETTINGS = {
@@ -79,7 +80,7 @@ def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.env
                 f"pip install 'memray-eval[{sink.kind}]'"
             )
         if sink.kind == "otlp":
-            find_address(sink.endpoint, environ)
+            collector_of(environ)
         elif sink.kind == "mlflow":
             scheme = tracking_uri(sink, environ).partition(":")[0].partition("+")[0]
             if scheme in DATABASES and not is_installed("sqlalchemy"):
@@ -96,6 +97,23 @@ def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
     raise ConfigError(
         "sinks: mlflow has no address; give it as uri: http://HOST:5000, or in MLFLOW_TRACKING_URI"
     )
+
+
+def collector_of(environ: Mapping[str, str]) -> str:
+    """The address of OpenTelemetry's logs, by its variables, without a user, a password or a query.
+    Raises ConfigError for no HTTP address, or another protocol."""
+    own = environ.get("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
+    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "http://localhost:4318"
+    parts = urlsplit(own or f"{base.removesuffix('/')}/v1/logs")
+    protocol = environ.get("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL") or environ.get(
+        "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
+    )
+    if parts.scheme not in ("http", "https") or not parts.hostname or protocol != "http/protobuf":
+        raise ConfigError(
+            "sinks: otlp needs an HTTP address (OTEL_EXPORTER_OTLP_ENDPOINT: http://HOST:4318) and "
+            "the protocol http/protobuf (OTEL_EXPORTER_OTLP_PROTOCOL)"
+        )
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def import_ahead(sinks: Sequence[SinkConfig]) -> None:
@@ -180,7 +198,7 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
     """Where a sink sends to, without user, password or header. Raises ConfigError."""
     if config.kind == "otlp":
-        return find_address(config.endpoint, environ).place
+        return collector_of(environ)
     if config.kind == "mlflow":
         uri = re.sub(r"://[^/?#\s]*@", "://", tracking_uri(config, environ))
         return f"{uri}, experiment {_experiment(config, environ)}"
@@ -192,9 +210,9 @@ def make_sink(
 ) -> Callable[[RunFolder], int]:
     """A function that sends what a place lacks, and counts it. Raises ConfigError, ImportError."""
     if config.kind == "otlp":
-        from memray_eval.sinks.otlp import OtlpSink
+        from memray_eval.sinks.otlp import send_events
 
-        return OtlpSink(find_address(config.endpoint, environ), environ).send
+        return partial(send_events, place=collector_of(environ))
     if config.kind == "mlflow":
         _set_mlflow_defaults()
         from memray_eval.sinks.mlflow_run import MlflowSink

@@ -74,7 +74,7 @@ def main() -> None:
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serving_process(latency_s=LATENCY_S))
-        endpoint = stack.enter_context(collecting_process())
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = stack.enter_context(collecting_process())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         limits = {JUDGE: {"requests_per_min": 60 * options.calls_per_s}}
         data = write_responses(folder, options.units)
@@ -83,7 +83,7 @@ def main() -> None:
         )
         sinks: dict[str, list[dict[str, Any]]] = {
             "none": [],
-            "otlp": [{"kind": "otlp", "endpoint": endpoint}],
+            "otlp": [{"kind": "otlp"}],
             "mlflow": [{"kind": "mlflow", "uri": f"file://{folder}/mlruns"}],
             "inspect": [{"kind": "inspect"}],
         }
