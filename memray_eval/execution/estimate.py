@@ -203,19 +203,15 @@ def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
             for candidate, epoch in itertools.product(spec.candidates, range(1, spec.epochs + 1)):
                 talk: list[Turn] = []
                 for number in range(1, sample.n_turns + 1):
-                    turn = _turn_of(sample, number, talk)
+                    # A simulated user says as much each time as at first
+                    message = sample.turns[number - 1] if sample.turns else sample.query
+                    played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
+                    turn = turn_sample(sample, number, message, talk, **played)
                     response, tokens = _respond(turn, candidate, spec)
                     record = new_record(turn, candidate, epoch)
                     yield record.model_copy(update={"response": response}), tokens
                     talk.append(Turn(role="user", content=turn.query))
                     talk.append(Turn(role="assistant", content=response.text))
-
-
-def _turn_of(sample: Sample, number: int, talk: Sequence[Turn]) -> Sample:
-    """The n-th turn of a session; a simulated user says as much each time as at first."""
-    message = sample.turns[number - 1] if sample.turns else sample.query
-    played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
-    return turn_sample(sample, number, message, talk, **played)
 
 
 def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Response, float]:
@@ -491,12 +487,14 @@ def _list_assumptions(
 
 def estimate_lines(estimate: Estimate) -> Iterator[str]:
     """The estimate for a person."""
-    total = cost_text(estimate.usd, estimate.unpriced_calls, ",.2f")
+    total, time = cost_text(estimate.usd, estimate.unpriced_calls, ",.2f"), "time not estimated"
+    if estimate.bounds or not estimate.not_estimated:
+        at_least = "at least " * bool(estimate.not_estimated)
+        time = at_least + duration_text(estimate.wall_s)
     yield (
         f"{estimate.units:,} units, {estimate.calls:,} judge calls, "
         f"{'' if estimate.unpriced_calls else 'about '}{total}, "
-        f"{'at least ' * bool(estimate.not_estimated)}{duration_text(estimate.wall_s)} (an "
-        "estimate: by what is assumed below)"
+        f"{time} (an estimate: by what is assumed below)"
     )
     yield from (f"  WARNING: {line}" for line in estimate.warnings)
     if estimate.budget_usd is not None and estimate.usd and estimate.budget_usd < estimate.usd:

@@ -129,7 +129,7 @@ def test_what_takes_time_and_is_not_estimated_is_said(
     lines = list(estimate_lines(estimate))
     assert estimate.not_estimated == ((EMBEDDING,) if is_embedded else ())
     assert (f"  not estimated: {EMBEDDING}" in lines) == is_embedded
-    assert ("at least 12 s" in lines[0]) == is_embedded
+    assert f"$0.00, {'time not estimated' if is_embedded else '12 s'} (an estimate" in lines[0]
     assert f"  bottleneck: no limit{' (of what is estimated)' * is_embedded}" in lines
 
 
@@ -144,6 +144,8 @@ def test_engines_whose_speed_nobody_measured_are_not_estimated() -> None:
     assert "assumptions.engine_tokens_per_s" in line
     assert [stage.stage for stage in silent.stages] == ["judge"]
     assert not any("engine" in bound.what for bound in silent.bounds)
+    assert "at least " in next(estimate_lines(silent))
+    assert "at least " not in next(estimate_lines(estimated))
 
 
 @pytest.mark.parametrize("own", [True, False])
