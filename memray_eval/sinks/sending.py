@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
 import re
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from textwrap import shorten
 from typing import Any
@@ -30,10 +26,6 @@ from memray_eval.types import Frozen, Summary
 logger = logging.getLogger(__name__)
 
 EXPERIMENT = "memray_eval"
-IMPORT_AFTER_S = 10.0  # once the stages have imported what they need: until then nothing waits
-# How long an import keeps the interpreter before the stages have their turn. With Python's 5 ms,
-# each reply of a judge waits that long while MLflow is imported.
-IMPORT_TURN_S = 0.0002
 LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
 # What a sink imports, which an extra of its kind's name brings; Inspect's logs are written without
 # its package
@@ -46,7 +38,6 @@ MLFLOW_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
-MODULES = {"otlp": "memray_eval.sinks.otlp", "mlflow": "memray_eval.sinks.mlflow_run"}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
@@ -114,28 +105,6 @@ def collector_of(environ: Mapping[str, str]) -> str:
             "the protocol http/protobuf (OTEL_EXPORTER_OTLP_PROTOCOL)"
         )
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def import_ahead(sinks: Sequence[SinkConfig]) -> None:
-    """Imports in a thread what sinks need (MLflow: seconds); the rest is imported when sending."""
-    modules = sorted({MODULES[sink.kind] for sink in sinks if sink.kind in MODULES})
-    if not modules:
-        return
-
-    def load() -> None:
-        _set_mlflow_defaults()
-        pause = sys.getswitchinterval()
-        sys.setswitchinterval(IMPORT_TURN_S)
-        try:
-            for module in modules:
-                with suppress(Exception):
-                    importlib.import_module(module)
-        finally:
-            sys.setswitchinterval(pause)
-
-    later = threading.Timer(IMPORT_AFTER_S, load)
-    later.daemon, later.name = True, "import-sinks"
-    later.start()
 
 
 def send_run(
@@ -214,18 +183,15 @@ def make_sink(
 
         return partial(send_events, place=collector_of(environ))
     if config.kind == "mlflow":
-        _set_mlflow_defaults()
-        from memray_eval.sinks.mlflow_run import MlflowSink
+        from memray_eval.sinks.mlflow_run import send_figures
 
-        return MlflowSink(tracking_uri(config, environ), _experiment(config, environ)).send
-    from memray_eval.sinks.eval_log import InspectSink
+        for variable, value in MLFLOW_SETTINGS.items():
+            os.environ.setdefault(variable, value)
+        uri, experiment = tracking_uri(config, environ), _experiment(config, environ)
+        return partial(send_figures, uri=uri, experiment=experiment)
+    from memray_eval.sinks.eval_log import send_logs
 
-    return InspectSink(place_of(config, folder, environ)).send
-
-
-def _set_mlflow_defaults() -> None:
-    for variable, value in MLFLOW_SETTINGS.items():
-        os.environ.setdefault(variable, value)
+    return partial(send_logs, place=place_of(config, folder, environ).rstrip("/"))
 
 
 def _experiment(config: SinkConfig, environ: Mapping[str, str]) -> str:
