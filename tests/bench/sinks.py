@@ -5,9 +5,8 @@ limit, with 200 ms latency, from the start of the run to the end of all sending.
         [--only mlflow]
 
 Prints units/s, and two medians for each sink: in one run, its throughput over the one that it would
-have had without sending (what a sink imports while stages work is not in it); and over the runs
-without a sink, which differ by what else the machine does. Every run is a process of its own.
-MLflow keeps its run in files, on this machine."""
+have had without sending; and over the runs without a sink, which differ by what else the machine
+does. Every run is a process of its own. MLflow keeps its run in files, on this machine."""
 
 from __future__ import annotations
 
