@@ -140,13 +140,16 @@ def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
 def _format_cell(
     metric: MetricSummary | None, worse: set[tuple[str, str]], judged: set[str]
 ) -> str:
-    """A candidate's figure with its interval; _EST if any of its scores is an estimate, in a row
-    with others that are `judged`; _DIFFERS if it is shown to be below the best."""
+    """A candidate's figure with its interval, and of how many if answers are left out; _EST if any
+    of its scores is an estimate, in a row with others that are `judged`; _DIFFERS if it is shown to
+    be below the best."""
     if metric is None:
         return NOTHING
     text, ends = format_figure(metric.figure, metric.scale), metric_ends(metric)
     if ends:
         text = f"{text} [{', '.join(ends)}]"
+    if metric.n_no_answer:
+        text = f"{text} n {metric.n_scored:,}/{metric.n_scored + metric.n_no_answer:,}"
     if metric.n_estimated and metric.metric in judged:
         text = f"{text} {_EST}"
     return text + (_DIFFERS if (metric.metric, metric.candidate) in worse else " ")
