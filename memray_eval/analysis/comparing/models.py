@@ -88,8 +88,9 @@ class MetricComparison(Frozen):
 
     @property
     def remarks(self) -> str:
-        """The mark, and what is left out, in one text."""
-        return "; ".join(filter(None, (self.mark, self.left_out)))
+        """The mark, and what is left out, in one text; why nothing is shown the head says."""
+        out = "not decided" if self.is_undecided else self.left_out
+        return "; ".join(filter(None, (self.mark, out)))
 
     @property
     def mark(self) -> str:

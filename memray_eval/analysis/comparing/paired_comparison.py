@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from string import ascii_uppercase
 
@@ -71,8 +71,9 @@ def compare(
     for units, names in zip(pairs, chosen, strict=True):
         rows = [_compare_metric(units, name, settings, flips) for name in names]
         compared += rows
-        decided = [row.metric for row in rows if not row.is_undecided]
-        groups += _compare_groups(units, decided, settings, list(_splits(units, by, more)))
+        decided = {row.metric for row in rows if not row.is_undecided}
+        in_groups = _compare_groups(units, names, settings, list(_splits(units, by, more)))
+        groups += [group for group in in_groups if group.metric in decided]
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
     return Comparison(
         baseline=base.name,
@@ -140,9 +141,17 @@ def _compare_metric(
         flips_up=int((changed > 0).sum()) if is_yes_no else None,
         flips_down=int((changed < 0).sum()) if is_yes_no else None,
         flips=tuple(_flips(units, a, b, rows[:n_flips])),
-        left_out="; ".join(f"{letter}: {text}" for letter, text in told.items() if text),
+        left_out=_join_sides(told),
         is_undecided=any(undecided.values()),
     )
+
+
+def _join_sides(texts: Mapping[str, str]) -> str:
+    """What is said of each side, once if it is the same."""
+    letters: dict[str, list[str]] = {}
+    for letter, text in texts.items():
+        letters.setdefault(text, []).append(letter)
+    return "; ".join(f"{' and '.join(of)}: {text}" for text, of in letters.items() if text)
 
 
 def measure_noise(base: Side, other: Side, comparison: Comparison) -> Iterator[Noise]:
