@@ -58,7 +58,13 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     n_failed = summary.n_failed_units
     failed = f" {n_failed:,} of {summary.n_units:,} units failed." * bool(n_failed)
     if len(summary.candidates) > 1:
-        return "".join((*_describe_candidates(summary, scored, places_of(splits)), failed))
+        return "".join(
+            (
+                *_describe_leading(summary, scored),
+                *_describe_candidates(summary, scored, places_of(splits)),
+                failed,
+            )
+        )
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
 
 
@@ -99,6 +105,20 @@ def _why_nothing(summary: Summary) -> str:
         return first.cause
     count = f", {first.n_units:,} of them with" if others else ":"
     return f"all {summary.n_units:,} units failed{count} {first.cause}"
+
+
+def _describe_leading(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
+    """What is shown of the metric that leads, where others are compared too."""
+    differences = compared_differences(summary)
+    of_leading = [pair for pair in differences if pair.metric == summary.leads]
+    if not of_leading or len({pair.metric for pair in differences}) == 1:
+        return
+    if shown := [pair for pair in of_leading if pair.is_shown]:
+        scale = next(of.scale for of in scored if of.metric == summary.leads)
+        gains = (f"{_describe_gain(pair, scale)}, {pair.a} over {pair.b}" for pair in shown)
+        yield f"{'; '.join(gains)}. "
+    else:
+        yield f"{summary.leads}: no difference is shown. "
 
 
 def _describe_candidates(
@@ -187,10 +207,17 @@ def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
 
 
 def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
-    for decision in decide(means_of(summary)):
+    decisions = decide(means_of(summary))
+    for decision in decisions:
         if not decision.scenario:
             why = f": {decision.reasons[0]}" if decision.reasons else ""
-            yield f"{decision.candidate}: {describe_verdict(decision)}{why}."
+            stops = ", ".join(
+                f"{of.scenario} ({describe_verdict(of)})"
+                for of in decisions
+                if of.scenario and of.verdict != "deploy"
+            )
+            stopped = f"; not deploy in {stops}" if stops else ""
+            yield f"{decision.candidate}: {describe_verdict(decision)}{why}{stopped}."
             return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]
     if not measured:
@@ -202,7 +229,12 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
     if len(measured) < 2:
         yield f"{_describe_figure(measured[0])}.{rest}" if measured else rest[1:]
         return
+    yield from (f"{_describe_figure(of)}. " for of in measured if of.metric == summary.leads)
+    measured = [of for of in measured if of.metric != summary.leads]
     ranked = sorted(measured, key=lambda of: share_of(of.figure.value or 0.0, of.scale))
+    if len(ranked) == 1:
+        yield f"{_describe_figure(ranked[0])}.{rest}"
+        return
     lowest, highest = _describe_figure(ranked[0]), _describe_figure(ranked[-1])
     yield f"Highest in its scale: {highest}; lowest: {lowest}.{rest}"
 

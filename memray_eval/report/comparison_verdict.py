@@ -33,7 +33,13 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
     undecided = [f"{name_figure(row)}, {row.left_out}" for row in rows if row.is_undecided]
     others = f", and {len(undecided) - 1} more" if len(undecided) > 1 else ""
     rest = f" {undecided[0]}{others}." if undecided else ""
-    return _verdict(comparison, common, [row for row in rows if not row.is_undecided]) + rest
+    decided = [row for row in rows if not row.is_undecided]
+    leading = ""
+    for row in decided if len(decided) > 1 else ():
+        if row.metric == comparison.leads and row.paired.difference is not None:
+            is_found = row.is_found(comparison.settings.level)
+            leading = f"{_difference(row)}{': no difference is shown' * (not is_found)}. "
+    return leading + _verdict(comparison, common, decided) + rest
 
 
 def _verdict(comparison: Comparison, common: CommonUnits, rows: Sequence[MetricComparison]) -> str:

@@ -58,9 +58,10 @@ class MetricComparison(Frozen):
     false finding, `p_fdr` the share of false ones (Benjamini-Hochberg). `flips_up` and `flips_down`
     exist for metrics of zeros and ones. `flips` lists the units that changed, the largest changes
     first. `mark_a` and `mark_b` say how many of the paired values are estimates or fallbacks.
-    `left_out` says how many answers and verdicts are in no figure, of which side; `is_undecided`:
-    they are so many that nothing is shown. `more`: about so many further units would show a
-    difference that is not (over all rows), None if no number would."""
+    `corrected` is the interval, over all rows, of a difference that is not shown though its own is
+    clear of 0. `left_out` says how many answers and verdicts are in no figure, of which side;
+    `is_undecided`: they are so many that nothing is shown. `more`: about so many further units
+    would show a difference that is not (over all rows), None if no number would."""
 
     metric: str
     other: str
@@ -79,6 +80,7 @@ class MetricComparison(Frozen):
     mark_a: str = ""
     mark_b: str = ""
     more: int | None = None
+    corrected: Interval | None = Field(default=None, exclude_if=operator.not_)
     left_out: str = Field(default="", exclude_if=operator.not_)
     is_undecided: bool = Field(default=False, exclude_if=operator.not_)
 
@@ -154,10 +156,11 @@ class Noise(Frozen):
 
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
-    `by` the one that `groups` are split by, `gates` what came of gates, and `failed_gates` those
-    that must not fail and did; `noise` is of two runs of one candidate. `candidates`, and `titles`
-    of runs that have one, are by the sides' names, `scales` by metric. `pairs` exists if there is a
-    pairwise run over the same candidates, `matrix` of three sides or more."""
+    `by` the one that `groups` are split by, `leads` the first metric that was named, `gates` what
+    came of gates, and `failed_gates` those that must not fail and did; `noise` is of two runs of
+    one candidate. `candidates`, and `titles` of runs that have one, are by the sides' names,
+    `scales` by metric. `pairs` exists if there is a pairwise run over the same candidates, `matrix`
+    of three sides or more."""
 
     baseline: str
     others: tuple[str, ...]
@@ -167,6 +170,7 @@ class Comparison(Frozen):
     metrics: tuple[MetricComparison, ...]
     warnings: tuple[str, ...] = ()
     failed_gates: tuple[str, ...] = ()
+    leads: str = Field(default="", exclude_if=operator.not_)
     gates: tuple[GateResult, ...] = Field(default=(), exclude_if=operator.not_)
     noise: tuple[Noise, ...] = Field(default=(), exclude_if=operator.not_)
     by: str | None = None

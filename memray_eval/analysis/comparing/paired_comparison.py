@@ -24,6 +24,8 @@ from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import (
     SETTINGS,
     TIE,
+    Interval,
+    Paired,
     Rows,
     Settings,
     benjamini_hochberg,
@@ -34,6 +36,7 @@ from memray_eval.analysis.statistics import (
     mean_interval,
     more_to_show,
     paired,
+    t_interval,
 )
 from memray_eval.analysis.where import Codes, GroupFigure, Groups, differences_by_group, mark_shown
 from memray_eval.errors import ConfigError, suggest
@@ -84,6 +87,7 @@ def compare(
         metrics=tuple(_correct_p_values(compared, settings)),
         warnings=tuple(warnings),
         by=by,
+        leads=next(iter(metrics), ""),
         groups=tuple(mark_shown(groups)),
         candidates={side.name: side.candidate for side in sides},
         titles={
@@ -247,4 +251,15 @@ def _correct_p_values(
         more = None
         if p_holm > 1 - how.level and of.difference is not None and of.stderr is not None:
             more = more_to_show(of.difference, of.stderr, of.n, of.n_clusters or of.n, for_all)
-        yield metric.model_copy(update={"p_holm": p_holm, "p_fdr": p_fdr, "more": more})
+        update: dict[str, object] = {"p_holm": p_holm, "p_fdr": p_fdr, "more": more}
+        if p_holm > 1 - how.level and ((of.low or 0.0) > 0 or (of.high or 0.0) < 0):
+            update["corrected"] = _correct_interval(of, for_all)
+        yield metric.model_copy(update=update)
+
+
+def _correct_interval(of: Paired, how: Settings) -> Interval:
+    """Student's interval at the level for all rows (Bonferroni), which holds 0: the correction that
+    decides (Holm, of sign flips) took the difference back."""
+    middle, units = of.difference or 0.0, of.n_clusters or of.n
+    low, high = t_interval(middle, of.stderr or 0.0, units - 1, how.level)
+    return Interval(min(low, 0.0), max(high, 0.0))

@@ -160,7 +160,7 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
 
 def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
     """A difference and the ends of its interval, if it has one, as shares of the metric's scale."""
-    values = (row.paired.difference, row.paired.low, row.paired.high)
+    values = (row.paired.difference, *(row.corrected or (row.paired.low, row.paired.high)))
     return [value / ((scale[1] - scale[0]) or 1.0) for value in values if value is not None]
 
 
@@ -170,7 +170,8 @@ def _difference(
     middle, *limits = _shares_of_scale(row, scale)
     is_told = row.is_found(1 - alpha)
     difference = figure(row.paired.difference, "+z.4f")
-    between = ends(row.paired.low, row.paired.high)
+    between = ends(*(row.corrected or (row.paired.low, row.paired.high)))
+    between += " (corrected)" if row.corrected else ""
     hint = f"{row.metric}: {difference} {between}".rstrip()
     direction = ("higher" if middle > 0 else "lower") if is_told else "may be chance"
     direction = "not compared" if row.is_undecided else direction

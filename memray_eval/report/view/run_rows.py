@@ -122,6 +122,7 @@ class _Config(_Read):
     suite: Any = ""
     candidates: tuple[_Candidate, ...] = ()
     epochs: int = 1
+    metrics: tuple[Any, ...] = ()
 
 
 class _Spending(_Read):
@@ -263,6 +264,7 @@ class RunReader:
         # loaded to look at it
         suite_class = all_suites().get(suite)
         headline = suite_class.quality_metric(computed) if suite_class else next(iter(computed), "")
+        headline = next((of for of in computed if of in config.metrics[:1]), headline)
         return {
             **_names(suite, [(of.name, of.model) for of in config.candidates], config.name),
             "is_so_far": True,

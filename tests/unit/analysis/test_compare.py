@@ -427,6 +427,41 @@ def test_of_several_answers_a_sample_the_lost_ones_count_by_their_share(runs: Ru
     assert many.count_left_out("recall", rows) == (20, 2, 0)
 
 
+def test_an_interval_clear_of_0_that_the_correction_takes_back_has_another(runs: Runs) -> None:
+    names = [f"m{k}" for k in range(12)]
+    shown = [0.02, 0.01, 0.05, 0.03, -0.02, 0.06, 0.02, 0.04, -0.01, 0.03]
+    a = ten(runs, "a", [dict.fromkeys(names, 0.5) for _ in shown])
+    b = ten(runs, "b", [dict.fromkeys(names, 0.5 + of * (-1) ** (i % 2)) | {"m0": 0.5 + of}
+                        for i, of in enumerate(shown)])  # fmt: skip
+    first, *others = compare([a, b]).metrics
+    assert (first.paired.low or 0.0) > 0
+    assert (first.p_holm or 0.0) > 0.05
+    assert first.corrected is not None
+    assert first.corrected.low <= 0 < first.corrected.high
+    assert not any(row.corrected for row in others)
+    (alone,) = compare([a, b], metrics=["m0"]).metrics
+    assert alone.corrected is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "head"),
+    [
+        (["noise", "recall"], "noise +0.000 [-0.066, 0.066]: no difference is shown. b is worse"),
+        (["recall", "noise"], "recall -0.450 [-0.550, -0.350]. b is worse than a on 1 of 2"),
+        (["recall"], "b is worse than a on 1 of 1"),
+        ([], "b is worse than a on 1 of 2"),
+    ],
+)
+def test_the_first_metric_that_was_named_leads(runs: Runs, metrics: list[str], head: str) -> None:
+    a = ten(runs, "a", [{"noise": 0.5, "recall": 0.9}] * 12)
+    b = ten(runs, "b", [{"noise": 0.6 if i % 2 else 0.4, "recall": 0.6 if i % 2 else 0.3}
+                        for i in range(12)])  # fmt: skip
+    comparison = compare([a, b], metrics=metrics)
+    sides = {"candidates": {"a": "a", "b": "b"}}
+    said = verdict(comparison.model_copy(update=sides), comparison.common[0])
+    assert said.startswith(head)
+
+
 DIGEST = "0123456789abcdef"
 
 

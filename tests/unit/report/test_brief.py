@@ -175,6 +175,35 @@ def test_of_one_candidate_too_few_answers_decide_nothing(
     run.check("coherence.coverage >= 0")
 
 
+@pytest.mark.parametrize(
+    ("leads", "of_two", "of_one"),
+    [
+        (
+            "memory_utilization",
+            "memory_utilization: no difference is shown. better is better than plain on 1",
+            "memory_utilization (micro) 0.529 [0.467, 0.592] of 1. coherence 4.02",
+        ),
+        (
+            "coherence",
+            "coherence +1.75 [1.38, 2.12], better over plain. better is better than plain on 1",
+            "coherence 4.02 [3.82, 4.22] of 5. memory_utilization (micro) 0.529",
+        ),
+        ("", "better is better than plain on 1", "Highest in its scale: coherence 4.02"),
+    ],
+)
+def test_the_first_metric_that_the_user_named_leads(
+    tmp_path: Path, leads: str, of_two: str, of_one: str
+) -> None:
+    summary = finished(tmp_path / "run", list(records(60))).read_summary()
+    summary = summary.model_copy(update={"leads": leads})
+    assert answer(summary).startswith(of_two)
+    rows = [line.split()[0] for line in render_brief(summary, "run").splitlines()[3:]
+            if "[" in line and line.split()[0] in METRICS]  # fmt: skip
+    assert rows[0] == (leads or "memory_utilization")
+    update = {"candidates": summary.candidates[:1], "metrics": summary.metrics[::2]}
+    assert answer(summary.model_copy(update=update)).startswith(of_one)
+
+
 def test_a_run_of_unreadable_verdicts_says_so_and_not_that_no_metric_applied(
     tmp_path: Path,
 ) -> None:
