@@ -2,7 +2,7 @@
 
 gates:
   - {metric: empathy, margin: 0.2, tier: must, least_n: 40}
-calibrations: [empathy.json]  # what `calibrate --json` printed of the judges
+calibrations: [empathy.json]  # what `calibrate LABELLED --json` printed of the judges
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def to_junit(comparison: Comparison) -> str:
         element = ElementTree.SubElement(suite, "testcase", case)
         if kind:
             ElementTree.SubElement(element, kind, {"message": f"{result.outcome}: {said}"})
-    return ElementTree.tostring(suite, "unicode", xml_declaration=True)
+    return ElementTree.tostring(suite, "utf-8").decode()
 
 
 def _kind_of(result: GateResult) -> str:

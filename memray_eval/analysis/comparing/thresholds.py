@@ -107,7 +107,7 @@ def _reading(gate: Gate) -> str:
     if gate.figure:
         return ""
     end = "high" if gate.sign[0] == "<" else "low"
-    return f" (the interval's end: {gate.metric}.{end} {gate.sign} {gate.bound:g})"
+    return f" (the interval's end, {gate.metric}.{end} {gate.sign} {gate.bound:g})"
 
 
 def _judge(gate: Gate, row: MetricComparison, comparison: Comparison) -> tuple[Outcome, str]:
@@ -125,7 +125,9 @@ def _judge(gate: Gate, row: MetricComparison, comparison: Comparison) -> tuple[O
     if paired.n < gate.least_n:
         return "INCONCLUSIVE", f"{said}, fewer than {gate.least_n:,}"
     if gate.figure == DROPS:
-        if 2.0 ** (1 - (paired.n_clusters or paired.n)) > 1 - level:
+        n_rows = sum(of.paired.p_value is not None for of in comparison.metrics)
+        least_p = n_rows * 2.0 ** (1 - (paired.n_clusters or paired.n))  # of sign flips and Holm
+        if least_p > 1 - level:
             return "INCONCLUSIVE", f"{said}, too few to show anything"
         return "FAIL" if row.is_found(level) and paired.difference < 0 else "PASS", said
     if low is None or high is None:
@@ -164,7 +166,8 @@ def _why_unfit(side: Side, metric: str, calibrated: Calibrated) -> str:
                 version = (side.manifest.get("rubric_versions") or {}).get(metric)
                 rubric = f"version {version}" if version else f"digest {digest}"
                 return (
-                    f"{judge} was not calibrated on {metric}'s rubric ({rubric}): name the file of "
-                    "`calibrate --json` under calibrations, or set allow_uncalibrated: true"
+                    f"{judge} was not calibrated on {metric}'s rubric ({rubric}): name what "
+                    "`calibrate LABELLED --json` printed under calibrations, or set "
+                    "allow_uncalibrated: true"
                 )
     return ""

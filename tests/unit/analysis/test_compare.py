@@ -366,8 +366,8 @@ def test_a_gate_without_a_figure_says_how_it_is_read(runs: Runs) -> None:
     )
     comparison = compare([a, b], settings=QUICK)
     less, more = judge_gates(comparison, [parse_gate("recall < -0.1"), parse_gate("recall > 0")])
-    assert less.text.startswith("recall < -0.1 (the interval's end: recall.high < -0.1): b differs")
-    assert more.text.startswith("recall > 0 (the interval's end: recall.low > 0): b differs")
+    assert less.text.startswith("recall < -0.1 (the interval's end, recall.high < -0.1): b differs")
+    assert more.text.startswith("recall > 0 (the interval's end, recall.low > 0): b differs")
 
 
 def test_three_units_show_no_drop_and_a_gate_says_so(runs: Runs) -> None:
