@@ -87,7 +87,7 @@ def to_junit(comparison: Comparison) -> str:
         element = ElementTree.SubElement(suite, "testcase", case)
         if kind:
             ElementTree.SubElement(element, kind, {"message": f"{result.outcome}: {said}"})
-    return ElementTree.tostring(suite, "utf-8").decode()
+    return str(ElementTree.tostring(suite, "utf-8"), "utf-8")
 
 
 def _kind_of(result: GateResult) -> str:
