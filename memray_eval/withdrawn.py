@@ -30,6 +30,11 @@ _WITHDRAWN = (
     ("risk_over_context", "read `risk_escalation` over the turns of sessions."),
     ("repeats_itself", "write a metric of your own, FILE.py:NAME"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
+    (
+        "--label --queue --overlap --corrected",
+        "`calibrate RUN --sheet` writes answers to label in a spreadsheet, `calibrate RUN --labels "
+        "SHEET` reads them",
+    ),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}
 

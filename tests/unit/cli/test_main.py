@@ -111,6 +111,8 @@ def test_every_problem_of_a_bad_dataset_is_printed(cli: Call, tmp_path: Path) ->
         ("report absent", 2, "has no summary.json"),
         ("resume absent", 2, "has no manifest.json"),
         ("dataset validate absent", 2, "error: no dataset at absent"),
+        ("view latest --label", 2, "--label was withdrawn: `calibrate RUN --sheet` writes"),
+        ("view latest --queue=ana,bo", 2, "--queue was withdrawn: `calibrate RUN --sheet`"),
         ("frobnicate", 2, "No such command"),
     ],
 )
