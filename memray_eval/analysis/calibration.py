@@ -6,9 +6,10 @@ linearly. Several labels of one response count as their mean. Intervals are 95 %
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ from memray_eval.analysis.statistics import (
     expand_level,
     percentile_interval,
 )
+from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
 from memray_eval.types import Frozen
 
@@ -86,7 +88,8 @@ class Bin(Frozen):
 class JudgeFigures(Frozen):
     """One judge on one metric, over the `n` labelled responses. `figures` are those of
     `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
-    else `score`. `cost_usd` is None if the price of some calls is not known."""
+    else `score`. `cost_usd` is None if the price of some calls is not known. `rubric` is the digest
+    of the rubric by which it judged, if it is known."""
 
     judge: str
     n: int
@@ -96,6 +99,12 @@ class JudgeFigures(Frozen):
     curve_by: str
     curve: tuple[Bin, ...]
     cost_usd: float | None
+    rubric: str = Field(default="", exclude_if=operator.not_)
+
+    @property
+    def may_be_used(self) -> bool:
+        """True if it covers MIN_COVERAGE and agrees beyond chance (kappa's interval is above 0)."""
+        return self.coverage >= MIN_COVERAGE and (self.figures["kappa"].low or 0.0) > 0
 
 
 class People(Frozen):
@@ -182,6 +191,20 @@ def calibrate_judge(
     )
 
 
+def read_calibrated(file: Path) -> Iterator[tuple[str, str, str]]:
+    """The metric, judge and rubric of each judge that may be used, by a report that `calibrate
+    --json` printed. Raises ConfigError for another file."""
+    try:
+        report = CalibrationReport.model_validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"calibrations: {file} is not what `memray-eval calibrate LABELLED --json` prints"
+        ) from None
+    yield from (
+        (report.metric, judge.judge, judge.rubric) for judge in report.judges if judge.may_be_used
+    )
+
+
 def people_agreement(
     units: Sequence[Unit], human_scale: Scale, draws: int = DRAWS
 ) -> People | None:
@@ -201,13 +224,9 @@ def suggest_judge(
     trials: Sequence[tuple[JudgeFigures, Sequence[Unit]]], scale: Scale, human_scale: Scale
 ) -> Suggestion:
     """Suggests the judge with the highest kappa among those that cover MIN_COVERAGE and agree
-    beyond chance (the interval of kappa is above 0). The reason names the judges that cannot be
+    beyond chance (`may_be_used`). The reason names the judges that cannot be
     told from it: the 95 % interval of the paired difference contains 0."""
-    able = [
-        trial
-        for trial in trials
-        if trial[0].coverage >= MIN_COVERAGE and (trial[0].figures["kappa"].low or 0.0) > 0
-    ]
+    able = [trial for trial in trials if trial[0].may_be_used]
     beyond_chance = (
         f"agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the responses"
     )

@@ -37,23 +37,33 @@ def fallbacks_of(metric: MetricSummary) -> dict[str, int]:
     return {judge: count for judge, count in metric.judges.items() if judge in FALLBACKS}
 
 
-def why_undecided(n_asked: int, n_no_answer: int, n_abstained: int) -> str:
-    """Why a figure over `n_asked` units decides nothing: too many answers or verdicts are left out
-    of it. "" if at least ENOUGH of them count."""
-    if n_no_answer + n_abstained <= (1 - ENOUGH) * n_asked + 1e-9:
-        return ""
+def left_out(n_asked: int, n_no_answer: int, n_abstained: int) -> str:
+    """How many answers and verdicts are left out of a figure over `n_asked` units, in words."""
     parts = []
     if n_no_answer:
         parts.append(f"{n_no_answer:,} of {n_asked:,} did not answer")
     if n_abstained:
         parts.append(f"{n_abstained:,} of {n_asked:,} verdicts could not be read")
-    return f"not decided: {', '.join(parts)}"
+    return ", ".join(parts)
+
+
+def why_undecided(n_asked: int, n_no_answer: int, n_abstained: int) -> str:
+    """Why a figure over `n_asked` units decides nothing: too many answers or verdicts are left out
+    of it. "" if at least ENOUGH of them count."""
+    if n_no_answer + n_abstained <= (1 - ENOUGH) * n_asked + 1e-9:
+        return ""
+    return f"not decided: {left_out(n_asked, n_no_answer, n_abstained)}"
+
+
+def count_left_out(metric: MetricSummary) -> tuple[int, int, int]:
+    """What `left_out` and `why_undecided` take; failed units have their own tolerance."""
+    n_asked = metric.n_scored + metric.n_no_answer + metric.n_abstained
+    return n_asked, metric.n_no_answer, metric.n_abstained
 
 
 def metric_undecided(metric: MetricSummary) -> str:
-    """`why_undecided` of a metric; failed units have their own tolerance."""
-    n_asked = metric.n_scored + metric.n_no_answer + metric.n_abstained
-    return why_undecided(n_asked, metric.n_no_answer, metric.n_abstained)
+    """`why_undecided` of a metric."""
+    return why_undecided(*count_left_out(metric))
 
 
 class _Averaged(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.analysis.marks import mark
 from memray_eval.analysis.score_table import ScoreTable, score_columns, shares
-from memray_eval.analysis.statistics import Clusters, Rows
+from memray_eval.analysis.statistics import TIE, Clusters, Rows
 from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
@@ -26,6 +27,8 @@ from memray_eval.results.schema import from_table_apart
 from memray_eval.types import CLUSTER_KEYS, FALLBACKS, SESSION, Record, is_estimate
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
+_OF_SCORE = ("metric", "value", "judge", "status")
+_LOST = ("no_answer", "abstained")  # statuses
 _NO_ANSWER, _EPOCH = "no_answer", "epoch"  # which records of older versions lack
 LOOKED_AT = 1000  # records; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
@@ -42,14 +45,17 @@ _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 class Scores:
     """One candidate's scores, a row a unit (NaN: no score). `kinds` tells by metric and unit
     ESTIMATED and REPLACED (a rule's, because the judge failed) from a judge's (0); `shares` are
-    part and whole of pooled metrics. `n_no_answer` of `n_answers` are none (None: an older version
-    did not count). With up to `epochs` answers a unit is their mean, unless they are read apart."""
+    part and whole of pooled metrics. `lost` marks the answers that are none under `on_no_answer:
+    exclude`, and the verdicts that could not be used. `n_no_answer` of `n_answers` are none (None:
+    an older version did not count). With up to `epochs` answers a unit is their mean, unless they
+    are read apart."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
     suites: tuple[str, ...]
     kinds: Mapping[str, Kinds] = field(default_factory=dict)
     shares: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    lost: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = field(default_factory=dict)
     n_no_answer: int | None = None
     n_answers: int = 0
     epochs: int = 1
@@ -69,6 +75,15 @@ class Scores:
             rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED))
         )
 
+    def count_left_out(self, metric: str, rows: Rows) -> tuple[int, int, int]:
+        """What `marks.left_out` takes, of these units."""
+        if metric not in self.lost:
+            return 0, 0, 0
+        lost = [column[rows] for column in self.lost[metric]]
+        is_asked = ~np.isnan(self.values[metric][rows]) | (lost[0] + lost[1] > 0)
+        n_no_answer, n_abstained = (math.ceil(column.sum() - TIE) for column in lost)
+        return int(is_asked.sum()), n_no_answer, n_abstained
+
     def mean_by_sample(self) -> Scores:
         """The same with a unit a sample: the mean of its answers' values, with the mark of any."""
         samples = self.units["key"].combine_chunks().dictionary_encode().indices
@@ -84,6 +99,7 @@ class Scores:
             values={name: merge(column) for name, column in self.values.items()},
             kinds={name: merge(kinds, "max") for name, kinds in self.kinds.items()},
             shares={name: (merge(part), merge(of)) for name, (part, of) in self.shares.items()},
+            lost={name: (merge(none), merge(bad)) for name, (none, bad) in self.lost.items()},
         )
 
 
@@ -198,6 +214,9 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
         suites=tuple(sorted({suite for file in read for suite in file.suites})),
         kinds=by_kind["kind"],
         shares={name: (part, by_kind["whole"][name]) for name, part in by_kind["part"].items()},
+        lost={
+            name: (none, by_kind["abstained"][name]) for name, none in by_kind["no_answer"].items()
+        },
         n_no_answer=pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in names else None,
         n_answers=len(units),
         epochs=epochs,
@@ -273,7 +292,7 @@ def _read_file(
     columns: Sequence[str],
     metrics: Collection[str] | None,
 ) -> dict[str, _FileScores]:
-    wanted = [*columns, _NO_ANSWER, _EPOCH, *score_columns("metric", "value", "judge")]
+    wanted = [*columns, _NO_ANSWER, _EPOCH, *score_columns(*_OF_SCORE)]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
         table = parquet.read(columns=wanted)
@@ -296,12 +315,17 @@ def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _Fi
     kind = np.zeros(codes.size, np.int8)
     kind[scores.is_judge(FALLBACKS.__contains__)] = REPLACED
     kind[scores.is_judge(is_estimate)] = ESTIMATED
+    lost = {
+        status: scores.map_names("status", status.__eq__, np.False_).astype(np.int8)
+        for status in _LOST
+    }
     columns: dict[tuple[str, str], npt.NDArray[Any]] = {}
     for code, name in enumerate(names):
         if metrics is not None and name not in metrics:
             continue
         rows = codes == code
         figures = {"value": scores.values, "kind": kind}
+        figures |= {status: of for status, of in lost.items()}
         figures |= {"part": part, "whole": whole} if code in pooled else {}
         for key, column in figures.items():
             columns[key, name] = scores.by_unit(rows, column)

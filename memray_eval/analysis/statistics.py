@@ -410,6 +410,28 @@ def sign_flip_p(
     return (1 + as_far) / (1 + settings.resamples)
 
 
+def false_alarm_rate(
+    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
+) -> float | None:
+    """How often Student's interval of the mean lies below 0 if chance draws the sign of each
+    difference (or cluster's sum), as of two sides that are one. None for fewer than two."""
+    sums, sizes = _sum_by_cluster(differences, clusters)
+    groups, n_alarms = sums.size, 0
+    if groups < 2:
+        return None
+    random, t = (
+        np.random.default_rng(settings.seed),
+        t_quantile((1 + settings.level) / 2, groups - 1),
+    )
+    for rows in _chunk_sizes(settings.resamples, groups):
+        drawn = sums * random.choice((-1.0, 1.0), size=(rows, groups))
+        means = drawn.sum(axis=1) / differences.size
+        residuals = drawn - means[:, None] * sizes
+        errors = np.sqrt((residuals**2).sum(axis=1) * groups / (groups - 1)) / differences.size
+        n_alarms += int(np.count_nonzero(means + t * errors < -TIE))
+    return n_alarms / settings.resamples
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Corrects p-values for the chance of any false finding (Holm 1979). Keeps their order."""
     rising = np.argsort(p_values, kind="stable")

@@ -127,11 +127,12 @@ def calibrate(
         pairs = [f"{name}={column}" for name, column in columns.items()]
         file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
         keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
-        evaluate = make_evaluate(folder, keys, (), confirm, to_stderr(quiet))
+        rubrics: dict[str, str] = {}
+        evaluate = make_evaluate(folder, keys, (), confirm, to_stderr(quiet), rubrics)
         judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
         if file.scores_of:
             judges = [file.scores_of]
-        report, _ = compare_judges(file, judges, evaluate, Path(folder))
+        report, _ = compare_judges(file, judges, evaluate, Path(folder), rubrics)
         named = {} if is_file else {"labelled": "rows"}
         return Calibration.model_validate(dict(report) | named)
 
@@ -183,22 +184,29 @@ def make_evaluate(
     settings: Sequence[str],
     yes: bool,
     say: Callable[[str], None],
+    rubrics: dict[str, str],
 ) -> Evaluate:
-    """Makes an Evaluate that starts a run for each judge, below `folder`. `say` gets its messages;
-    it raises what `run` raises."""
+    """Makes an Evaluate that starts a run for each judge, below `folder`, and puts the digest of
+    its rubric into `rubrics`. `say` gets its messages; it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
         keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
         config = load_config(None, overrides | keys | {"out": f"{folder}/results"}, settings)
         with without_advice():
             finished = run(config, say, quiet=True, agree=lambda _: yes)
+        of_run = finished.folder.read_manifest().get("rubrics") or {}
+        rubrics[judge] = "".join(list(of_run.values())[:1])
         return finished.folder.each()
 
     return evaluate
 
 
 def compare_judges(
-    file: LabelledFile, judges: Sequence[str], evaluate: Evaluate, folder: Path
+    file: LabelledFile,
+    judges: Sequence[str],
+    evaluate: Evaluate,
+    folder: Path,
+    rubrics: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
     """Compares judges on the same labelled responses, written to `folder` for `evaluate`, which is
     not asked if scores exist; returns their verdicts too. Raises ConfigError if there is no judge.
@@ -211,7 +219,15 @@ def compare_judges(
     for judge in judges:
         records = () if file.scores_of else evaluate(responses, judge)
         verdicts[judge] = to_units(rows, records, file.metric, judge)
-    trials = [(calibrate_judge(units, judge, *scales), units) for judge, units in verdicts.items()]
+    trials = [
+        (
+            calibrate_judge(units, judge, *scales).model_copy(
+                update={"rubric": rubrics.get(judge, "").partition(", ")[0]}
+            ),
+            units,
+        )
+        for judge, units in verdicts.items()
+    ]
     report = CalibrationReport(
         labelled=file.path.name, metric=file.metric, scale=file.metric_scale,
         human_scale=file.scale, n=len(rows), n_clusters=len({row.cluster for row in rows}),
@@ -308,7 +324,8 @@ def calibrate_run(
     name = Path(", ".join(path.name for path in sheets))
     file = LabelledFile(name, rows, scale, row.metric, row.metric, row.scale, scores_of=judge)
     with ScratchFolder("calibrate") as scratch:
-        report, _ = compare_judges(file, [judge], lambda responses, judge: (), Path(scratch))
+        rubrics = {judge: (folder.read_manifest().get("rubrics") or {}).get(row.metric, "")}
+        report, _ = compare_judges(file, [judge], lambda *_: (), Path(scratch), rubrics)
     by_candidate = defaultdict[str, dict[str, ScoredUnit]](dict)
     for unit_id, unit in units.items():
         by_candidate[unit.candidate][unit_id] = unit

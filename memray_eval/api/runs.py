@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.analysis.intervals import OF_GROUPS, summarise_groups
+from memray_eval.analysis.marks import metric_undecided
 from memray_eval.analysis.scores import other_splits
 from memray_eval.api.comparing import Comparison, compare
 from memray_eval.api.displayed import Displayed, Tables
@@ -69,6 +70,8 @@ class _Check(NamedTuple):
         """The reason why the metric does not pass there; None if it does."""
         of = summary.figure if self.figure in _OF_INTERVAL else summary
         value = getattr(of, "value" if self.figure == FIGURE else self.figure)
+        if self.figure in _IN_GROUPS and (why := metric_undecided(summary)):
+            return f"{self.text} ({summary.candidate}{where}): {why}"
         if value is not None and _SIGNS[self.sign](value, self.bound):
             return None
         nothing = f"there are no {summary.figure.whole}" if summary.figure.whole else ""
@@ -184,7 +187,8 @@ class Run(Displayed):
         """Returns the run if all checks hold for all of its candidates. A check is "METRIC >=
         NUMBER", "METRIC.FIGURE >= NUMBER", or a name with `min` and `max`. The figure is `on` (the
         one that stands for the metric: its mean, or micro), an end of its 95 % interval (low,
-        high), min, max, median, coverage, n_failed, ...; a metric that scored nothing passes none.
+        high), min, max, median, coverage, n_failed, ...; a metric that scored nothing passes none,
+        nor does one of which more than 5 % of the answers or verdicts are left out.
         `group` asks it of a group ({"task": "billing"}), or of each group of a field ("task").
         Raises CheckFailed that names each that does not hold, ConfigError for one that cannot be
         read.

@@ -37,10 +37,10 @@ app = typer.Typer(
     "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"
     "Exit codes: 0 done; 1 finished with too many failed units, "
-    "stopped early, a named metric applied to nothing, or a --fail-if of compare came true; 2 "
-    "wrong usage, config or dataset; 3 nothing could run, or a service that the run needs has "
-    "died; 4 judge calls are in provider batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "
-    "finished work is kept, and `memray-eval resume latest` continues.",
+    "stopped early, a named metric applied to nothing, or a gate of compare failed; 2 wrong usage, "
+    "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 judge "
+    "calls are in provider batches (--detach); 5 a gate of compare is inconclusive; 130 ended by "
+    "Ctrl-C, 143 by SIGTERM: finished work is kept, and `memray-eval resume latest` continues.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
 cache_app = typer.Typer(no_args_is_help=True, help="Inspect or clear the cache of judge calls.")

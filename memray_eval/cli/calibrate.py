@@ -142,8 +142,9 @@ def calibrate(
     if file.scores_of and judge == "rules":
         judges = [file.scores_of]
     with ScratchFolder("calibrate") as folder:
-        evaluate = make_evaluate(folder, overrides, settings, options.yes, say)
-        report, _ = compare_judges(file, judges, evaluate, Path(folder))
+        rubrics: dict[str, str] = {}
+        evaluate = make_evaluate(folder, overrides, settings, options.yes, say, rubrics)
+        report, _ = compare_judges(file, judges, evaluate, Path(folder), rubrics)
     show(report.model_dump_json(indent=2) if options.as_json else render(report))
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import JobOptions, argument, flag, option, split_names
+from memray_eval.errors import ConfigError
 
+if TYPE_CHECKING:
+    from memray_eval.analysis.comparing.models import Side
+    from memray_eval.config.policy import Policy
+
+INCONCLUSIVE = 5  # the exit code
 FLIPS_IN_HTML = 20  # units a metric
 
 
@@ -36,25 +46,59 @@ def compare(
         show_default=False,
     ),
     fail_if: list[str] | None = option(
-        'Exit with code 1 if this holds of a difference from the baseline: --fail-if "empathy < '
-        '-0.1". Repeatable.'
+        "Exit with code 1 if this holds of a difference from the baseline, and with 5 if the data "
+        'do not tell: "empathy drops" (it is shown to), "empathy.high < 0" and "empathy.low < '
+        '-0.3" (ends of its interval). "empathy < -0.1" is that of the end that makes sure of it. '
+        "Repeatable."
+    ),
+    policy: Path | None = option(
+        "Gates from a YAML file: metric, margin, tier (must or may), least_n, and whether a judge "
+        "that was not calibrated gates.",
+        show_default=False,
+    ),
+    aa: bool = flag(
+        "Take the runs as two of one candidate: how often a gate fails by chance, and what margin "
+        "so many units carry.",
+        None,
+        "--aa",
     ),
     html: str | None = option("Also write the comparison to this file as one HTML page."),
+    md: str | None = option(
+        "Also write it to this file as Markdown: the head, the tables, the three worst answers."
+    ),
+    junit: str | None = option("Also write the gates to this file as JUnit XML."),
     as_json: bool = JobOptions.as_json,
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
-    warnings about what makes them hard to compare. Exit code 1 if a --fail-if holds."""
+    warnings about what makes them hard to compare. Exit code 1 if a gate fails, 5 if one is
+    INCONCLUSIVE and none fails."""
     from memray_eval.analysis.comparing import open_runs
-    from memray_eval.analysis.comparing.thresholds import failures, parse_gate
+    from memray_eval.analysis.comparing.paired_comparison import measure_noise, worst_answers
+    from memray_eval.analysis.comparing.thresholds import gates_of, judge_gates, parse_gate
+    from memray_eval.config.policy import read_policy
     from memray_eval.report.comparison_console import render
 
     gates = [parse_gate(text) for text in fail_if or ()]
+    rules = read_policy(policy) if policy is not None else None
+    if junit is not None and not gates and rules is None:
+        raise ConfigError("--junit writes gates: name them with --fail-if or --policy")
+    if aa and len(runs) != 2:
+        raise ConfigError("--aa takes two runs of one candidate: memray-eval compare --aa A B")
     opened = open_runs.pick_candidates(runs)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     names = list(dict.fromkeys(split_names(metrics)))
-    comparison, _ = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
-    failed_gates = tuple(failures(comparison, gates))
-    comparison = comparison.model_copy(update={"failed_gates": failed_gates})
+    comparison, sides = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
+    results = judge_gates(comparison, gates)
+    if rules is not None:
+        results += judge_gates(comparison, gates_of(rules), _find_unfit(rules, policy, sides))
+    decisive = [result for result in results if result.tier == "must"]
+    failed = [result.text for result in decisive if result.outcome == "FAIL"]
+    update = {
+        "gates": tuple(results),
+        "failed_gates": tuple(failed),
+        "noise": tuple(measure_noise(sides[0], sides[1], comparison)) if aa else (),
+    }
+    comparison = comparison.model_copy(update=update)
     text = render(comparison, flips or 0, is_split=by is not None)
     show(comparison.model_dump_json(indent=2) if as_json else text, end="\n" if as_json else "")
     if html is not None:
@@ -62,7 +106,38 @@ def compare(
 
         write_comparison(comparison, open_runs.read_changed_units(comparison, opened), html)
         say(html)
-    for failed in failed_gates:
-        say(f"failed: {failed}")
-    if failed_gates:
+    if md is not None or junit is not None:
+        from memray_eval.report.comparison_exports import WORST, to_junit, to_markdown
+        from memray_eval.report.html.page_renderer import write_page
+
+        if md is not None:
+            first = comparison.metrics[0].metric
+            worst = {of.name: worst_answers(sides[0], of, first, WORST) for of in sides[1:]}
+            texts = open_runs.read_flipped([flip for of in worst.values() for flip in of], opened)
+            write_page(to_markdown(comparison, worst, texts), md, "--md")
+            say(md)
+        if junit is not None:
+            write_page(to_junit(comparison), junit, "--junit")
+            say(junit)
+    for result in results:
+        say(str(result))
+    if failed:
         raise typer.Exit(1)
+    if any(result.outcome == "INCONCLUSIVE" for result in decisive):
+        raise typer.Exit(INCONCLUSIVE)
+
+
+def _find_unfit(
+    rules: Policy, policy: Path | None, sides: Sequence[Side]
+) -> dict[tuple[str, str], str]:
+    """The judges of a policy's metrics that may not gate. Raises ConfigError for a file of
+    `calibrations` that is none."""
+    from memray_eval.analysis.calibration import read_calibrated
+    from memray_eval.analysis.comparing.thresholds import find_unfit
+
+    if rules.allow_uncalibrated:
+        return {}
+    folder = Path() if policy is None else policy.parent
+    files = [folder / name for name in rules.calibrations]
+    calibrated = {key for file in files for key in read_calibrated(file)}
+    return dict(find_unfit(sides, [gate.metric for gate in rules.gates], calibrated))

@@ -111,6 +111,7 @@ def _summarise_records(
         twins=twin_differences(records, candidates, names),
         n_disagreements=None if differing is None else folder.write_disagreements(differing),
         headline=headline,
+        leads=headline if spec.named_metrics else "",
         performance=performance,
         recommendation=_recommend(
             spec,

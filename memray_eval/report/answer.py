@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from memray_eval.analysis.marks import digits_of, format_figure, metric_undecided, name_figure
+from memray_eval.analysis.marks import (
+    count_left_out,
+    digits_of,
+    format_figure,
+    left_out,
+    metric_undecided,
+    name_figure,
+)
 from memray_eval.analysis.recommendation import round_up, swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import decide, describe_verdict, means_of
@@ -51,7 +58,13 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     n_failed = summary.n_failed_units
     failed = f" {n_failed:,} of {summary.n_units:,} units failed." * bool(n_failed)
     if len(summary.candidates) > 1:
-        return "".join((*_describe_candidates(summary, scored, places_of(splits)), failed))
+        return "".join(
+            (
+                *_describe_leading(summary, scored),
+                *_describe_candidates(summary, scored, places_of(splits)),
+                failed,
+            )
+        )
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
 
 
@@ -83,6 +96,8 @@ def is_mostly_estimated(metric: MetricSummary) -> bool:
 
 def _why_nothing(summary: Summary) -> str:
     if not summary.causes:
+        if undecided := _undecided(summary.metrics, len(summary.candidates) > 1):
+            return undecided[0]
         answered = sum(candidate.answered or 0 for candidate in summary.candidates)
         return "no metric applied to an answer" if answered else "there is no answer"
     first, *others = summary.causes
@@ -90,6 +105,20 @@ def _why_nothing(summary: Summary) -> str:
         return first.cause
     count = f", {first.n_units:,} of them with" if others else ":"
     return f"all {summary.n_units:,} units failed{count} {first.cause}"
+
+
+def _describe_leading(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
+    """What is shown of the metric that leads, where others are compared too."""
+    differences = compared_differences(summary)
+    of_leading = [pair for pair in differences if pair.metric == summary.leads]
+    if not of_leading or len({pair.metric for pair in differences}) == 1:
+        return
+    if shown := [pair for pair in of_leading if pair.is_shown]:
+        scale = next(of.scale for of in scored if of.metric == summary.leads)
+        gains = (f"{_describe_gain(pair, scale)}, {pair.a} over {pair.b}" for pair in shown)
+        yield f"{'; '.join(gains)}. "
+    else:
+        yield f"{summary.leads}: no difference is shown. "
 
 
 def _describe_candidates(
@@ -100,11 +129,7 @@ def _describe_candidates(
     differences = compared_differences(summary)
     shown = [pair for pair in differences if pair.is_shown]
     names = [candidate.candidate for candidate in summary.candidates]
-    undecided = [
-        f"{metric.metric} of {metric.candidate} is {why}"
-        for metric in scored
-        if (why := metric_undecided(metric))
-    ]
+    undecided = _undecided(scored, has_several=True)
     scales = {metric.metric: metric.scale for metric in scored}
     n_compared = len({pair.metric for pair in differences})
     if not differences:
@@ -149,8 +174,20 @@ def _describe_candidates(
         gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
     if differences and undecided:
-        others = f", and {len(undecided) - 1} more" if len(undecided) > 1 else ""
-        yield f" {undecided[0]}{others}."
+        yield f" {_first_and_more(undecided)}."
+
+
+def _undecided(metrics: Sequence[MetricSummary], has_several: bool) -> list[str]:
+    """What is not decided, and why, a text a metric and candidate."""
+    return [
+        f"{row.metric}{f' of {row.candidate}' * has_several} is {why}"
+        for row in metrics
+        if (why := metric_undecided(row))
+    ]
+
+
+def _first_and_more(texts: Sequence[str]) -> str:
+    return texts[0] + (f", and {len(texts) - 1} more" if len(texts) > 1 else "")
 
 
 def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:
@@ -170,21 +207,36 @@ def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
 
 
 def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
-    for decision in decide(means_of(summary)):
+    decisions = decide(means_of(summary))
+    for decision in decisions:
         if not decision.scenario:
             why = f": {decision.reasons[0]}" if decision.reasons else ""
-            yield f"{decision.candidate}: {describe_verdict(decision)}{why}."
+            stops = ", ".join(
+                f"{of.scenario} ({describe_verdict(of)})"
+                for of in decisions
+                if of.scenario and of.verdict != "deploy"
+            )
+            stopped = f"; not deploy in {stops}" if stops else ""
+            yield f"{decision.candidate}: {describe_verdict(decision)}{why}{stopped}."
             return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]
     if not measured:
         yield f"Without a judge's verdict: all {len(scored)} figures are estimates."
         return
-    if len(measured) == 1:
-        yield f"{_describe_figure(measured[0])}."
+    undecided = _undecided(measured, has_several=False)
+    rest = f" {_first_and_more(undecided)}." if undecided else ""
+    measured = [metric for metric in measured if not metric_undecided(metric)]
+    if len(measured) < 2:
+        yield f"{_describe_figure(measured[0])}.{rest}" if measured else rest[1:]
         return
+    yield from (f"{_describe_figure(of)}. " for of in measured if of.metric == summary.leads)
+    measured = [of for of in measured if of.metric != summary.leads]
     ranked = sorted(measured, key=lambda of: share_of(of.figure.value or 0.0, of.scale))
+    if len(ranked) == 1:
+        yield f"{_describe_figure(ranked[0])}.{rest}"
+        return
     lowest, highest = _describe_figure(ranked[0]), _describe_figure(ranked[-1])
-    yield f"Highest in its scale: {highest}; lowest: {lowest}."
+    yield f"Highest in its scale: {highest}; lowest: {lowest}.{rest}"
 
 
 def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:
@@ -207,7 +259,11 @@ def _describe_figure(metric: MetricSummary) -> str:
     between = f" [{', '.join(limits)}]" if limits else ""
     estimate = f", {metric.n_estimated:,} answers estimated" if metric.n_estimated else ""
     shown = format_figure(metric.figure, metric.scale)
-    return f"{name_figure(metric)} {shown}{between} of {metric.scale[1]:g}{estimate}"
+    out = left_out(*count_left_out(metric))
+    return (
+        f"{name_figure(metric)} {shown}{between} of {metric.scale[1]:g}{estimate}"
+        f"{f' ({out})' if out else ''}"
+    )
 
 
 def causes_in_words(generation: GenerationSummary) -> str:

@@ -90,7 +90,7 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
 
 def _tables(summary: Summary) -> Iterator[Content]:
     if len(summary.candidates) <= 1:
-        if metrics := _measured_first(summary.metrics):
+        if metrics := _measured_first(summary):
             yield Table(_rows_of_candidate(metrics), left=(0, 4))
         return
     for number, table in enumerate(_tables_of_candidates(summary)):
@@ -99,10 +99,15 @@ def _tables(summary: Summary) -> Iterator[Content]:
         yield table
 
 
-def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
-    """In the run's order, estimates after verdicts, unscored last; without what needs a judge."""
-    listed = (metric for metric in metrics if not metric.reason)
-    return sorted(listed, key=lambda of: (of.figure.value is None, is_mostly_estimated(of)))
+def _measured_first(summary: Summary) -> list[MetricSummary]:
+    """The metric that leads, then in the run's order, estimates after verdicts, unscored last;
+    without what needs a judge."""
+
+    def rank(metric: MetricSummary) -> tuple[bool, ...]:
+        is_other = metric.metric != summary.leads
+        return is_other, metric.figure.value is None, is_mostly_estimated(metric)
+
+    return sorted((metric for metric in summary.metrics if not metric.reason), key=rank)
 
 
 def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
@@ -124,7 +129,7 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
 def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
     """A row a metric, a column a candidate; rows of estimates alone are marked at their name."""
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
-    names = {metric.metric: name_figure(metric) for metric in _measured_first(summary.metrics)}
+    names = {metric.metric: name_figure(metric) for metric in _measured_first(summary)}
     judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
     worse = {(pair.metric, pair.b) for pair in compared_differences(summary) if pair.is_shown}
     labels = ["metric"]
@@ -140,13 +145,16 @@ def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
 def _format_cell(
     metric: MetricSummary | None, worse: set[tuple[str, str]], judged: set[str]
 ) -> str:
-    """A candidate's figure with its interval; _EST if any of its scores is an estimate, in a row
-    with others that are `judged`; _DIFFERS if it is shown to be below the best."""
+    """A candidate's figure with its interval, and of how many if answers are left out; _EST if any
+    of its scores is an estimate, in a row with others that are `judged`; _DIFFERS if it is shown to
+    be below the best."""
     if metric is None:
         return NOTHING
     text, ends = format_figure(metric.figure, metric.scale), metric_ends(metric)
     if ends:
         text = f"{text} [{', '.join(ends)}]"
+    if metric.n_no_answer:
+        text = f"{text} n {metric.n_scored:,}/{metric.n_scored + metric.n_no_answer:,}"
     if metric.n_estimated and metric.metric in judged:
         text = f"{text} {_EST}"
     return text + (_DIFFERS if (metric.metric, metric.candidate) in worse else " ")
@@ -182,7 +190,7 @@ def _legend(summary: Summary) -> list[str]:
     if any(metric.n_estimated for metric in summary.metrics):
         notes.append(f"{_EST}: {estimates_in_words(summary)}")
     if len(summary.candidates) > 1:
-        notes.append(_who_judged(_measured_first(summary.metrics)))
+        notes.append(_who_judged(_measured_first(summary)))
     notes += describe_temperatures(summary)
     if summary.differences:
         notes.append(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memray_eval.analysis.calibration import CalibrationReport, Coefficient, RaterComparison
+from memray_eval.analysis.calibration import (
+    MIN_COVERAGE,
+    CalibrationReport,
+    Coefficient,
+    JudgeFigures,
+    RaterComparison,
+)
 from memray_eval.report.sections import Row, Section, Table, bounded
 
 TITLES = {
@@ -46,7 +52,8 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
     kappas = (figures.get(name) for figures in tables for name in ("kappa", "spearman"))
     undefined = [_UNDEFINED] if any(k is not None and k.value is None for k in kappas) else []
     suggested = ["", f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
-    yield Section(title, [note, "", _figures_table(report), *undefined, *suggested])
+    says = [_whether_usable(judge) for judge in report.judges]
+    yield Section(title, [*says, "", note, "", _figures_table(report), *undefined, *suggested])
     if report.adjusted:
         rows: list[Row] = [("", "judge", PEOPLE, "answers", "labels", "lambda")]
         for mean in report.adjusted:
@@ -63,6 +70,16 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
         yield Section(f"Calibration of {judge.judge} by {judge.curve_by}", [Table(rows, left=())])
     if report.raters:
         yield _raters_section(report.raters)
+
+
+def _whether_usable(judge: JudgeFigures) -> str:
+    """Whether a judge may be used, and by what figures."""
+    kappa = f"weighted kappa {format_figure(judge.figures.get('kappa'))}"
+    figures = f"{kappa}, {judge.coverage:.1%} scored"
+    if judge.may_be_used:
+        return f"{judge.judge} may be used: {figures}."
+    needs = f"its interval must lie above 0, and {MIN_COVERAGE:.0%} be scored"
+    return f"{judge.judge} is not to be used: {figures}; {needs}."
 
 
 def _raters_section(raters: RaterComparison) -> Section:

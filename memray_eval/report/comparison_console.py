@@ -48,8 +48,27 @@ def opening_parts(comparison: Comparison) -> Iterator[Content]:
     yield from (f"warning: {warning}" for warning in comparison.warnings)
 
 
+def noise_section(comparison: Comparison) -> Section | None:
+    """What two runs of one candidate say of the noise; None of other comparisons."""
+    if not comparison.noise:
+        return None
+    rows: list[Row] = [("A/A", "n", "false alarms", "margin")]
+    for of in comparison.noise:
+        alarms = NOTHING if of.false_alarms is None else f"{of.false_alarms:.1%}"
+        rows.append((of.metric, str(of.n), alarms, figure(of.margin)))
+    legend = (
+        "false alarms: how often `METRIC.high < 0` fails by chance, by signs drawn for the "
+        "differences of these runs. margin: the least by which a policy may let the metric fall on "
+        f"so many units, so that runs that do not differ pass {comparison.settings.power:.0%} of "
+        "the time."
+    )
+    return Section("A/A", [Table(rows), *wrap(legend, 80)])
+
+
 def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Iterator[Content]:
     yield from opening_parts(comparison)
+    if noise := noise_section(comparison):
+        yield from ("", *noise.parts)
     for common in comparison.common:
         rows = comparison.rows_of(common.other)
         yield from ("", f"{common.letter} against A: {common.n} common units", "")
@@ -74,7 +93,7 @@ def short_sections(comparison: Comparison) -> Iterator[Section]:
 def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
     """Two tables of all figures of a side: the differences, and how sure they are."""
     rows = comparison.rows_of(common.other)
-    other, marks = common.letter, ["", *(row.mark for row in rows)]
+    other, marks = common.letter, ["", *(row.remarks for row in rows)]
     level = f"{comparison.settings.level:.0%} of {other}-A"
     differences: list[Row] = [("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")]
     certainty: list[Row] = [

@@ -16,11 +16,6 @@ NAMED = 3  # metrics that the sentence names on each side
 _WIDE = (0.0, 5.0)
 
 
-def is_found(row: MetricComparison, level: float) -> bool:
-    """True if a difference is told from chance, corrected over all rows (Holm)."""
-    return row.p_holm is not None and row.p_holm <= 1 - level
-
-
 def verdict_of_all(comparison: Comparison) -> str:
     """The sentence on three sides or more: how often each is not told from the best; "" of two."""
     n = len({row.metric for row in comparison.matrix})
@@ -35,11 +30,26 @@ def verdict_of_all(comparison: Comparison) -> str:
 def verdict(comparison: Comparison, common: CommonUnits) -> str:
     """The sentence on one side of a comparison."""
     rows = comparison.rows_of(common.other)
+    undecided = [f"{name_figure(row)}, {row.left_out}" for row in rows if row.is_undecided]
+    others = f", and {len(undecided) - 1} more" if len(undecided) > 1 else ""
+    rest = f" {undecided[0]}{others}." if undecided else ""
+    decided = [row for row in rows if not row.is_undecided]
+    leading = ""
+    for row in decided if len(decided) > 1 else ():
+        if row.metric == comparison.leads and row.paired.difference is not None:
+            is_found = row.is_found(comparison.settings.level)
+            leading = f"{_difference(row)}{': no difference is shown' * (not is_found)}. "
+    return leading + _verdict(comparison, common, decided) + rest
+
+
+def _verdict(comparison: Comparison, common: CommonUnits, rows: Sequence[MetricComparison]) -> str:
     scored = [row for row in rows if row.paired.difference is not None]
     a, b = (comparison.shown_as(name) for name in (comparison.baseline, common.other))
+    if not scored and comparison.rows_of(common.other) != rows:
+        return f"{b} and {a} are not compared."
     if not scored:
         return f"{b} and {a} have no score in common."
-    shown = [row for row in scored if is_found(row, comparison.settings.level)]
+    shown = [row for row in scored if row.is_found(comparison.settings.level)]
     better = [row for row in shown if (row.paired.difference or 0.0) > 0]
     worse = [row for row in shown if (row.paired.difference or 0.0) < 0]
     if not shown:

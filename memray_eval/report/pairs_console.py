@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from memray_eval.analysis.marks import NOTHING
+from memray_eval.analysis.marks import NOTHING, why_undecided
 from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.report.sections import Content, Section, Table, bounded, lines_of, wrap_text
 
 DUELS_SHOWN = 15
+MOST_FLIPS = 1 / 3  # of pairs: a judge whose verdicts depend on the order more often is not usable
 
 
 def render_pairs(report: PairwiseReport) -> str:
@@ -32,6 +33,8 @@ def leader_in_words(criterion: Criterion) -> str:
     """The leader in a sentence, and if that is told from chance."""
     if not criterion.n_pairs:
         return f"{criterion.metric}: no pair has both verdicts; nothing is told of the candidates."
+    if why := why_no_leader(criterion):
+        return f"{criterion.metric}: {why}; nothing is told of the candidates."
     first, *others = criterion.standings
     rivals = [standing.candidate for standing in others if (standing.rank_low or 0) == 1]
     rate = f"wins {percent(first.rate.value)} of its pairs{_ends(first.rate)}"
@@ -39,6 +42,22 @@ def leader_in_words(criterion: Criterion) -> str:
         return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
     names = ", ".join(rivals) or "the next"
     return f"{first.candidate} leads ({criterion.metric}) and is not told from {names}: it {rate}."
+
+
+def why_no_leader(criterion: Criterion) -> str:
+    """Why the verdicts decide nothing: a judge that flips, or too few answers or verdicts."""
+    if (criterion.flips.value or 0.0) > MOST_FLIPS:
+        return (
+            f"not usable: the judge's verdict changes with the order in "
+            f"{percent(criterion.flips.value)} of the pairs (more than a third)"
+        )
+    n_asked = criterion.n_pairs + criterion.n_incomplete + criterion.n_unanswered
+    # pairs of which an answer failed are in no figure, as elsewhere
+    most = sum(of.n_empty for of in criterion.standings) * (len(criterion.standings) - 1)
+    n_given, n_abstained = (criterion.statuses.get(of, 0) for of in ("scored", "abstained"))
+    return why_undecided(n_asked, min(criterion.n_unanswered, most), 0) or why_undecided(
+        n_given + n_abstained, 0, n_abstained
+    )
 
 
 def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:

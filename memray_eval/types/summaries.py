@@ -588,7 +588,8 @@ class Summary(Frozen):
     `tasks`, `heat_maps`, `arms`, `sweeps`, `twins` and `epochs` exist if the samples or candidates
     give rise to them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
     units are the most frequent first; `replaced` are those of judges in whose place a rule scored.
-    `name` is its title, `headline` the metric of quality. `differences` are, for each metric, the
+    `name` is its title, `headline` the metric of quality; `leads` is the first metric that the user
+    named, then the headline too. `differences` are, for each metric, the
     other candidates (b) against the best (a), at one level for all together. `intervals` says how
     those of the figures were measured. `cost_usd` is that of judge calls in all sessions without
     `unpriced_calls` and the last seconds of `killed_sessions`; None if no model judged or no price
@@ -614,6 +615,7 @@ class Summary(Frozen):
     twins: tuple[TwinDifference, ...] = ()
     n_disagreements: int | None = None
     headline: str = ""
+    leads: str = Field(default="", exclude_if=operator.not_)
     performance: tuple[Performance, ...] = ()
     recommendation: Recommendation | None = None
     differences: tuple[QualityPair, ...] = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.types import Frozen
 
 Direction = Literal["up", "down"]
+Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,10 @@ class MetricComparison(Frozen):
     false finding, `p_fdr` the share of false ones (Benjamini-Hochberg). `flips_up` and `flips_down`
     exist for metrics of zeros and ones. `flips` lists the units that changed, the largest changes
     first. `mark_a` and `mark_b` say how many of the paired values are estimates or fallbacks.
-    `more`: about so many further units would show a difference that is not (over all rows), None
-    if no number would."""
+    `corrected` is the interval, over all rows, of a difference that is not shown though its own is
+    clear of 0. `left_out` says how many answers and verdicts are in no figure, of which side;
+    `is_undecided`: they are so many that nothing is shown. `more`: about so many further units
+    would show a difference that is not (over all rows), None if no number would."""
 
     metric: str
     other: str
@@ -76,6 +80,19 @@ class MetricComparison(Frozen):
     mark_a: str = ""
     mark_b: str = ""
     more: int | None = None
+    corrected: Interval | None = Field(default=None, exclude_if=operator.not_)
+    left_out: str = Field(default="", exclude_if=operator.not_)
+    is_undecided: bool = Field(default=False, exclude_if=operator.not_)
+
+    def is_found(self, level: float) -> bool:
+        """True if the difference is told from chance, corrected over all rows (Holm)."""
+        return not self.is_undecided and self.p_holm is not None and self.p_holm <= 1 - level
+
+    @property
+    def remarks(self) -> str:
+        """The mark, and what is left out, in one text; why nothing is shown the head says."""
+        out = "not decided" if self.is_undecided else self.left_out
+        return "; ".join(filter(None, (self.mark, out)))
 
     @property
     def mark(self) -> str:
@@ -113,12 +130,37 @@ class CommonUnits(Frozen):
     only_b: int
 
 
+class GateResult(Frozen):
+    """What came of a gate for one side, in words; what `may` fail changes no exit code."""
+
+    text: str
+    metric: str
+    other: str
+    outcome: Outcome
+    tier: str = "must"
+
+    def __str__(self) -> str:
+        return f"{self.outcome}{' (may)' * (self.tier == 'may')}: {self.text}"
+
+
+class Noise(Frozen):
+    """What two runs of one candidate say of a metric: how often `METRIC.high < 0` fails by chance,
+    and the `margin` by which a metric may be allowed to fall so that a gate passes, of runs that do
+    not differ, as often as the settings' power. None: it cannot be told."""
+
+    metric: str
+    n: int
+    false_alarms: float | None
+    margin: float | None
+
+
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
-    `by` the one that `groups` are split by, and `failed_gates` the findings of `failures`.
-    `candidates`, and `titles` of runs that have one, are by the sides' names, `scales` by metric.
-    `pairs` exists if there is a pairwise run over the same
-    candidates, `matrix` of three sides or more."""
+    `by` the one that `groups` are split by, `leads` the first metric that was named, `gates` what
+    came of gates, and `failed_gates` those that must not fail and did; `noise` is of two runs of
+    one candidate. `candidates`, and `titles` of runs that have one, are by the sides' names,
+    `scales` by metric. `pairs` exists if there is a pairwise run over the same candidates, `matrix`
+    of three sides or more."""
 
     baseline: str
     others: tuple[str, ...]
@@ -128,6 +170,9 @@ class Comparison(Frozen):
     metrics: tuple[MetricComparison, ...]
     warnings: tuple[str, ...] = ()
     failed_gates: tuple[str, ...] = ()
+    leads: str = Field(default="", exclude_if=operator.not_)
+    gates: tuple[GateResult, ...] = Field(default=(), exclude_if=operator.not_)
+    noise: tuple[Noise, ...] = Field(default=(), exclude_if=operator.not_)
     by: str | None = None
     groups: tuple[GroupFigure, ...] = ()
     candidates: dict[str, str] = Field(default_factory=dict)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.analysis.comparing.models import Comparison, Side
+from memray_eval.analysis.comparing.models import Comparison, Flip, Side
 from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.comparing.warnings import reads_other_samples
 from memray_eval.analysis.pairs.report import find_report
@@ -184,10 +184,16 @@ def read_changed_units(
 ) -> dict[str, dict[tuple[str, str], Record]]:
     """The records of the units that a comparison lists as changed, by side and then by sample id
     and task."""
+    return read_flipped([flip for row in comparison.metrics for flip in row.flips], opened)
+
+
+def read_flipped(
+    flips: Sequence[Flip], opened: Sequence[ComparedRun]
+) -> dict[str, dict[tuple[str, str], Record]]:
+    """The records of these units, by side and then by sample id and task."""
     units = {
         (sample_id, flip.task)
-        for metric in comparison.metrics
-        for flip in metric.flips
+        for flip in flips
         for sample_id in (flip.sample_id, flip.other_id or flip.sample_id)
     }
     if not units:

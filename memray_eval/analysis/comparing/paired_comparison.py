@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from string import ascii_uppercase
 
@@ -13,24 +13,30 @@ from memray_eval.analysis.comparing.models import (
     Comparison,
     Flip,
     MetricComparison,
+    Noise,
     Side,
     align_units,
 )
 from memray_eval.analysis.comparing.standings import find_standings
 from memray_eval.analysis.comparing.warnings import find_warnings
+from memray_eval.analysis.marks import left_out, why_undecided
 from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import (
     SETTINGS,
     TIE,
+    Interval,
+    Paired,
     Rows,
     Settings,
     benjamini_hochberg,
     count_wins,
+    false_alarm_rate,
     holm,
     is_binary,
     mean_interval,
     more_to_show,
     paired,
+    t_interval,
 )
 from memray_eval.analysis.where import Codes, GroupFigure, Groups, differences_by_group, mark_shown
 from memray_eval.errors import ConfigError, suggest
@@ -66,8 +72,11 @@ def compare(
     warnings: list[str] = []
     groups: list[GroupFigure] = []
     for units, names in zip(pairs, chosen, strict=True):
-        compared += [_compare_metric(units, name, settings, flips) for name in names]
-        groups += _compare_groups(units, names, settings, list(_splits(units, by, more)))
+        rows = [_compare_metric(units, name, settings, flips) for name in names]
+        compared += rows
+        decided = {row.metric for row in rows if not row.is_undecided}
+        in_groups = _compare_groups(units, names, settings, list(_splits(units, by, more)))
+        groups += [group for group in in_groups if group.metric in decided]
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
     return Comparison(
         baseline=base.name,
@@ -78,6 +87,7 @@ def compare(
         metrics=tuple(_correct_p_values(compared, settings)),
         warnings=tuple(warnings),
         by=by,
+        leads=next(iter(metrics), ""),
         groups=tuple(mark_shown(groups)),
         candidates={side.name: side.candidate for side in sides},
         titles={
@@ -115,6 +125,10 @@ def _compare_metric(
     changed = np.where(both, b - a, 0.0)
     # The largest change first; equal changes keep their order.
     rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
+    sides = (("A", units.base, units.rows_a), (units.common.letter, units.other, units.rows_b))
+    counts = {letter: side.scores.count_left_out(name, of) for letter, side, of in sides}
+    undecided = {letter: why_undecided(*count) for letter, count in counts.items()}
+    told = {letter: undecided[letter] or left_out(*count) for letter, count in counts.items()}
     is_yes_no = both.any() and is_binary(a[both]) and is_binary(b[both])
     return MetricComparison(
         metric=name,
@@ -131,7 +145,44 @@ def _compare_metric(
         flips_up=int((changed > 0).sum()) if is_yes_no else None,
         flips_down=int((changed < 0).sum()) if is_yes_no else None,
         flips=tuple(_flips(units, a, b, rows[:n_flips])),
+        left_out=_join_sides(told),
+        is_undecided=any(undecided.values()),
     )
+
+
+def _join_sides(texts: Mapping[str, str]) -> str:
+    """What is said of each side, once if it is the same."""
+    letters: dict[str, list[str]] = {}
+    for letter, text in texts.items():
+        letters.setdefault(text, []).append(letter)
+    return "; ".join(f"{' and '.join(of)}: {text}" for text, of in letters.items() if text)
+
+
+def measure_noise(base: Side, other: Side, comparison: Comparison) -> Iterator[Noise]:
+    """What the comparison of two runs of one candidate says of each metric's noise."""
+    units = align_units(base, other, "B", comparison.cluster)
+    for row in comparison.metrics:
+        a, b = (
+            side.scores.values[row.metric][rows]
+            for side, rows in ((base, units.rows_a), (other, units.rows_b))
+        )
+        both = ~np.isnan(a) & ~np.isnan(b)
+        clusters = None if units.clusters is None else units.clusters[both]
+        of_a = base.scores.of_figure(row.metric, units.rows_a[both])
+        of_b = other.scores.of_figure(row.metric, units.rows_b[both])
+        rate = None
+        if of_a is not None and of_b is not None:
+            rate = false_alarm_rate(of_b - of_a, clusters, comparison.settings)
+        margin = row.paired.detectable
+        yield Noise(metric=row.metric, n=row.paired.n, false_alarms=rate, margin=margin)
+
+
+def worst_answers(base: Side, other: Side, metric: str, most: int) -> tuple[Flip, ...]:
+    """The units that are most below the baseline's, of equal ones the lowest."""
+    units = align_units(base, other, "B", None)
+    a, b = base.scores.values[metric][units.rows_a], other.scores.values[metric][units.rows_b]
+    rows = np.lexsort((b, b - a))
+    return tuple(_flips(units, a, b, rows[~np.isnan((b - a)[rows])][:most]))
 
 
 def _compare_groups(
@@ -200,4 +251,15 @@ def _correct_p_values(
         more = None
         if p_holm > 1 - how.level and of.difference is not None and of.stderr is not None:
             more = more_to_show(of.difference, of.stderr, of.n, of.n_clusters or of.n, for_all)
-        yield metric.model_copy(update={"p_holm": p_holm, "p_fdr": p_fdr, "more": more})
+        update: dict[str, object] = {"p_holm": p_holm, "p_fdr": p_fdr, "more": more}
+        if p_holm > 1 - how.level and ((of.low or 0.0) > 0 or (of.high or 0.0) < 0):
+            update["corrected"] = _correct_interval(of, for_all)
+        yield metric.model_copy(update=update)
+
+
+def _correct_interval(of: Paired, how: Settings) -> Interval:
+    """Student's interval at the level for all rows (Bonferroni), which holds 0: the correction that
+    decides (Holm, of sign flips) took the difference back."""
+    middle, units = of.difference or 0.0, of.n_clusters or of.n
+    low, high = t_interval(middle, of.stderr or 0.0, units - 1, how.level)
+    return Interval(min(low, 0.0), max(high, 0.0))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from memray_eval.analysis.comparing.models import Side, Standing
+from memray_eval.analysis.marks import why_undecided
 from memray_eval.analysis.statistics import Clusters, Rows, Settings, holm, mean_interval, paired_p
 from memray_eval.analysis.where import clusters_of_units
 
@@ -16,7 +17,8 @@ from memray_eval.analysis.where import clusters_of_units
 def find_standings(
     sides: Sequence[Side], metrics: Sequence[str], cluster: str | None, how: Settings
 ) -> list[Standing]:
-    """Every side's standing on each metric that all sides have (of `metrics`, if these are named).
+    """Every side's standing on each metric that all sides have (of `metrics`, if these are named)
+    and that enough answers and verdicts count in.
 
     The best has the highest figure in the same data, so p-values (Student's, paired) are corrected
     for all pairs of sides before Holm's correction over metrics and sides."""
@@ -27,6 +29,10 @@ def find_standings(
         standing
         for name in metrics or sides[0].scores.values
         if all(name in side.scores.values for side in sides)
+        and not any(
+            why_undecided(*side.scores.count_left_out(name, of))
+            for side, of in zip(sides, rows, strict=True)
+        )
         for standing in _of_metric(sides, name, rows, clusters, how)
     ]
     for_pairs = math.comb(len(sides), 2) / (len(sides) - 1)

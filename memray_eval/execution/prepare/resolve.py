@@ -137,6 +137,8 @@ def _choose_metrics(
         raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
     if not suite.metrics:  # a template's have names once they are found
         suite = replace(suite, metrics=names)
+    if config.metrics:  # the first that the user names leads
+        suite = replace(suite, headline=names[0])
     update: dict[str, object] = {"own": own, "scores_empty": suite.scores_empty}
     options = config.metric_options.model_copy(update=update)
     metrics = () if generate_only else _pick_metrics(suite, names, options)

@@ -17,7 +17,7 @@ from memray_eval.report.comparison_console import (
     how_measured,
     matrix_section,
 )
-from memray_eval.report.comparison_verdict import groups_of, is_found, verdict, verdict_of_all
+from memray_eval.report.comparison_verdict import groups_of, verdict, verdict_of_all
 from memray_eval.report.html.first_view import Link, doubts_of_comparison
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import LEAST_SPAN, Places, draw_places
@@ -160,7 +160,7 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
 
 def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
     """A difference and the ends of its interval, if it has one, as shares of the metric's scale."""
-    values = (row.paired.difference, row.paired.low, row.paired.high)
+    values = (row.paired.difference, *(row.corrected or (row.paired.low, row.paired.high)))
     return [value / ((scale[1] - scale[0]) or 1.0) for value in values if value is not None]
 
 
@@ -168,17 +168,19 @@ def _difference(
     row: MetricComparison, scale: tuple[float, float], axis: Axis, alpha: float
 ) -> Difference:
     middle, *limits = _shares_of_scale(row, scale)
-    is_told = is_found(row, 1 - alpha)
+    is_told = row.is_found(1 - alpha)
     difference = figure(row.paired.difference, "+z.4f")
-    between = ends(row.paired.low, row.paired.high)
+    between = ends(*(row.corrected or (row.paired.low, row.paired.high)))
+    between += " (corrected)" if row.corrected else ""
     hint = f"{row.metric}: {difference} {between}".rstrip()
     direction = ("higher" if middle > 0 else "lower") if is_told else "may be chance"
+    direction = "not compared" if row.is_undecided else direction
     return Difference(
         of=row,
         plot=forest_row(middle, Interval(*limits) if limits else None, axis, is_told, hint),
         figure=difference,
         interval=between,
-        verdict=append_mark(direction, row.mark and f"({row.mark})"),
+        verdict=append_mark(direction, row.remarks and f"({row.remarks})"),
         is_found=is_told,
     )
 
@@ -201,7 +203,7 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> Cha
     return ChangedUnits(
         metric=append_mark(name_figure(row), row.mark and f"({row.mark})"),
         note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
-        is_found=is_found(row, comparison.settings.level),
+        is_found=row.is_found(comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),
     )
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from memray_eval.analysis.comparing.models import Side
 from memray_eval.analysis.comparing.paired_comparison import compare
-from memray_eval.analysis.comparing.thresholds import failures, parse_gate
+from memray_eval.analysis.comparing.thresholds import find_unfit, judge_gates, parse_gate
 from memray_eval.analysis.scores import candidates_of, find_cluster, read_scores, read_units
 from memray_eval.analysis.statistics import Settings, holm
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparison_console import render
+from memray_eval.report.comparison_verdict import verdict
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score
@@ -312,37 +314,204 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
     lines = [line for line in render(mixed).splitlines() if line.startswith("empathy")]
     assert len(lines) == 2
     assert all(line.endswith("A: estimate for 2 of 3, 1 of 3 by fallback") for line in lines)
-    messages = failures(mixed, [parse_gate("empathy > -5")])
-    assert messages == [
-        "empathy > -5: b differs by +0.3333 (A: estimate for 2 of 3, 1 of 3 by fallback)"
-    ]
+    (result,) = judge_gates(mixed, [parse_gate("empathy.difference > -5")])
+    assert "(A: estimate for 2 of 3, 1 of 3 by fallback)" in str(result)
     assert not any(
         "estimate" in line for line in render(compare([b, b], settings=QUICK)).splitlines()
     )
 
 
+def ten(runs: Runs, name: str, values: Sequence[Values]) -> Side:
+    return runs.side(name, [unit(str(i), of) for i, of in enumerate(values)])
+
+
 @pytest.mark.parametrize(
-    ("text", "messages"),
-    [
-        ("recall < 0", ["recall < 0: b differs by -0.2500"]),
-        ("recall <= -0.25", ["recall <= -0.25: b differs by -0.2500"]),
-        ("recall < -0.25", []),
-        ("recall>-.3", ["recall>-.3: b differs by -0.2500"]),
-        ("recall >= 1e-3", []),
-        ("empathy < -0.1", ["empathy < -0.1: b has no unit scored on both sides"]),
+    ("text", "outcome"),
+    [  # of recall B-A is -0.45 on average, between about -0.57 and -0.33
+        ("recall drops", "FAIL"),
+        ("recall.high < 0", "FAIL"),
+        ("recall.high < -0.4", "PASS"),
+        ("recall.low < -0.3", "FAIL"),
+        ("recall.low<=-0.7", "PASS"),
+        ("recall.difference < -0.4", "FAIL"),
+        ("recall.difference < -0.5", "PASS"),
+        ("recall < -0.2", "FAIL"),
+        ("recall < -0.4", "INCONCLUSIVE"),
+        ("recall < -0.7", "PASS"),
+        ("recall > -.2", "PASS"),
+        ("recall >= -0.45", "INCONCLUSIVE"),
+        ("noise drops", "PASS"),
+        ("noise < 0", "INCONCLUSIVE"),
+        ("equal drops", "PASS"),
+        ("equal < -0.1", "PASS"),
+        ("empathy < -0.1", "INCONCLUSIVE"),
+        ("empathy drops", "INCONCLUSIVE"),
     ],
 )
-def test_gates(runs: Runs, text: str, messages: list[str]) -> None:
-    a = runs.side("a", [unit(str(i), {"recall": 1.0, "empathy": None}) for i in range(4)])
-    b = runs.side("b", [unit(str(i), {"recall": float(i > 0), "empathy": 1.0}) for i in range(4)])
-    assert failures(compare([a, b], settings=QUICK), [parse_gate(text)]) == messages
+def test_gates(runs: Runs, text: str, outcome: str) -> None:
+    shared = {"empathy": None, "equal": 0.5}
+    a = ten(runs, "a", [{"recall": 0.9, "noise": 0.5, **shared} for i in range(12)])
+    b = ten(runs, "b", [
+        {"recall": 0.6 if i % 2 else 0.3, "noise": 0.6 if i % 2 else 0.4, **shared, "empathy": 1.0}
+        for i in range(12)
+    ])  # fmt: skip
+    (result,) = judge_gates(compare([a, b], settings=QUICK), [parse_gate(text)])
+    assert (result.outcome, result.text.partition(":")[0].startswith(text)) == (outcome, True)
+
+
+def test_a_gate_without_a_figure_says_how_it_is_read(runs: Runs) -> None:
+    a, b = (
+        ten(runs, name, [{"recall": i / 9 * x} for i in range(9)])
+        for name, x in (("a", 1.0), ("b", 0.8))
+    )
+    comparison = compare([a, b], settings=QUICK)
+    less, more = judge_gates(comparison, [parse_gate("recall < -0.1"), parse_gate("recall > 0")])
+    assert less.text.startswith("recall < -0.1 (the interval's end, recall.high < -0.1): b differs")
+    assert more.text.startswith("recall > 0 (the interval's end, recall.low > 0): b differs")
+
+
+def test_three_units_show_no_drop_and_a_gate_says_so(runs: Runs) -> None:
+    a, b = (ten(runs, name, [{"recall": value}] * 3) for name, value in (("a", 1.0), ("b", 0.0)))
+    (result,) = judge_gates(compare([a, b], settings=QUICK), [parse_gate("recall drops")])
+    assert (result.outcome, "too few to show anything" in result.text) == ("INCONCLUSIVE", True)
 
 
 @pytest.mark.parametrize(
-    "text", ["empathy", "empathy < ", "empathy == 1", "empathy < x", "a < 1 or b < 1", "", "< 3"]
+    ("status", "n_lost", "left_out", "outcome"),
+    [
+        ("no_answer", 60, "B: not decided: 60 of 66 did not answer", "INCONCLUSIVE"),
+        ("abstained", 24, "B: not decided: 24 of 66 verdicts could not be read", "INCONCLUSIVE"),
+        ("no_answer", 3, "B: 3 of 66 did not answer", "FAIL"),
+        ("error", 60, "", "FAIL"),  # a failure of the infrastructure stays out
+    ],
+)
+def test_too_few_answers_or_verdicts_decide_nothing(
+    runs: Runs, status: str, n_lost: int, left_out: str, outcome: str
+) -> None:
+    a = ten(runs, "a", [{"recall": 1.0 - i % 2 / 9} for i in range(66)])
+    rows = [unit(str(i), {"recall": i % 3 / 9}) for i in range(66)]
+    lost = (Score.model_validate({"metric": "recall", "status": status, "value": None}),)
+    rows = [row.model_copy(update={"scores": lost}) if i < n_lost else row
+            for i, row in enumerate(rows)]  # fmt: skip
+    b = runs.side("b", rows)
+    comparison = compare([a, b], settings=QUICK)
+    (row,), (common,) = comparison.metrics, comparison.common
+    is_undecided = "not decided" in left_out
+    assert (row.left_out, row.is_undecided) == (left_out, is_undecided)
+    (result,) = judge_gates(comparison, [parse_gate("recall.high < 0")])
+    assert (result.outcome, left_out in result.text) == (outcome, True)
+    head = verdict(comparison, common)
+    assert ("is worse than" in head) != is_undecided
+    assert (f"recall, {left_out}." in head) == is_undecided
+    assert left_out in " ".join(render(comparison).split())
+    three = compare([a, b, a_third(runs)], settings=QUICK)
+    assert bool(three.matrix) != is_undecided
+
+
+def a_third(runs: Runs) -> Side:
+    return ten(runs, "c", [{"recall": 0.7 - i % 5 / 9} for i in range(66)])
+
+
+def test_of_several_answers_a_sample_the_lost_ones_count_by_their_share(runs: Runs) -> None:
+    def draws(n_lost: int) -> list[Record]:
+        rows = []
+        for i in range(100):
+            of = unit(str(i // 5), {"recall": 0.5}).model_copy(update={"epoch": i % 5 + 1})
+            lost = (Score(metric="recall", status="no_answer"),)
+            rows.append(of.model_copy(update={"scores": lost} if i < n_lost else {}))
+        return rows
+
+    few, many = (runs.side(f"s{n}", draws(n)).scores for n in (4, 10))
+    rows = np.arange(20)
+    assert few.count_left_out("recall", rows) == (20, 1, 0)
+    assert many.count_left_out("recall", rows) == (20, 2, 0)
+
+
+def test_an_interval_clear_of_0_that_the_correction_takes_back_has_another(runs: Runs) -> None:
+    names = [f"m{k}" for k in range(12)]
+    shown = [0.02, 0.01, 0.05, 0.03, -0.02, 0.06, 0.02, 0.04, -0.01, 0.03]
+    a = ten(runs, "a", [dict.fromkeys(names, 0.5) for _ in shown])
+    b = ten(runs, "b", [dict.fromkeys(names, 0.5 + of * (-1) ** (i % 2)) | {"m0": 0.5 + of}
+                        for i, of in enumerate(shown)])  # fmt: skip
+    first, *others = compare([a, b]).metrics
+    assert (first.paired.low or 0.0) > 0
+    assert (first.p_holm or 0.0) > 0.05
+    assert first.corrected is not None
+    assert first.corrected.low <= 0 < first.corrected.high
+    assert not any(row.corrected for row in others)
+    (alone,) = compare([a, b], metrics=["m0"]).metrics
+    assert alone.corrected is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "head"),
+    [
+        (["noise", "recall"], "noise +0.000 [-0.066, 0.066]: no difference is shown. b is worse"),
+        (["recall", "noise"], "recall -0.450 [-0.550, -0.350]. b is worse than a on 1 of 2"),
+        (["recall"], "b is worse than a on 1 of 1"),
+        ([], "b is worse than a on 1 of 2"),
+    ],
+)
+def test_the_first_metric_that_was_named_leads(runs: Runs, metrics: list[str], head: str) -> None:
+    a = ten(runs, "a", [{"noise": 0.5, "recall": 0.9}] * 12)
+    b = ten(runs, "b", [{"noise": 0.6 if i % 2 else 0.4, "recall": 0.6 if i % 2 else 0.3}
+                        for i in range(12)])  # fmt: skip
+    comparison = compare([a, b], metrics=metrics)
+    sides = {"candidates": {"a": "a", "b": "b"}}
+    said = verdict(comparison.model_copy(update=sides), comparison.common[0])
+    assert said.startswith(head)
+
+
+DIGEST = "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "digest", "judge", "is_unfit"),
+    [
+        ([], DIGEST, "openai/gpt-4o", True),
+        ([("recall", "openai/gpt-4o", DIGEST)], DIGEST, "openai/gpt-4o", False),
+        (
+            [("recall", "openai/gpt-4o", DIGEST)],
+            f"{DIGEST}, no answer: zero",
+            "openai/gpt-4o",
+            False,
+        ),
+        ([("recall", "openai/gpt-4o", DIGEST[::-1])], DIGEST, "openai/gpt-4o", True),
+        ([("recall", "openai/gpt-4o", DIGEST)], DIGEST, "rules", True),
+        ([], "no answer: zero", "computed", False),
+        ([], DIGEST, "rules (no answer)", False),
+    ],
+)
+def test_a_judge_gates_if_it_was_calibrated_on_the_rubric(
+    runs: Runs, calibrated: list[tuple[str, str, str]], digest: str, judge: str, is_unfit: bool
+) -> None:
+    keys = {"rubrics": {"recall": digest}, "judged_by": {"recall/small": {judge: 4}},
+            "rubric_versions": {"recall": "2"}}  # fmt: skip
+    a = runs.side("a", [unit("1", {"recall": 1.0})], rubrics={})
+    b = runs.side("b", [unit("1", {"recall": 1.0})], **keys)
+    unfit = dict(find_unfit([a, b], ["recall"], calibrated))
+    assert list(unfit) == [("recall", "b")] * is_unfit
+    assert all("was not calibrated on recall's rubric (version 2)" in of for of in unfit.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "empathy",
+        "empathy < ",
+        "empathy == 1",
+        "empathy < x",
+        "a < 1 or b < 1",
+        "",
+        "< 3",
+        "empathy < nan",
+        "empathy < 1e999",
+        "empathy.high drops",
+        "empathy rises",
+    ],
 )
 def test_a_gate_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(ConfigError, match="write METRIC OP NUMBER"):
+    with pytest.raises(ConfigError, match='write "METRIC drops", or'):
         parse_gate(text)
 
 
@@ -358,7 +527,9 @@ def test_what_cannot_be_compared_says_why(runs: Runs) -> None:
     with pytest.raises(ConfigError, match="no metric 'humour' in common; there are: recall"):
         compare([a, a], metrics=["humour"])
     with pytest.raises(ConfigError, match="gate 'humour < 0': no metric 'humour'"):
-        failures(compare([a, a]), [parse_gate("humour < 0")])
+        judge_gates(compare([a, a]), [parse_gate("humour < 0")])
+    with pytest.raises(ConfigError, match="no figure 'hihg'; did you mean 'high'"):
+        parse_gate("empathy.hihg < 0")
 
 
 def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) -> None:

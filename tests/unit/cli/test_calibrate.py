@@ -65,7 +65,12 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
     assert report.suggestion.judge == "right"
     text = render(report)
     assert "40 labelled responses, 20 clusters" in text
-    assert text.splitlines()[4].split() == "scored 40 of 40 (100.0%) 0 of 40 (0.0%) 40".split()
+    lines = text.splitlines()
+    assert lines[1].startswith("right may be used: weighted kappa 0.")
+    assert lines[2].startswith(
+        "deaf is not to be used: weighted kappa -, 0.0% scored; its interval"
+    )
+    assert lines[7].split() == "scored 40 of 40 (100.0%) 0 of 40 (0.0%) 40".split()
     assert "Suggested: right, the highest weighted kappa" in text
     assert "nan" not in text.lower()
 

@@ -116,6 +116,17 @@ def test_gpus_are_taken_where_there_are_any() -> None:
     assert engine_device(config(engine={"device": "cpu"}), gpus=8) == "cpu"
 
 
+@pytest.mark.parametrize(
+    ("metrics", "leads"),
+    [(["relevance", "memory_utilization"], "relevance"), ([], "memory_utilization")],
+)
+def test_the_first_metric_that_the_user_names_is_the_quality(
+    metrics: list[str], leads: str
+) -> None:
+    job = config(suite="memory", metrics=metrics)
+    assert job.suite.quality_metric([metric.name for metric in job.metrics]) == leads
+
+
 def test_servers_need_no_engine() -> None:
     candidate = {"name": "a", "model": "m", "backend": "openai", "base_url": "http://x"}
     job = config(candidates=[candidate])

@@ -19,10 +19,10 @@ from memray_eval.analysis.scores import read_scores
 from memray_eval.benchmarks import get_suite
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics
-from memray_eval.report.answer import no_answer_lines
+from memray_eval.report.answer import answer, no_answer_lines
 from memray_eval.report.brief import render_brief
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Cause, Record, Score, Summary
+from memray_eval.types import Cause, Figure, Record, Score, Summary
 from tests.build import build_record, build_sample, build_score
 from tests.runs import candidates, full_summary, write_summarised
 
@@ -136,6 +136,95 @@ def test_a_metric_with_too_few_answers_compares_nothing(tmp_path: Path) -> None:
     assert "coherence of better is not decided: 20 of 80 did not answer, and 1 more." in head
     lines = {line.split()[0]: line for line in screen.splitlines() if line}
     assert lines["coherence"].count("*") == 0
+
+
+@pytest.mark.parametrize(
+    ("lost", "head", "is_decided"),
+    [
+        ({"n_no_answer": 60}, "coherence is not decided: 60 of 120 did not answer.", False),
+        (
+            {"n_abstained": 24},
+            "coherence is not decided: 24 of 84 verdicts could not be read.",
+            False,
+        ),
+        ({"n_no_answer": 3}, "of 5 (3 of 63 did not answer).", True),
+        ({"n_failed": 60}, "of 5.", True),
+    ],
+)
+def test_of_one_candidate_too_few_answers_decide_nothing(
+    tmp_path: Path, lost: dict[str, int], head: str, is_decided: bool
+) -> None:
+    folder = finished(tmp_path / "run", list(records(60)))
+    summary = folder.read_summary()
+    row = next(of for of in summary.metrics if of.metric == "coherence").model_copy(update=lost)
+    one = summary.candidates[:1]
+    alone = summary.model_copy(update={"metrics": (row,), "candidates": one})
+    assert answer(alone).endswith(head)
+    assert ("coherence 4." in answer(alone) or "coherence 3." in answer(alone)) == is_decided
+    assert ("Nothing was scored" in answer(alone)) is False
+    both = alone.model_copy(update={"metrics": (row, summary.metrics[0])})
+    assert ("not decided" in answer(both)) != is_decided
+    run = me.Run(folder)
+    vars(run)["summary"] = alone
+    for text in ("coherence >= 0", "coherence.low >= 0", "coherence.min >= 0"):
+        if is_decided:
+            run.check(text)
+        else:
+            with pytest.raises(me.CheckFailed, match="not decided: "):
+                run.check(text)
+    run.check("coherence.coverage >= 0")
+
+
+@pytest.mark.parametrize(
+    ("leads", "of_two", "of_one"),
+    [
+        (
+            "memory_utilization",
+            "memory_utilization: no difference is shown. better is better than plain on 1",
+            "memory_utilization (micro) 0.529 [0.467, 0.592] of 1. coherence 4.02",
+        ),
+        (
+            "coherence",
+            "coherence +1.75 [1.38, 2.12], better over plain. better is better than plain on 1",
+            "coherence 4.02 [3.82, 4.22] of 5. memory_utilization (micro) 0.529",
+        ),
+        ("", "better is better than plain on 1", "Highest in its scale: coherence 4.02"),
+    ],
+)
+def test_the_first_metric_that_the_user_named_leads(
+    tmp_path: Path, leads: str, of_two: str, of_one: str
+) -> None:
+    summary = finished(tmp_path / "run", list(records(60))).read_summary()
+    summary = summary.model_copy(update={"leads": leads})
+    assert answer(summary).startswith(of_two)
+    rows = [line.split()[0] for line in render_brief(summary, "run").splitlines()[3:]
+            if "[" in line and line.split()[0] in METRICS]  # fmt: skip
+    assert rows[0] == (leads or "memory_utilization")
+    update = {"candidates": summary.candidates[:1], "metrics": summary.metrics[::2]}
+    assert answer(summary.model_copy(update=update)).startswith(of_one)
+
+
+def test_a_run_of_unreadable_verdicts_says_so_and_not_that_no_metric_applied(
+    tmp_path: Path,
+) -> None:
+    summary = finished(tmp_path / "run", list(records(60))).read_summary()
+    row = summary.metrics[0].model_copy(
+        update={"figure": Figure(), "n_scored": 0, "n_abstained": 30, "n_no_answer": 0}
+    )
+    alone = summary.model_copy(update={"metrics": (row,), "candidates": summary.candidates[:1]})
+    says = f"Nothing was scored: {row.metric} is not decided: 30 of 30 verdicts could not be read."
+    assert answer(alone) == says
+
+
+def test_answers_that_are_left_out_are_told_beside_the_figure(tmp_path: Path) -> None:
+    summary = finished(tmp_path / "run", list(records(60))).read_summary()
+    metrics = tuple(
+        row.model_copy(update={"n_no_answer": 2}) if row.candidate == "plain" else row
+        for row in summary.metrics
+    )
+    screen = render_brief(summary.model_copy(update={"metrics": metrics}), "run")
+    line = next(line for line in screen.splitlines() if line.startswith("coherence"))
+    assert line.count("n 60/62") == 1
 
 
 def twelve(n_failed: int = 0) -> Summary:

@@ -88,6 +88,15 @@ def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
     assert re.findall(r'class="dot[^"]*"', html) == ['class="dot"', 'class="dot open"']
 
 
+def test_a_bar_that_the_correction_takes_back_is_drawn_corrected() -> None:
+    paired = RECALL.paired.model_copy(update={"difference": 0.1, "low": 0.02, "high": 0.18})
+    row = RECALL.model_copy(update={"paired": paired, "corrected": Interval(-0.02, 0.22)})
+    html = render_comparison(comparison(row), {})
+    ((low, high),) = re.findall(r'class="bar" x1="([\d.]+)" x2="([\d.]+)"', html)
+    assert float(low) < 160 < float(high)
+    assert "[-0.0200, +0.2200] (corrected)" in html
+
+
 def test_the_head_says_how_sure_it_is_and_links_to_what_differs(page: Page) -> None:
     sure = "100 paired units a difference; corrected for the number of differences (Holm)"
     assert sure in page.text

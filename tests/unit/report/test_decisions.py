@@ -9,6 +9,7 @@ import pytest
 
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion.dimensions import OVERALL
+from memray_eval.report.answer import answer
 from memray_eval.report.decisions import (
     METRICS,
     Decision,
@@ -19,7 +20,14 @@ from memray_eval.report.decisions import (
     means_of,
 )
 from memray_eval.report.sections import lines_of
-from memray_eval.types import SessionFigure, TaskMetric, TaskSummary, TurnSummary
+from memray_eval.types import (
+    GenerationSummary,
+    MetricSummary,
+    SessionFigure,
+    TaskMetric,
+    TaskSummary,
+    TurnSummary,
+)
 from tests.build import build_summary
 
 
@@ -225,6 +233,43 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
             n_asked=4,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("of_scenario", "head"),
+    [
+        ({}, "a: deploy: the mean of the scenarios 0.9000 is 0.7 or more."),
+        (
+            {SCENARIOS[1]: 0.65, SCENARIOS[3]: 0.4},
+            "a: A/B candidate: the mean of the scenarios {mean:.4f} is 0.6 or more; not deploy in "
+            f"{SCENARIOS[1]} (A/B candidate), {SCENARIOS[3]} (needs revision).",
+        ),
+    ],
+)
+def test_the_head_names_each_scenario_that_stops_a_deployment(
+    of_scenario: dict[str, float], head: str
+) -> None:
+    averages = [of_scenario.get(name, 0.9) for name in SCENARIOS]
+    tasks = tuple(
+        task(name, None, 0.9).model_copy(
+            update={"metrics": (task_metric(OVERALL, average),
+                                *(task_metric(of, 0.9) for of in METRICS))}
+        )
+        for name, average in zip(SCENARIOS, averages, strict=True)
+    )  # fmt: skip
+    row = MetricSummary(
+        metric=OVERALL, candidate="a", title="", scale=(0, 1), n=4, n_scored=4, n_abstained=0,
+        n_not_applicable=0, n_failed=0, coverage=1.0, mean=0.9,
+    )  # fmt: skip
+    generation = GenerationSummary(
+        candidate="a", model="m", n=4, n_failed=0, prompt_tokens=1, output_tokens=1,
+        output_tokens_per_s=None, ttft_s_mean=None, ttft_s_p95=None, duration_s_mean=None,
+        finish_reasons={},
+    )  # fmt: skip
+    summary = build_summary(
+        suite="companion", tasks=tasks, metrics=(row,), candidates=(generation,)
+    )
+    assert answer(summary) == head.format(mean=sum(averages) / len(averages))
 
 
 def test_a_judge_that_gives_an_overall_score_alone_was_read() -> None:

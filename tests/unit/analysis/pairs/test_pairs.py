@@ -11,7 +11,7 @@ from memray_eval.analysis.pairs.figures import measure_pairs
 from memray_eval.analysis.pairs.models import Criterion, PairSide, PairwiseReport
 from memray_eval.analysis.pairs.verdicts import read_meetings, read_verdicts
 from memray_eval.metrics._shared.pairs import VALUES
-from memray_eval.report.pairs_console import format_strength, render_pairs
+from memray_eval.report.pairs_console import format_strength, leader_in_words, render_pairs
 from memray_eval.types import PAIR, Candidate, Pair, Record, Response, Sample, Score, Unanswered
 
 A, B = "ada", "bo"
@@ -191,3 +191,37 @@ def test_nothing_judged_says_so() -> None:
     ranking = measured(both(1, None, None))
     assert (ranking.n_pairs, ranking.n_incomplete) == (0, 1)
     assert all(row.rate.value is None and row.rank is None for row in ranking.standings)
+
+
+@pytest.mark.parametrize(
+    ("n_flipped", "n_lost", "status", "says"),
+    [
+        (0, 0, "", "ada is preferred (preference)"),
+        (10, 0, "", "ada is preferred (preference)"),
+        (11, 0, "", "preference: not usable: the judge's verdict changes with the order in 36.7 %"),
+        (0, 1, "empty", "ada is preferred (preference)"),
+        (0, 2, "empty", "preference: not decided: 2 of 30 did not answer"),
+        (0, 24, "error", "ada is preferred (preference)"),  # which stays out
+        (0, 24, "abstained", "preference: not decided: 48 of 60 verdicts could not be read"),
+    ],
+)
+def test_a_judge_that_flips_and_too_few_answers_or_verdicts_decide_nothing(
+    n_flipped: int, n_lost: int, status: str, says: str
+) -> None:
+    records: list[Record] = []
+    for number in range(30):
+        if number < n_lost and status != "abstained":
+            lost = (Unanswered(candidate=B, kind=status),)
+            records += both(number, None, None, unanswered=lost)
+        elif number < n_lost:
+            bad = Score(metric="preference", status="abstained")
+            rows = both(number, None, None)
+            records += [record.model_copy(update={"scores": (bad,)}) for record in rows]
+        else:
+            records += both(number, "first", "first" if number < n_flipped else "second")
+    (verdicts,) = read_verdicts(records, [A, B])
+    head = leader_in_words(measure_pairs(verdicts, [A, B]))
+    assert head.startswith(says)
+    assert head.endswith("nothing is told of the candidates.") == (
+        (n_lost > 1 and status != "error") or n_flipped > 10
+    )
