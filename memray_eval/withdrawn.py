@@ -3,7 +3,7 @@ suites, metrics. CHANGELOG.md says the same under "Removed"."""
 
 from __future__ import annotations
 
-# The names, parted by spaces, and the rest of the sentence "NAME was withdrawn: ..."
+# The names, or KEY=VALUE, parted by spaces, and the rest of the sentence "NAME was withdrawn: ..."
 _WITHDRAWN = (
     (
         "estimates emotion_words",
@@ -30,6 +30,19 @@ _WITHDRAWN = (
     ("risk_over_context", "read `risk_escalation` over the turns of sessions."),
     ("repeats_itself", "write a metric of your own, FILE.py:NAME"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
+    (
+        "judging.mode=auto",
+        "write `judging.mode: batch` or `live`; `estimate` says what either costs",
+    ),
+    ("judging.batch.min_calls", "leave it out; `judging.mode: live` suits a few calls"),
+    (
+        "judging.batch.limits",
+        "set `judging.batch.calls` and `judging.batch.at_once`; a full queue is waited for",
+    ),
+    (
+        "judging.batch.on_expired judging.batch.rounds judging.batch.tries",
+        "leave it out: a call that its batch brought no verdict for is asked live",
+    ),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}
 

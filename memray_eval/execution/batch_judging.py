@@ -97,12 +97,11 @@ async def pay_in_batches(
         judgment_of=judgment_of,
         keep=keep,
         budget=connected.budget,
-        is_auto=spec.judging.mode == "auto",
         is_detached=plan.is_detached,
     )
     rehearsal = None
-    if spec.judging.mode != "live":
-        rehearsal = Rehearsal(plan, folder, metrics, queues, runner, counter).run
+    if spec.judging.mode == "batch":
+        rehearsal = _Rehearsal(plan, folder, metrics, queues, runner, counter).run
         judges = {name for choice in spec.judges.values() for name in choice.judges} - {RULES}
         if others := sorted(judges - {queue.name for queue in queues}):
             line = f"Asked call by call, as they take no batches: {', '.join(others)}."
@@ -125,7 +124,7 @@ def pay_in_batches_here(
     asyncio.run(pay())
 
 
-class Rehearsal:
+class _Rehearsal:
     """Runs the judge stage over all records of a run with judges that ask nobody."""
 
     def __init__(

@@ -82,11 +82,10 @@ def estimate_judges(
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them, on
     so many `cpus`; `records` stand for `scale` times as many. The judge's engine is fitted."""
     judging = spec.judging
-    least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(_judge_load(spec, records, scale).items()):
         total = reduce(_Load.plus, parts)
-        in_batches = total.calls >= least and takes_batches(name, judging, spec.judge_table)
+        in_batches = judging.mode == "batch" and takes_batches(name, judging, spec.judge_table)
         if in_batches:
             what = f"{name}, a batch, within a day (most take an hour)"
             of_judge = [Bound("judge", what, BATCH_S, "judging.mode: live")]

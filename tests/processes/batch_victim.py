@@ -67,10 +67,10 @@ def kill_at(step: str, n: int) -> None:  # noqa: C901 - a branch a step
         results = OpenAIBatches.results
 
         async def dying_results(
-            self: OpenAIBatches, batch_id: str, status: BatchStatus
+            self: OpenAIBatches, status: BatchStatus
         ) -> AsyncIterator[BatchResult]:
             n_yielded = 0
-            async for result in results(self, batch_id, status):
+            async for result in results(self, status):
                 yield result
                 if (n_yielded := n_yielded + 1) == 10:
                     die()

@@ -13,7 +13,6 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.night
 
 ALONE = {
-    "batch_judging": "--calls 8 --batch 4 --seconds 0",
     "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
@@ -54,7 +53,7 @@ IN_A_PROCESS = {
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 # Other tests hold these
-ELSEWHERE = {"batch_outcomes", "engine_kills", "engine_table", "estimates", "sentences"}
+ELSEWHERE = {"engine_kills", "engine_table", "estimates", "sentences"}
 
 
 def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:

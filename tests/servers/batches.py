@@ -1,6 +1,5 @@
-"""The batch APIs of OpenAI (files, batches), Anthropic (message batches) and Google (files,
-batchGenerateContent), beside the calls of tests/servers/provider.py, whose `reply` answers the
-calls of batches too.
+"""The batch APIs of OpenAI (files, batches) and Anthropic (message batches), beside the calls of
+tests/servers/provider.py, whose `reply` answers the calls of batches too.
 
 How each batch goes is a `Course`; those of `courses` are taken in turn, then `course` holds. What a
 batch's calls are answered with counts as paid: `paid` by the digest of a request's body, whichever
@@ -30,7 +29,6 @@ from tests.servers.provider import (
     Provider,
     Raw,
     Spent,
-    _write_candidate,
     _write_chat,
     _write_message,
 )
@@ -43,13 +41,13 @@ Odd = Literal[
 BATCH_SHARE = 0.5
 CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_FORMATS = {"openai": _write_chat, "anthropic": _write_message, "google": _write_candidate}
+_FORMATS = {"openai": _write_chat, "anthropic": _write_message}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """How a batch goes: it ends after so many `looks` at it and `seconds`, `never` if it is stuck
-    (`pending`: before it began). `share` of its calls are done by then. `odd` numbers calls that
+    """How a batch goes: it ends after so many `looks` at it and `seconds`, `never` if it is stuck.
+    `share` of its calls are done by then. `odd` numbers calls that
     come back otherwise, `files` says which files of results are there (OpenAI).
 
     `upload_lost` and `submit_lost`: it is done, and the connection breaks. `refuse`: the status
@@ -61,7 +59,6 @@ class Course:
     end: End = "completed"
     share: float = 1.0
     never: bool = False
-    pending: bool = False
     cancels: bool = True
     odd: Mapping[int, str] = field(default_factory=dict)
     files: Literal["as due", "neither"] = "as due"
@@ -100,7 +97,6 @@ class FakeBatch:
     id: str
     provider: str
     name: str
-    model: str
     calls: list[tuple[str, dict[str, Any]]]
     course: Course
     created: float
@@ -131,7 +127,6 @@ class BatchApis:
     most_open: float = math.inf
     files: dict[str, FakeFile] = field(default_factory=dict)
     batches: dict[str, FakeBatch] = field(default_factory=dict)
-    uploads: dict[str, tuple[str, int]] = field(default_factory=dict)
     usd: float = 0.0
     n_calls: int = 0
     n_refused: int = 0
@@ -143,22 +138,17 @@ class BatchApis:
         item = "/v1/messages/batches/{id}"
         return [
             web.post("/v1/files", self.openai_upload),
-            web.get("/v1/files", _either(self.openai_files, self.google_files)),
             web.get("/v1/files/{id}/content", self.openai_content),
             web.delete("/v1/files/{id}", self.delete_file),
             web.post("/v1/batches", self.openai_submit),
-            web.get("/v1/batches", _either(self.openai_list, self.google_list)),
-            web.get("/v1/batches/{id:[^:]+}", _either(self.shown("openai"), self.shown("google"))),
+            web.get("/v1/batches", self.openai_list),
+            web.get("/v1/batches/{id}", self.shown("openai")),
             web.post("/v1/batches/{id}/cancel", self.cancelled("openai")),
             web.post("/v1/messages/batches", self.anthropic_submit),
             web.get("/v1/messages/batches", self.anthropic_list),
             web.get(item, self.shown("anthropic")),
             web.get(f"{item}/results", self.anthropic_results),
             web.post(f"{item}/cancel", self.cancelled("anthropic")),
-            web.post("/upload/v1/files", self.google_upload),
-            web.get("/v1/files/{id:[^:]+}:download", self.google_download),
-            web.post("/v1/batches/{id:[^:]+}:cancel", self.cancelled("google")),
-            web.post("/v1/models/{model:[^:]+}:batchGenerateContent", self.google_submit),
             web.get("/_batches", self.tell),
             web.post("/_batches", self.script),
         ]
@@ -243,12 +233,10 @@ class BatchApis:
             failure = "token_limit_exceeded"
         if failure or course.failure:
             course = Course(looks=course.looks, end="failed", failure=failure or course.failure)
-        prefix = {"openai": "batch_", "anthropic": "msgbatch_", "google": "batches/b"}[provider]
         batch = FakeBatch(
-            self._new_id(prefix),
+            self._new_id("batch_" if provider == "openai" else "msgbatch_"),
             provider,
             name,
-            str(calls[0][1].get("model", "")) if calls else "",
             calls,
             course,
             time.time(),
@@ -261,13 +249,13 @@ class BatchApis:
         return web.json_response(self._view(batch))
 
     def _find(self, provider: str, request: web.Request) -> FakeBatch | None:
-        prefix = "batches/" if provider == "google" else ""
-        return self.batches.get(prefix + request.match_info["id"])
+        batch = self.batches.get(request.match_info["id"])
+        return batch if batch is not None and batch.provider == provider else None
 
     def _view(self, batch: FakeBatch) -> dict[str, Any]:
         if batch.provider == "anthropic":
             return _anthropic_view(batch, self.provider.root)
-        return (_openai_view if batch.provider == "openai" else _google_view)(batch)
+        return _openai_view(batch)
 
     def shown(self, provider: str) -> Handler:
         async def handle(request: web.Request) -> web.Response:
@@ -283,7 +271,7 @@ class BatchApis:
             if (batch := self._find(provider, request)) is None:
                 return _error(provider, 404, "no such batch")
             batch.cancelled = True
-            return web.json_response({} if provider == "google" else self._view(batch))
+            return web.json_response(self._view(batch))
 
         return handle
 
@@ -310,8 +298,7 @@ class BatchApis:
                 await self._answer(batch, index, custom_id, body)
             elif end != "failed":
                 batch.counts["expired" if end == "expired" else "canceled"] += 1
-                if line := _unanswered(batch.provider, custom_id, end):
-                    batch.results[1].append(line)
+                batch.results[1].append(_unanswered(batch.provider, custom_id, end))
         batch.end = end
 
     async def _answer(
@@ -380,9 +367,6 @@ class BatchApis:
             await _break(request)
         return web.json_response(_openai_file(file))
 
-    async def openai_files(self, request: web.Request) -> web.Response:
-        return _page(request, [_openai_file(item) for item in self.files.values()])
-
     async def openai_content(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["id"]
         if name.startswith("out-"):
@@ -398,7 +382,7 @@ class BatchApis:
 
     async def delete_file(self, request: web.Request) -> web.Response:
         name = request.match_info["id"]
-        self.files.pop(name, None) or self.files.pop(f"files/{name}", None)
+        self.files.pop(name, None)
         return web.json_response({"id": name, "object": "file", "deleted": True})
 
     async def openai_submit(self, request: web.Request) -> web.StreamResponse:
@@ -457,68 +441,9 @@ class BatchApis:
             return _error("anthropic", 404, "no results")
         return await _stream(request, [*batch.results[0], *batch.results[1]])
 
-    # Google
-
-    async def google_upload(self, request: web.Request) -> web.StreamResponse:
-        command = request.headers.get("X-Goog-Upload-Command", "")
-        if command == "start":
-            payload, upload_id = await request.json(), self._new_id("up")
-            size = int(request.headers["X-Goog-Upload-Header-Content-Length"])
-            self.uploads[upload_id] = (str(payload["file"].get("displayName", "")), size)
-            address = f"{self.provider.root}/upload/v1/files?upload_id={upload_id}"
-            return web.json_response({}, headers={"x-goog-upload-url": address})
-        upload_id = request.query["upload_id"]
-        name, size = self.uploads[upload_id]
-        file = self.files.setdefault(upload_id, FakeFile(upload_id, name, b"", time.time()))
-        file.data += await request.read()
-        if "finalize" not in command:
-            return web.Response(headers={"x-goog-upload-status": "active"})
-        del self.files[upload_id]
-        file.id = f"files/{self._new_id('f')}"
-        self.files[file.id] = file
-        if self._next_course().upload_lost and file.name not in self.lost_uploads:
-            self.lost_uploads.add(file.name)
-            await _break(request)
-        return web.json_response(
-            {"file": _google_file(file)}, headers={"x-goog-upload-status": "final"}
-        )
-
-    async def google_files(self, request: web.Request) -> web.Response:
-        listed = [_google_file(item) for item in self.files.values()]
-        return web.json_response({"files": listed})
-
-    async def google_download(self, request: web.Request) -> web.StreamResponse:
-        batch = self.batches.get("batches/" + request.match_info["id"].removeprefix("out-"))
-        if batch is None or batch.course.results_gone:
-            return _error("google", 404, "no such file")
-        return await _stream(request, [*batch.results[0], *batch.results[1]])
-
-    async def google_submit(self, request: web.Request) -> web.StreamResponse:
-        payload = (await request.json())["batch"]
-        file = self.files.get(payload["inputConfig"].get("fileName", ""))
-        if file is None:
-            return _error("google", 400, "no such file")
-        model = request.match_info["model"]
-        lines = [json.loads(line) for line in file.data.splitlines()]
-        calls = [(line["key"], {"model": model} | line["request"]) for line in lines]
-        name = payload["displayName"]
-        return await self._make(request, "google", calls, name=name, input_file=file.id)
-
-    async def google_list(self, request: web.Request) -> web.Response:
-        return web.json_response({"operations": list(map(self._view, self._of("google")))})
-
     def _of(self, provider: str) -> Iterator[FakeBatch]:
         """The newest first."""
         return (item for item in reversed(self.batches.values()) if item.provider == provider)
-
-
-def _either(openai: Handler, google: Handler) -> Handler:
-    """Both have the path; Google's key comes in a header of its own."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await (google if "x-goog-api-key" in request.headers else openai)(request)
-
-    return handle
 
 
 # How each provider writes it
@@ -530,9 +455,6 @@ def _error(provider: str, status: int, words: str, retry_after: str | None = Non
     body: dict[str, Any] = {"error": {"message": words, "type": kind, "code": None, "param": None}}
     if provider == "anthropic":
         body = {"type": "error", "error": {"type": kind, "message": words}}
-    if provider == "google":
-        named = {429: "RESOURCE_EXHAUSTED", 404: "NOT_FOUND"}.get(status, "INVALID_ARGUMENT")
-        body = {"error": {"code": status, "message": words, "status": named}}
     return web.json_response(body, status=status, headers=headers)
 
 
@@ -567,8 +489,6 @@ def _answered(provider: str, custom_id: str, completion: dict[str, Any]) -> byte
     if provider == "anthropic":
         result = {"type": "succeeded", "message": completion}
         return _line({"custom_id": custom_id, "result": result})
-    if provider == "google":
-        return _line({"key": custom_id, "response": completion})
     response = {"status_code": 200, "request_id": "req_1", "body": completion}
     return _line({"id": "r", "custom_id": custom_id, "response": response, "error": None})
 
@@ -581,20 +501,13 @@ def _failed_call(provider: str, custom_id: str, odd: str) -> bytes:
     if provider == "anthropic":
         result = {"type": "errored", "error": {"type": "error", "error": error}}
         return _line({"custom_id": custom_id, "result": result})
-    if provider == "google":
-        status = {"code": 13 if passing else 3, "message": "scripted"}
-        if odd == "error_in_body":
-            return _line({"key": custom_id, "response": {"error": status}})
-        return _line({"key": custom_id, "error": status})
     status_code = 500 if passing else 200 if odd == "error_in_body" else 400
     response = {"status_code": status_code, "request_id": "", "body": {"error": error}}
     return _line({"id": "r", "custom_id": custom_id, "response": response, "error": None})
 
 
 def _unanswered(provider: str, custom_id: str, end: str) -> bytes:
-    """A call that a batch ended before; Google leaves it out."""
-    if provider == "google":
-        return b""
+    """A call that a batch ended before."""
     if provider == "anthropic":
         kind = "expired" if end == "expired" else "canceled"
         return _line({"custom_id": custom_id, "result": {"type": kind}})
@@ -618,8 +531,7 @@ def _openai_file(file: FakeFile) -> dict[str, Any]:
 def _openai_view(batch: FakeBatch) -> dict[str, Any]:
     state = {"partly": "completed"}.get(batch.end, batch.end)
     if not state:
-        course = batch.course
-        state = "validating" if batch.looks == 0 or course.pending else "in_progress"
+        state = "validating" if batch.looks == 0 else "in_progress"
         state = "cancelling" if batch.cancelled else state
     has_files = batch.end and batch.course.files != "neither"
     good, bad = batch.results
@@ -668,35 +580,6 @@ def _anthropic_view(batch: FakeBatch, root: str) -> dict[str, Any]:
         "archived_at": None,
         "results_url": f"{root}/v1/messages/batches/{batch.id}/results" if has_results else None,
     }
-
-
-def _google_file(file: FakeFile) -> dict[str, Any]:
-    return {
-        "name": file.id,
-        "displayName": file.name,
-        "mimeType": "application/jsonl",
-        "sizeBytes": str(len(file.data)),
-        "state": "ACTIVE",
-    }
-
-
-def _google_view(batch: FakeBatch) -> dict[str, Any]:
-    state = {"completed": "SUCCEEDED", "partly": "PARTIALLY_SUCCEEDED"}.get(
-        batch.end, batch.end.upper()
-    )
-    if not state:
-        state = "PENDING" if batch.looks == 0 or batch.course.pending else "RUNNING"
-    metadata: dict[str, Any] = {
-        "@type": "type.googleapis.com/google.ai.generativelanguage.v1main.GenerateContentBatch",
-        "model": f"models/{batch.model}",
-        "displayName": batch.name,
-        "createTime": _moment(batch.created),
-        "updateTime": _moment(time.time()),
-        "state": f"BATCH_STATE_{state}",
-    }
-    if batch.end and batch.end != "failed" and batch.course.files != "neither":
-        metadata["output"] = {"responsesFile": f"files/out-{batch.id.removeprefix('batches/')}"}
-    return {"name": batch.id, "metadata": metadata, "done": bool(batch.end)}
 
 
 def _moment(seconds: float) -> str:

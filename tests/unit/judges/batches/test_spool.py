@@ -1,17 +1,11 @@
-"""Packing calls into files: limits of calls, bytes and tokens, and cutting one in half."""
+"""Packing calls into files: limits of calls and bytes, and cutting one in half."""
 
 from __future__ import annotations
 
 import pytest
 
 from memray_eval.judges.batches.journal import BatchedCall
-from memray_eval.judges.batches.spool import (
-    BatchLimits,
-    CallEntry,
-    CallStateIndex,
-    PackedFile,
-    Spool,
-)
+from memray_eval.judges.batches.spool import PackedFile, Spool
 from memray_eval.judges.limits.budget import Spending
 
 
@@ -19,8 +13,8 @@ def most_of(tokens: int) -> Spending:
     return Spending(usd=tokens / 1000, tokens=2 * tokens)
 
 
-def spool_of(calls: int = 100, n_bytes: int = 10**6, tokens: int | None = None) -> Spool:
-    return Spool(BatchLimits(calls, n_bytes, tokens, 10), most_of)
+def spool_of(calls: int = 100, n_bytes: int = 10**6) -> Spool:
+    return Spool(calls, n_bytes, most_of)
 
 
 def add(spool: Spool, n: int, size: int = 10, tokens: int = 5) -> None:
@@ -57,12 +51,6 @@ def test_a_file_holds_max_bytes_and_one_call_at_least() -> None:
     assert sizes(large) == [1, 1]
 
 
-def test_a_file_holds_what_may_be_queued_at_a_time() -> None:
-    spool = spool_of(tokens=12)
-    add(spool, 5)
-    assert sizes(spool) == [2, 2, 1]
-
-
 def test_a_file_says_what_it_may_cost() -> None:
     spool = spool_of()
     add(spool, 3)
@@ -93,17 +81,3 @@ def test_what_is_not_sent_is_deleted() -> None:
     assert packed.requests.exists()
     spool.discard()
     assert not packed.requests.parent.exists()
-
-
-def test_a_call_has_the_state_that_it_was_put_in_last() -> None:
-    index = CallStateIndex()
-    index.put(["a", "b"], "held")
-    index.put(["b"], "kept", "tag")
-    assert (index.get("a"), index.get("b"), index.get("c")) == (
-        CallEntry("held", ""),
-        CallEntry("kept", "tag"),
-        None,
-    )
-    index.free(["a"])
-    assert index.get("a") is None
-    index.close()
