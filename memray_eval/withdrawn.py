@@ -43,6 +43,10 @@ _WITHDRAWN = (
         "judging.batch.on_expired judging.batch.rounds judging.batch.tries",
         "leave it out: a call that its batch brought no verdict for is asked live",
     ),
+    (
+        "--all-pairs pairs.rounds pairs.earlier",
+        "leave it out: every two candidates are compared; --limit takes fewer questions",
+    ),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}
 

@@ -753,14 +753,10 @@ class OwnMetric(Frozen):
 
 
 class PairsConfig(Frozen):
-    """What a pairwise run compares. If not all pairs are judged, it is one of several rounds."""
+    """What a pairwise run compares."""
 
     runs: Annotated[tuple[str, ...], Field(min_length=2)]
     """RUN or RUN:CANDIDATE, two or more."""
-    rounds: Count = 1
-    """How many rounds there are where not all pairs are judged."""
-    earlier: tuple[str, ...] = ()
-    """The folders of the rounds before this one."""
 
 
 class SuiteTemplate(Frozen):

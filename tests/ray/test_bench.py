@@ -16,7 +16,6 @@ ALONE = {
     "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
-    "pairwise": "--questions 6 --cups 2",
     "fuzz": "readers --inputs 50",
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",

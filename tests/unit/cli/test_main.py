@@ -112,6 +112,7 @@ def test_every_problem_of_a_bad_dataset_is_printed(cli: Call, tmp_path: Path) ->
         ("resume absent", 2, "has no manifest.json"),
         ("dataset validate absent", 2, "error: no dataset at absent"),
         ("frobnicate", 2, "No such command"),
+        ("pairwise a b --all-pairs", 2, "--all-pairs was withdrawn: leave it out"),
     ],
 )
 def test_wrong_use_is_a_message_and_an_exit_code(
