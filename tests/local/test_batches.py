@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import BatchesUnderWay, ConfigError
+from memray_eval.errors import BatchesUnderWay, ConfigError, Stopped
 from memray_eval.execution.runs import resume, run
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.results.run_folder import RunFolder
@@ -269,3 +269,16 @@ def test_the_journal_of_an_earlier_version_is_gone_on_with(
 def entries_in(folder: RunFolder) -> list[str]:
     entries = BatchJournal(folder).load()
     return [f"{entry.tag}.json" for entry in sorted(entries, key=lambda entry: entry.batch_id)]
+
+
+def test_a_provider_that_answers_no_submission_stops_the_run(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    apis.course = Course(refuse=(500, "overloaded"))
+    with pytest.raises(Stopped, match="is out of reach"):
+        run(configured(), print, quiet=True)
+    assert apis.stats()["n_answered"] == 0
+    apis.course = Course()
+    done = resume(only_run(tmp_path), print, quiet=True)
+    stats = apis.stats()
+    assert (done.summary.n_units, stats["n_batches"], stats["n_live"]) == (UNITS, 1, 0)

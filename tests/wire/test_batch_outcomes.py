@@ -291,7 +291,7 @@ async def run_batches(
         judgment_of=lambda metric: Rating,
         keep=lambda calls: _keep(connected, calls),
     )
-    rehearsed = RehearsedJudge(queue.judge, 0, runner.add_missing_call)
+    rehearsed = RehearsedJudge(queue.name, queue.judge, 0, runner.add_missing_call)
 
     async def fill() -> None:
         for number in range(CALLS):

@@ -67,10 +67,6 @@ class BatchedCall(NamedTuple):
     metric: str
     tokens: int
 
-    @property
-    def line(self) -> bytes:
-        return json.dumps(list(self)).encode() + b"\n"
-
 
 class BatchJournal:
     """Reads and writes the journal of one run; the calls of one batch at a time."""
@@ -98,9 +94,10 @@ class BatchJournal:
                 ) from None
         return sorted(entries, key=lambda entry: (entry.created_s, entry.tag))
 
-    def begin(self, entry: BatchEntry, calls: bytes) -> None:
+    def begin(self, entry: BatchEntry, calls: Iterable[BatchedCall]) -> None:
         """Writes what is about to be sent: the calls first, so that an entry is never without."""
-        self._folder.write_batch_file(entry.tag + CALLS, calls)
+        lines = "".join(f"{json.dumps(call)}\n" for call in calls)
+        self._folder.write_batch_file(entry.tag + CALLS, lines.encode())
         self.write(entry)
 
     def write(self, entry: BatchEntry) -> None:

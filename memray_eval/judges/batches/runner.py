@@ -106,7 +106,7 @@ class BatchQueue:
     def describe(self) -> str:
         """The queue in a line: states, and how many calls are through."""
         batches = self.open.values()
-        states = Counter(batch.entry.status or batch.entry.state for batch in batches)
+        states = Counter(batch.entry.status or "submitted" for batch in batches)
         text = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
         done = sum(batch.n_done for batch in batches)
         total = sum(batch.entry.n_calls for batch in batches)
@@ -208,7 +208,8 @@ class BatchRunner:
         lost, self._lost_from = self._lost_from, set()
         for tag in lost:
             entry = self._collected.pop(tag)
-            queue = self._queues[entry.judge]
+            if (queue := self._queues.get(entry.judge)) is None:
+                continue
             self._hooks.say(
                 f"Verdicts of batch {entry.batch_id} are not in the store of paid calls of this "
                 "machine: they are fetched again, and not paid again."
@@ -235,11 +236,11 @@ class BatchRunner:
                 tag=self._journal.new_tag(),
                 judge=queue.name,
                 provider=queue.client.provider,
-                n_calls=packed.n_calls,
-                most=packed.most,
+                n_calls=len(packed.calls),
+                most=queue.spool.most(packed),
                 created_s=self._hooks.clock(),
             )
-            await asyncio.to_thread(self._journal.begin, entry, packed.calls.read_bytes())
+            await asyncio.to_thread(self._journal.begin, entry, packed.calls)
             batch = queue.open[entry.tag] = OpenBatch(queue, entry, packed, ticket)
             await self._advance(batch)
 
@@ -248,12 +249,12 @@ class BatchRunner:
         Raises BudgetSpent if not even one call fits."""
         packed = queue.spool.waiting.popleft()
         while self._budget is not None:
-            if ticket := await self._budget.reserve(packed.most, "batch"):
+            if ticket := await self._budget.reserve(queue.spool.most(packed), "batch"):
                 return packed, ticket
             if self._open():
                 queue.spool.waiting.appendleft(packed)
                 return None  # what those do not spend comes back
-            if packed.n_calls == 1:
+            if len(packed.calls) == 1:
                 raise BudgetSpent(f"the next batch of judge calls {NO_MONEY}")
             packed = queue.spool.halve(packed)
         return packed, 0
@@ -267,9 +268,9 @@ class BatchRunner:
         try:
             if entry.state == "submitted":
                 await self._look(batch)
+                batch.n_misses = 0
             elif not batch.is_unsure or await self._is_unsent(batch):
                 await self._send(batch)
-            batch.n_misses = 0
         except JudgeError as error:
             if error.status == 404 and entry.state == "submitted":
                 gone = BatchStatus(state="gone", end="failed", reason=f"it is gone: {error}")
@@ -277,8 +278,8 @@ class BatchRunner:
             batch.n_misses += 1
             if isinstance(error, Unauthorised) or batch.n_misses >= TRIES:
                 raise JudgeStalled(
-                    f"{queue.name}: the batch {entry.batch_id or entry.tag} cannot be asked for: "
-                    f"{error}; what it does stays at the provider"
+                    f"{queue.name}: the batch {entry.batch_id or entry.tag} is out of reach: "
+                    f"{error}; what it did stays at the provider"
                 ) from None
 
     async def _is_unsent(self, batch: OpenBatch) -> bool:
@@ -306,10 +307,10 @@ class BatchRunner:
         is_submitting = not client.has_files
         try:
             if client.has_files and not batch.entry.file_id:
-                file_id = await client.upload(packed.requests, batch.entry.tag)
+                file_id = await client.upload(packed.path, batch.entry.tag)
                 batch.entry = batch.entry.model_copy(update={"file_id": file_id})
             is_submitting = True
-            batch_id = await client.submit(batch.entry, packed.requests)
+            batch_id = await client.submit(batch.entry, packed.path)
         except JudgeError as error:
             if refuses_batches(error):
                 await self._refuse(batch, str(error))
@@ -391,7 +392,7 @@ class BatchRunner:
         queue.not_before = self._hooks.clock() + self._options.poll_s
         if packed is not None:
             self._tags |= dict.fromkeys(self._keys_of(batch.entry), "")
-            if queue.open or packed.n_calls > 1:
+            if queue.open or len(packed.calls) > 1:
                 again = packed if queue.open else queue.spool.halve(packed)
                 queue.spool.waiting.appendleft(again)
         self._hooks.say(
@@ -442,7 +443,7 @@ class BatchRunner:
         await self._settle(batch.ticket, entry.spent)
         del queue.open[entry.tag]
         if batch.packed is not None:
-            batch.packed.delete()
+            batch.packed.path.unlink()
         if state == "dropped":
             self._free(entry)
         if entry.file_id:
@@ -477,8 +478,6 @@ class BatchRunner:
     async def _wait_for_ends(self) -> None:
         """Until nothing waits or is under way, or the run stops."""
         queues = self._queues.values()
-        for queue in queues:
-            queue.spool.close_file()
         while not self._hooks.is_stopping():
             for queue in queues:
                 await self._submit_waiting(queue)
@@ -539,19 +538,22 @@ class NotYet(JudgeError):
 
 class RehearsedJudge:
     """Asks nobody, in a rehearsal of the judge stage. Raises NotYet for a verdict that is not
-    remembered, once its call is noted: by the judge, the call, and "UNIT METRIC" of its score."""
+    remembered, once its call is noted: by the judge, the call, and "UNIT METRIC" of its score.
+    Without `judge` it is one that is asked live."""
 
     def __init__(
         self,
-        judge: StructuredJudge,
+        name: str,
+        judge: StructuredJudge | None,
         repeat: int,
         note: Callable[[str, JudgeCall, str], Awaitable[None]],
     ) -> None:
-        self.name, self._judge, self._repeat, self._note = judge.name, judge, repeat, note
+        self.name, self._judge, self._repeat, self._note = name, judge, repeat, note
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        call = self._judge.call(messages, judgment, self._repeat, is_batch=True)
-        if (verdict := await call.recall()) is not None:
-            return verdict
-        await self._note(self.name, call, CURRENT_UNIT.get())
-        raise NotYet("its call goes into a batch")
+        if self._judge is not None:
+            call = self._judge.call(messages, judgment, self._repeat, is_batch=True)
+            if (verdict := await call.recall()) is not None:
+                return verdict
+            await self._note(self.name, call, CURRENT_UNIT.get())
+        raise NotYet("its call goes into a batch, or is asked live")

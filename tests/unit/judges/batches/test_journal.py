@@ -44,7 +44,7 @@ def test_a_run_without_batches_has_an_empty_journal(journal: BatchJournal) -> No
 def test_what_was_written_is_read_in_order_of_time(journal: BatchJournal) -> None:
     late, early = entry("b", 2.0), entry("a", 1.0)
     for batch in (late, early):
-        journal.begin(batch, b"".join(call.line for call in CALLS))
+        journal.begin(batch, CALLS)
     journal.write(late.model_copy(update={"state": "submitted", "batch_id": "batch_1"}))
     batches = journal.load()
     assert [(batch.tag, batch.state, batch.batch_id) for batch in batches] == [
@@ -61,14 +61,14 @@ def test_tags_differ_and_fit_every_provider(journal: BatchJournal) -> None:
 
 
 def test_a_broken_entry_is_no_batch_that_never_was(journal: BatchJournal, tmp_path: Path) -> None:
-    journal.begin(entry("a"), b"")
+    journal.begin(entry("a"), ())
     (tmp_path / "run" / "batches" / "a.json").write_text("{")
     with pytest.raises(DataError, match="put it back"):
         journal.load()
 
 
 def test_a_batch_of_an_earlier_version_is_read(journal: BatchJournal, tmp_path: Path) -> None:
-    journal.begin(entry("a"), b"")
+    journal.begin(entry("a"), ())
     path = tmp_path / "run" / "batches" / "a.json"
     earlier = {"model": "m", "round": 2, "n_bytes": 30, "tokens": 21, "state": "uploaded"}
     path.write_text(json.dumps(json.loads(path.read_text()) | earlier))
@@ -76,8 +76,9 @@ def test_a_batch_of_an_earlier_version_is_read(journal: BatchJournal, tmp_path: 
     assert (batch.state, batch.is_open) == ("uploaded", True)
 
 
-def test_broken_calls_are_an_error(journal: BatchJournal) -> None:
-    journal.begin(entry("a"), b"[1]\n")
+def test_broken_calls_are_an_error(journal: BatchJournal, tmp_path: Path) -> None:
+    journal.begin(entry("a"), ())
+    (tmp_path / "run" / "batches" / "a.calls.jsonl").write_text("[1]\n")
     with pytest.raises(DataError, match="cannot be read"):
         list(journal.read_calls("a"))
 
