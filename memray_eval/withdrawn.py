@@ -29,6 +29,12 @@ _WITHDRAWN = (
     ("nolima nolima_contains lveval --needles --books", "write a suite for your copy."),
     ("risk_over_context", "read `risk_escalation` over the turns of sessions."),
     ("repeats_itself", "write a metric of your own, FILE.py:NAME"),
+    (
+        "--cluster --node-usd assumptions.engine assumptions.node_usd_per_hour",
+        "`estimate` tells calls, tokens, dollars and the time that limits bound; for the rest run "
+        "one wave with --limit",
+    ),
+    ("sinks.endpoint", "set OTEL_EXPORTER_OTLP_ENDPOINT, as for OpenTelemetry's own SDK"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
     (
         "judging.mode=auto",
@@ -46,6 +52,11 @@ _WITHDRAWN = (
     (
         "--all-pairs pairs.rounds pairs.earlier",
         "leave it out: every two candidates are compared; --limit takes fewer questions",
+    ),
+    (
+        "--label --queue --overlap --corrected",
+        "`calibrate RUN --sheet` writes answers to label in a spreadsheet, `calibrate RUN --labels "
+        "SHEET` reads them",
     ),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}

@@ -94,8 +94,8 @@ def _explain_usage(error: object) -> None:
     """After a usage error: says what to do instead of an option or command that was withdrawn, and
     which jobs there are if none was named."""
     if hasattr(error, "format_message"):  # typer's and click's usage errors
-        words = [word.partition("=")[0] for word in sys.argv[1:] if word.startswith("--")]
-        for instead in filter(None, map(what_instead, [*sys.argv[1:2], *words])):
+        words = [*sys.argv[1:2], getattr(error, "option_name", "")]
+        for instead in filter(None, map(what_instead, words)):
             say(instead)
     if getattr(getattr(error, "param", None), "name", "") == "config":
         command = getattr(getattr(error, "ctx", None), "info_name", "run")

@@ -44,7 +44,9 @@ app = typer.Typer(
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
 cache_app = typer.Typer(no_args_is_help=True, help="Inspect or clear the cache of judge calls.")
-list_app = typer.Typer(no_args_is_help=True, help="List metrics, suites, judges and providers.")
+list_app = typer.Typer(
+    no_args_is_help=True, help="List runs, metrics, suites, judges and providers."
+)
 # The groups of commands that --help shows
 GROUPS = RUN, LOOK, DATA, CLUSTER = "Run", "Look", "Data and jobs", "Cluster and machine"
 app.add_typer(dataset_app, name="dataset", rich_help_panel=DATA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from memray_eval.cli.app import RUN, app, print_report, say, show
 from memray_eval.cli.options import (
     BASE_CONFIG,
     CONFIG,
-    MONEY,
     OUTPUT,
     WHAT,
     JobOptions,
@@ -155,7 +155,7 @@ def resume(
 @app.command(rich_help_panel=RUN)
 @takes(
     "config limit epochs dataset encoding mapped model metrics include judge skip_invalid samples "
-    "cluster node_usd settings as_json"
+    "settings as_json"
 )
 def estimate(
     options: JobOptions,
@@ -163,38 +163,34 @@ def estimate(
     samples: str | None = option(
         "Estimate for this many samples (1e6) like those of the dataset.", WHAT, show_default=False
     ),
-    cluster: Path | None = option(
-        "Estimate for the nodes of a cluster file: a KubeRay RayJob or RayCluster, or a Ray "
-        "launcher YAML.",
-        MONEY,
-    ),
-    node_usd: list[str] | None = option(
-        "Price of a node per hour: --node-usd GROUP=USD. Repeat for each group.",
-        MONEY,
-        "--node-usd",
-    ),
 ) -> None:
-    """Estimate a job's calls, tokens, cost, time, nodes and bottleneck. Makes no model calls."""
-    from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
-    from memray_eval.execution.estimate_text import estimate_lines
-    from memray_eval.execution.prepare.estimates import estimate_of
+    """Estimate a job's calls, tokens, cost, time and bottleneck. Makes no model calls."""
+    from memray_eval.execution.estimate import estimate_lines
+    from memray_eval.execution.runs import estimate_of
     from memray_eval.execution.waiting import no_waiting, show_waiting
-    from memray_eval.submission.cluster_files import read_offer
 
-    prices = parse_node_prices(node_usd or ())
-    n_samples = None if samples is None else parse_sample_count(samples)
-    if prices and cluster is None:
-        raise ConfigError("--node-usd prices a cluster's nodes: name its file with --cluster")
+    n_samples = None if samples is None else _sample_count(samples)
     estimated = estimate_of(
         options.load_job(config),
         samples=n_samples,
-        cluster_spec=None if cluster is None else read_offer(cluster),
-        node_usd_per_hour=prices,
         say=say,
         waiting=no_waiting if options.as_json else show_waiting,
     )
     as_text = "\n".join(estimate_lines(estimated))
     show(estimated.model_dump_json(indent=2) if options.as_json else as_text)
+
+
+def _sample_count(text: str) -> int:
+    """A number of samples, such as 1e6 or 1_000_000. Raises ConfigError for others, or below 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (number >= 1 and number < math.inf and number == int(number)):
+        raise ConfigError(
+            f"--samples {text}: write a whole number from 1 on, such as 50000, 1_000_000 or 1e6"
+        )
+    return int(number)
 
 
 def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Callable[[Scan], None]]:
@@ -274,7 +270,7 @@ def confirm_cost(yes: bool) -> Callable[[Estimate], bool]:
     estimated to cost. `yes` agrees, and elsewhere nobody does."""
 
     def agree(estimated: Estimate) -> bool:
-        from memray_eval.execution.estimate_text import estimate_lines
+        from memray_eval.execution.estimate import estimate_lines
 
         if yes or not sys.stdin.isatty():
             return yes

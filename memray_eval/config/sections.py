@@ -514,7 +514,7 @@ class JudgingConfig(Frozen):
 SinkKind = Literal["otlp", "mlflow", "inspect"]
 # The keys that a sink takes beside its kind
 SINK_KEYS: Mapping[SinkKind, tuple[str, ...]] = {
-    "otlp": ("endpoint",),
+    "otlp": (),
     "mlflow": ("uri", "experiment"),
     "inspect": ("dir",),
 }
@@ -525,11 +525,8 @@ class SinkConfig(Frozen):
     sink without further keys. Headers and keys come from the environment alone."""
 
     kind: SinkKind
-    """`otlp` (OpenTelemetry events), `mlflow` (a run with its figures and page), or `inspect` (a
-    log for `inspect view`)."""
-    endpoint: str | None = None
-    """For otlp, the collector's HTTP address; by default that of OTEL_EXPORTER_OTLP_ENDPOINT, else
-    http://localhost:4318."""
+    """`otlp` (OpenTelemetry events, to OTEL_EXPORTER_OTLP_ENDPOINT), `mlflow` (a run with its
+    figures and page), or `inspect` (a log for `inspect view`)."""
     uri: str | None = None
     """For mlflow, the tracking server; by default that of MLFLOW_TRACKING_URI."""
     experiment: str | None = None
@@ -550,7 +547,9 @@ class SinkConfig(Frozen):
         own = SINK_KEYS[self.kind]
         for key in self.model_fields_set - {"kind", *own}:
             if getattr(self, key) is not None:
-                raise ValueError(f"{key}: a sink of kind {self.kind} takes {', '.join(own)}")
+                raise ValueError(
+                    f"{key}: a sink of kind {self.kind} takes {', '.join(own) or 'no keys'}"
+                )
         return self
 
 
@@ -564,39 +563,6 @@ Sinks = Annotated[
 ]
 
 
-class EngineTimes(Frozen):
-    """What one engine takes, measured: `python -m tests.bench.engine_table` prints it for a GPU.
-
-    A step makes a token for each prompt that is being answered and computes some of the next ones.
-    It takes `step_s`; 1 / `prefill_tokens_per_s` a token of a prompt, twice that `doubles_at`
-    tokens into it (None: no more); and for each prompt its length so far / `context_tokens_per_s`
-    (None: nothing). `kv_tokens` fit into the KV cache. `start_s` is until an engine answers."""
-
-    prefill_tokens_per_s: Positive
-    """Tokens of prompts that it computes a second, at the beginning of a prompt."""
-    step_s: Positive
-    """Seconds of a step that makes one token for each prompt that is being answered."""
-    doubles_at: Positive | None = None
-    """How far into a prompt a token takes twice as long to compute."""
-    context_tokens_per_s: Positive | None = None
-    """Tokens of context that a step reads a second; each token made reads all before it."""
-    kv_tokens: Count | None = None
-    """Tokens that its KV cache holds; vLLM logs them when it starts."""
-    start_s: Positive = 90.0
-    """Seconds until it answers."""
-
-    def prefill_s(self, tokens: float) -> float:
-        """The seconds in which an engine computes the first `tokens` of a prompt, without the steps
-        that they take: the integral of 1 + position / doubles_at over the positions."""
-        longer = 1.0 if self.doubles_at is None else 1.0 + tokens / (2.0 * self.doubles_at)
-        return tokens / self.prefill_tokens_per_s * longer
-
-    def context_s(self, tokens: float) -> float:
-        """The seconds that a step takes longer for this many tokens of context, over all prompts
-        that it makes a token for."""
-        return 0.0 if self.context_tokens_per_s is None else tokens / self.context_tokens_per_s
-
-
 class Assumptions(Frozen):
     """What `estimate` cannot know. The embedded model makes 145 tokens a second on two cores."""
 
@@ -604,18 +570,13 @@ class Assumptions(Frozen):
     """The share of max_tokens that candidates use."""
     verdict_tokens: Positive = 250.0
     """The tokens of a verdict."""
-    engine_tokens_per_s: Positive = 145.0
-    """Output tokens a second of one engine, prompts included; not used where `assumptions.engine`
-    is given."""
-    engine: EngineTimes | None = None
-    """What one engine takes, part by part; needed for long prompts. `python -m
-    tests.bench.engine_table` measures it."""
+    engine_tokens_per_s: Positive | None = None
+    """Output tokens a second of one engine, prompts included, as measured; without it the time of
+    the run's engines is not estimated."""
     server_tokens_per_s: Positive = 50.0
     """Output tokens a second of one call to a server."""
     server_latency_s: Annotated[float, Field(ge=0)] = 0.5
     """A server's time to the first token."""
-    node_usd_per_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
-    """By group of a cluster's file, what an hour of a node costs."""
 
 
 class AffectConfig(Frozen):

@@ -1,114 +1,118 @@
-"""Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
-Makes no call. Prompts are really built, for some hundred units spread over the dataset
-(estimate_sample.py); what a model will answer, and the speed of what no limit bounds, are assumed
-(config `assumptions`). A token is taken for CHARACTERS_A_TOKEN characters. The judges' part is in
-estimate_judges.py."""
+"""Estimates a run before a cent is spent: calls, tokens, dollars, and the time that limits bound.
+Makes no call.
+
+1. Prompts are really built, for some SAMPLED units spread over the dataset, and scaled.
+2. Answers and verdicts are as long as `assumptions` says; a token is CHARACTERS_A_TOKEN characters.
+3. A stage takes as long as the slowest of its bounds: a limit of a judge, or calls in flight.
+4. What is not estimated is named: embedding, and engines of this run of which nobody said the speed
+   (`assumptions.engine_tokens_per_s`)."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property
+from functools import reduce
+from typing import NamedTuple
 
-from memray_eval.config.sections import EngineConfig, EngineTimes, least_of
+from pydantic import BaseModel
+
+from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, least_of
 from memray_eval.config.servers import is_baseline
-from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sharding import SHARD_BYTES
-from memray_eval.errors import ConfigError
+from memray_eval.datasets.scan import Scan, read_records, read_samples
+from memray_eval.errors import JudgeError, describe_error
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.engine_time import engine_work
-from memray_eval.execution.estimate_judges import (
-    Bound,
-    JudgeEstimate,
-    estimate_judges,
-    sum_known,
-    tokens_of,
+from memray_eval.execution.executors import (
+    StageSeconds,
+    choose_phases,
+    duration_text,
+    has_cpu_nodes,
 )
-from memray_eval.execution.estimate_sample import PromptReader, SampledUnit, sample_units
-from memray_eval.execution.executors import StageSeconds, choose_phases
-from memray_eval.execution.plan import LONG_CHARS, Device, engine_device, fit_engine, judge_pool
-from memray_eval.execution.ray.cluster_spec import NodeGroup
-from memray_eval.execution.ray.placement import EngineUse, Placement
+from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
+from memray_eval.execution.prompt_stage import prompt_room, window_of
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
-from memray_eval.execution.schedule import Wave, schedule
-from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN
+from memray_eval.execution.schedule import schedule
+from memray_eval.judges.accounts import cache_of, is_embedded, limits_of, price_of, takes_batches
+from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
+from memray_eval.judges.prices import FREE, cost_text
+from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.judges.router import describe_pools
-from memray_eval.metric import NEEDS_JUDGE
+from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
+from memray_eval.models.embedded_model import model_dir
+from memray_eval.ports import Verdict
 from memray_eval.stages.embed import collect_texts, distinct_texts
-from memray_eval.text_processing.sample_text import memory_lines
-from memray_eval.types import EXISTING, Candidate, Frozen, Record, Response
+from memray_eval.stages.generate import new_record
+from memray_eval.stages.judge import JudgingOptions, prompts_of_record
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.text_processing.sample_text import history_lines
+from memray_eval.types import (
+    EXISTING,
+    USER_MODEL,
+    Candidate,
+    Frozen,
+    Message,
+    Prompt,
+    Record,
+    Response,
+    Sample,
+    Score,
+    Turn,
+    turn_sample,
+)
 
-# of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
-WRITE_CPU_S = 0.0005
-PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
-# of one core of the driver, for a block of samples or a batch of prompts, and a unit in them:
-# tests/bench/driver_ceiling.py
-DRIVER_BLOCK_S, DRIVER_UNIT_S = 0.012, 0.00009
-# of one core, for a character of a text that the local model embeds: 4.2 ms for one of 70
-EMBED_CPU_S = 60e-6
+SAMPLED = 200
 EMBEDS = "embedding_retrieval"  # the baseline that has it embed each line of a memory
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
+BATCH_S = 86_400.0  # providers end a batch within a day
+PLAYED_TOKENS = 250  # of what a simulated user's model is told, beside the conversation
 
 
-class StageEstimate(Frozen):
-    """The seconds that a stage would take alone, and what bounds it."""
+@dataclass(frozen=True)
+class Bound:
+    """One thing that a run cannot be faster than: the seconds it would take if nothing else held it
+    up."""
 
     stage: str
+    what: str
+    seconds: float
+
+
+class JudgeEstimate(Frozen):
+    """One judge's work: calls, tokens, US dollars (without `unpriced_calls`; None: no price is
+    known), seconds at its limits, and what bounds it. `cached_usd` is the cost if all
+    `cacheable_tokens` come from its prompt cache."""
+
+    judge: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
     seconds: float
     bound_by: str
-
-
-class PhaseUse(Frozen):
-    """The duration of a run with this order of its phases, how long its nodes with GPUs are up, and
-    the node-hours of those with GPUs and without (none without a cluster)."""
-
-    order: PhaseOrder
-    wall_s: float
-    gpus_up_s: float
-    gpu_node_hours: float = 0.0
-    cpu_node_hours: float = 0.0
-
-
-class GroupUse(Frozen):
-    """One group's nodes while a run lasts, their hours together, and cost (None: nobody said)."""
-
-    group: NodeGroup
-    nodes: int
-    node_hours: float
-    usd: float | None
-
-
-class ClusterUse(Frozen):
-    """The nodes that a run takes of a cluster; `usd` if every group that it takes has a price."""
-
-    where: str
-    kind: str
-    groups: tuple[GroupUse, ...]
-    engines: tuple[EngineUse, ...]
-    usd: float | None
-    problems: tuple[str, ...]
+    unpriced_calls: int = 0
+    cacheable_tokens: int = 0
+    cached_usd: float | None = None
 
 
 class Estimate(Frozen):
     """A run before it is made. Stages overlap: `wall_s` is the start-up and the slowest of
-    `bounds`, or generating and scoring after each other. `usd` is what judges cost, without
-    `unpriced_calls` (None: no price is known). `warnings` name metrics that nobody would score and
-    models that retire soon. `phase_uses` are what each `phase_order` would take."""
+    `bounds`, or generating and scoring after each other, without what is `not_estimated`. `usd` is
+    what judges cost, without `unpriced_calls` (None: no price is known). `warnings` name metrics
+    that nobody would score and models that retire soon."""
 
     units: int
     prompt_tokens: int
     output_tokens: int
     judges: tuple[JudgeEstimate, ...]
-    stages: tuple[StageEstimate, ...]
+    stages: tuple[Bound, ...]
     bounds: tuple[Bound, ...]
-    judge_actors: int
-    calls_in_flight: int
     startup_s: float
     wall_s: float
+    not_estimated: tuple[str, ...]
     bottleneck: str
     usd: float | None
     unpriced_calls: int
@@ -117,8 +121,6 @@ class Estimate(Frozen):
     calls: int
     phase_order: PhaseOrder
     phase_reason: str
-    phase_uses: tuple[PhaseUse, ...]
-    cluster: ClusterUse | None
     assumptions: tuple[str, ...]
 
 
@@ -128,440 +130,398 @@ def estimate(
     capacity: Capacity,
     *,
     samples: int | None = None,
-    placement: Placement | None = None,
-    node_usd_per_hour: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Estimate:
-    """The estimate of a run whose dataset was scanned, or with so many `samples` like these; on a
-    cluster if it has a `placement`. Raises ConfigError for a price of no group."""
-    reader = PromptReader(spec)
-    sampled = list(sample_units(spec, scan, reader))
-    at_first = capacity if placement is None else placement.cluster_spec.at_first()
-    waves = schedule(spec, at_first, engine_device(spec, capacity.all_gpus))
-    work = _Workload(spec, scan, capacity, placement, samples, waves, sampled)
-    pool = judge_pool(spec, capacity.cpus, work.block_rows)
-    if spec.judge_engine is not None:
-        spec = replace(spec, judge_engine=work.fitted(spec.judge_engine))
-    judges, bounds = estimate_judges(spec, work.records, work.scale, pool, work.judge_cpus)
-    bounds = sorted([*bounds, *work.bounds()], key=lambda bound: -bound.seconds)
-    stages = tuple(
-        StageEstimate(stage=stage, seconds=slowest.seconds, bound_by=slowest.what)
-        for stage in ("generate", "judge", "embed", "write")
-        if (slowest := next((bound for bound in bounds if bound.stage == stage), None))
-    )
+    """The estimate of a run whose dataset was scanned, or with so many `samples` like these."""
+    sampled = list(_sample_units(spec, scan))
+    records = [record for record, _ in sampled]
+    n_samples = samples or scan.n_samples
+    units = spec.units_of(round(n_samples * scan.n_asked / max(1, scan.n_samples)))
+    scale = units / max(1, len(sampled))
+    answered = defaultdict[str, float](float)  # tokens of answers, by candidate
+    for record in records:
+        if not is_baseline(record.candidate) and record.response is not None:
+            answered[record.candidate.name] += tokens_of(record.response.text) * scale
+    pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(n_samples))
+    judges, bounds = _estimate_judges(spec, records, scale, pool)
+    device = engine_device(spec, capacity.all_gpus)
+    waves = schedule(spec, capacity, device)
+    bounds += _bound_generating(spec, waves, answered, units / len(spec.candidates))
+    bounds.sort(key=lambda bound: -bound.seconds)
+    stages = {bound.stage: bound for bound in reversed(bounds)}
+    alone = stage_seconds(bounds)
     order, reason = choose_phases(
-        spec,
-        work.device,
-        has_cpu_nodes=has_cpu_nodes(spec, capacity, placement),
-        seconds=lambda: stage_seconds(stages),
+        spec, device, has_cpu_nodes=has_cpu_nodes(spec, capacity), seconds=lambda: alone
     )
-    uses = tuple(_phase_uses(stages, work.startup_s, placement))
-    use = next(use for use in uses if use.order == order)
+    startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
+    apart_s = STARTUP_S[EXISTING] + sum(alone)
     unscored = f"not scored, and not in the estimate: {', '.join(spec.unscored)}"
     unscored_lines = [f"{unscored} (each {NEEDS_JUDGE})"] if spec.unscored else []
     return Estimate(
-        units=work.units,
-        prompt_tokens=round(work.prompt_tokens),
-        output_tokens=round(sum(work.answered.values())),
+        units=units,
+        prompt_tokens=round(sum(tokens for _, tokens in sampled) * scale),
+        output_tokens=round(sum(answered.values())),
         judges=judges,
-        stages=stages,
+        stages=tuple(stages[stage] for stage in sorted(stages)),
         bounds=tuple(bounds),
-        judge_actors=pool.actors if judges else 0,
-        calls_in_flight=pool.actors * pool.max_in_flight if judges else 0,
-        startup_s=work.startup_s,
-        wall_s=use.wall_s,
-        bottleneck=f"{bounds[0].stage}: {bounds[0].what}" if bounds else "start-up",
-        usd=sum_known(judge.usd for judge in judges),
+        startup_s=startup_s,
+        wall_s=startup_s + (apart_s if order == "apart" else max(alone)),
+        not_estimated=tuple(_not_estimated(spec, records)),
+        bottleneck=f"{bounds[0].stage}: {bounds[0].what}" if bounds else "no limit",
+        usd=_sum_known(judge.usd for judge in judges),
         unpriced_calls=sum(judge.unpriced_calls for judge in judges),
         warnings=(*unscored_lines, *spec.retiring(today or date.today()), *spec.equal_draws()),
         budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         phase_order=order,
         phase_reason=reason,
-        phase_uses=uses if spec.metrics and not spec.has_responses else (),
-        cluster=placement and _cluster_use(placement, use, node_usd_per_hour or {}),
-        assumptions=(*_list_assumptions(work, judges, reader.counted),),
+        assumptions=tuple(_list_assumptions(spec, sampled, units, judges)),
     )
 
 
-@dataclass(frozen=True)
-class _Workload:
-    """The work of a run but for its judges', by units `sampled` of its dataset, or of so many
-    `samples` like these; waves of candidates follow one another."""
+def stage_seconds(bounds: Iterable[Bound]) -> StageSeconds:
+    """The seconds of generating and of scoring, each alone."""
+    seconds = {"generate": 0.0, "judge": 0.0}
+    for bound in bounds:
+        seconds[bound.stage] = max(seconds[bound.stage], bound.seconds)
+    return StageSeconds(*seconds.values())
 
-    spec: RunSpec
-    scan: Scan
-    capacity: Capacity
-    placement: Placement | None
-    samples: int | None
-    waves: Sequence[Wave]
-    sampled: Sequence[SampledUnit]
 
-    @cached_property
-    def n_samples(self) -> int:
-        return self.samples or self.scan.n_samples
+def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
+    """Units of samples spread over the dataset, each with a response of the expected length, and
+    the tokens of its prompt: 0 if the responses exist already, no prompt can be built, or no model
+    is asked."""
+    shards, of_sample = scan.shards, spec.units_of(1)
+    step = max(1, len(shards) * of_sample // SAMPLED)
+    rows = max(1, SAMPLED // max(1, len(shards) * of_sample))
+    for shard in shards[::step]:
+        if spec.has_responses:
+            for record in itertools.islice(read_records(shard, spec.read.reader), rows):
+                yield record, 0.0
+            continue
+        for sample in itertools.islice(read_samples(shard, spec.read.reader), rows):
+            for candidate, epoch in itertools.product(spec.candidates, range(1, spec.epochs + 1)):
+                talk: list[Turn] = []
+                for number in range(1, sample.n_turns + 1):
+                    # A simulated user says as much each time as at first
+                    message = sample.turns[number - 1] if sample.turns else sample.query
+                    played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
+                    turn = turn_sample(sample, number, message, talk, **played)
+                    response, tokens = _respond(turn, candidate, spec)
+                    record = new_record(turn, candidate, epoch)
+                    yield record.model_copy(update={"response": response}), tokens
+                    talk.append(Turn(role="user", content=turn.query))
+                    talk.append(Turn(role="assistant", content=response.text))
 
-    @cached_property
-    def units(self) -> int:
-        turns = self.scan.n_asked / max(1, self.scan.n_samples)
-        return self.spec.units_of(round(self.n_samples * turns))
 
-    @cached_property
-    def scale(self) -> float:
-        """The units of the run for each sampled one."""
-        return self.units / max(1, len(self.sampled))
+def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Response, float]:
+    """An answer as long as expected, that speaks to the user as replies do, and the tokens of its
+    prompt."""
+    try:
+        prompt = spec.suite.prompt(sample, candidate)
+    except Exception as error:  # it will be an error of its unit, and costs nothing
+        return Response(error=describe_error(error)), 0.0
+    most = prompt.answer_tokens(candidate)
+    length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
+    sentence = f"You asked. {sample.query} "
+    response = Response(text=(sentence * (length // len(sentence) + 1))[:length])
+    return response, 0.0 if is_baseline(candidate) else _prompt_tokens(spec, candidate, prompt)
 
-    @cached_property
-    def units_each(self) -> float:
-        """The units of each candidate."""
-        return self.units / len(self.spec.candidates)
 
-    @cached_property
-    def records(self) -> list[Record]:
-        return [unit.record for unit in self.sampled]
-
-    @cached_property
-    def device(self) -> Device:
-        return engine_device(self.spec, self.capacity.gpus)
-
-    @cached_property
-    def judge_cpus(self) -> float:
-        return self.capacity.cpus if self.placement is None else self.placement.judge_cpus
-
-    @cached_property
-    def prompt_tokens(self) -> float:
-        return sum(unit.prompt.tokens for unit in self.sampled if unit.prompt) * self.scale
-
-    @cached_property
-    def answered(self) -> Mapping[str, float]:
-        """The tokens of all answers, by candidate."""
-        tokens = defaultdict[str, float](float)
-        for record in self.records:
-            if not is_baseline(record.candidate):
-                text = record.response.text if record.response else ""
-                tokens[record.candidate.name] += tokens_of(text) * self.scale
+def _prompt_tokens(spec: RunSpec, candidate: Candidate, prompt: Prompt) -> float:
+    """The tokens of a prompt; an engine gets no more than its window has room for."""
+    tokens = tokens_of("\n".join(message.content for message in prompt.messages))
+    if candidate.backend != "vllm" or not prompt.is_cut:
         return tokens
+    window = spec.engine_of(candidate.model).max_model_len
+    # The embedded model is not fetched for an estimate
+    if window is None and (candidate.model != EMBEDDED or model_dir().is_dir()):
+        window = window_of(candidate.model)
+    room = prompt_room(candidate, window, prompt.answer_tokens(candidate))
+    return tokens if room is None else min(tokens, float(max(0, room)))
 
-    @cached_property
-    def startup_s(self) -> float:
-        engine = self.spec.assumptions.engine
-        starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
-        return sum(max(starts[group[0].backend] for group in wave) for wave in self.waves)
 
-    @cached_property
-    def block_rows(self) -> int:
-        return self.spec.read.block_rows(self.n_samples)
+def _bound_generating(
+    spec: RunSpec, waves: Sequence[Sequence[Group]], answered: Mapping[str, float], units: float
+) -> Iterator[Bound]:
+    """Yields what bounds generating, each candidate's `units`: the slowest group of each wave, one
+    wave after the other."""
+    if spec.has_responses or not units:
+        return
+    slowest = list[Bound]()
+    for wave in waves:
+        known = [_bound_group(spec, group, answered, units) for group in wave]
+        slowest += sorted(filter(None, known), key=lambda bound: bound.seconds)[-1:]
+    if slowest:
+        longest = max(slowest, key=lambda bound: bound.seconds)
+        rounds = f"{len(slowest)} rounds of models, the longest with " * (len(slowest) > 1)
+        yield Bound("generate", rounds + longest.what, sum(bound.seconds for bound in slowest))
 
-    @cached_property
-    def blocks(self) -> float:
-        """The number of blocks that the samples come in."""
-        read, shards = self.spec.read, self.scan.shards
-        count, n_scanned = self.n_samples, max(1, self.scan.n_samples)
-        if any(shard.is_read_from_start for shard in shards):
-            return max(1.0, count / read.batch_size)
-        if read.reader.by_context or self.samples is None:
-            return max(1.0, len(shards) * count / n_scanned)
-        size = sum(shard.size for shard in shards) / n_scanned
-        rows = min(self.block_rows, max(1, int(SHARD_BYTES / max(1.0, size))))
-        return max(1.0, count / rows)
 
-    def bounds(self) -> Iterator[Bound]:
-        """Yields what bounds the stages; generating, by the slowest group of each wave."""
-        asking = [[group for group in map(_models_of, wave) if group] for wave in self.waves]
-        if self.units and not self.spec.has_responses and any(asking):
-            slowest = [
-                max(map(self._bound_group, wave), key=lambda bound: bound.seconds)
-                for wave in asking
-                if wave
-            ]
-            longest = max(slowest, key=lambda bound: bound.seconds)
-            rounds = f"{len(slowest)} rounds of models, the longest with " * (len(slowest) > 1)
-            seconds = sum(bound.seconds for bound in slowest)
-            yield Bound("generate", rounds + longest.what, seconds, longest.change)
-        yield from self._bound_driver()
-        if self.prompt_tokens and self.spec.has_vllm:
-            cores = _task_cores(self.capacity.cpus_beside_gpus, self.capacity.cpus)
-            what, seconds = "CPUs that read and tokenize prompts", self.prompt_tokens * PROMPT_CPU_S
-            yield Bound("generate", f"{cores:g} {what}", seconds / cores, "more CPUs")
-        yield from self._bound_embedding()
-        if self.units:
-            cores = _task_cores(self.judge_cpus, self.judge_cpus)
-            seconds = self.units * WRITE_CPU_S / cores
-            yield Bound("write", f"{cores:g} CPUs that fold and write", seconds, "more CPUs")
+def _bound_group(
+    spec: RunSpec, group: Group, answered: Mapping[str, float], units: float
+) -> Bound | None:
+    """The bound of one pipeline's candidates, behind servers or on a model's engines; None if none
+    of them asks a model, or nobody said how fast the engines are."""
+    asking = [candidate for candidate in group if not is_baseline(candidate)]
+    tokens = sum(answered[candidate.name] for candidate in asking)
+    assumed, server = spec.assumptions, spec.server
+    if not asking:
+        return None
+    if group[0].backend == "vllm":
+        return _bound_engines("generate", spec.engine_of(group[0].model), assumed, tokens)
+    at_once = server.actors * server.max_in_flight
+    seconds = tokens / assumed.server_tokens_per_s + units * len(asking) * assumed.server_latency_s
+    what = f"{at_once} calls in flight to the candidate's server"
+    return Bound("generate", what, seconds / at_once)
 
-    def _bound_group(self, group: Group) -> Bound:
-        """The bound of one pipeline's candidates: of a model's engines, or behind servers."""
-        assumed, server = self.spec.assumptions, self.spec.server
-        tokens = sum(self.answered[candidate.name] for candidate in group)
-        if group[0].backend != "vllm":
-            at_once = server.actors * server.max_in_flight
-            waits_s = self.units_each * len(group) * assumed.server_latency_s
-            seconds = (tokens / assumed.server_tokens_per_s + waits_s) / at_once
-            what = f"{at_once} calls in flight to the candidate's server"
-            return Bound("generate", what, seconds, "server.actors or server.max_in_flight")
-        engines = least_of(self.spec.engine_of(group[0].model).replicas)
-        change = "engine.replicas, or a faster engine"
-        for use in self.placement.engines if self.placement is not None else ():
-            if use.model == group[0].model:
-                engines, room = min(engines, max(1, use.fit)), use.fit - engines
-                change = (
-                    f"engine.replicas: {room} more fit"
-                    if room > 0
-                    else "larger groups of nodes: no further engine fits"
-                )
-        seconds, how = self._engine_seconds(group, engines) or (
-            tokens / (engines * assumed.engine_tokens_per_s),
-            f"of {assumed.engine_tokens_per_s:,.10g} tokens/s",
+
+def _bound_engines(
+    stage: str, engine: EngineConfig, assumed: Assumptions, tokens: float
+) -> Bound | None:
+    """The bound of a model's engines, the least of them, which make so many tokens."""
+    if assumed.engine_tokens_per_s is None:
+        return None
+    engines = least_of(engine.replicas)
+    what = f"{engines} engine{'s' * (engines > 1)} of {assumed.engine_tokens_per_s:,.10g} tokens/s"
+    return Bound(stage, what, tokens / (engines * assumed.engine_tokens_per_s))
+
+
+def _not_estimated(spec: RunSpec, records: Iterable[Record]) -> Iterator[str]:
+    """Yields what takes time that the estimate does not have."""
+    if spec.assumptions.engine_tokens_per_s is None and (spec.has_vllm or spec.judge_engine):
+        yield (
+            "the time of this run's engines (assumptions.engine_tokens_per_s says how fast one is)"
         )
-        what = f"{engines} {'engine' if engines == 1 else 'engines'} {how}"
-        return Bound("generate", what, seconds, change)
+    at_embed = set(spec.by_stage()[1])
+    metrics = [metric for metric in spec.metrics if metric.name in at_embed]
+    if any(
+        (is_baseline(record.candidate) and record.candidate.model.endswith(EMBEDS))
+        or distinct_texts(collect_texts(record, metrics))
+        for record in records
+    ):
+        yield f"embedding of texts (embedding.model is {spec.embedding.model})"
 
-    def _engine_seconds(self, group: Group, engines: int) -> tuple[float, str] | None:
-        """The seconds that a model's engines take, and how they do it; None if it is not known
-        what one takes for each part of its work."""
-        names = {candidate.name for candidate in group}
-        prompts = [
-            unit.prompt
-            for unit in self.sampled
-            if unit.prompt is not None and unit.record.candidate.name in names
-        ]
-        times = self.spec.assumptions.engine
-        if times is None or not prompts:
-            return None
-        # The one that has most of the blocks
-        share = math.ceil(self.blocks / engines) / self.blocks
-        n_prompts = share * self.units_each * len(group)
-        work = engine_work(prompts, times, self._fitted(group), engines, n_prompts)
-        tokens = sum(prompt.tokens for prompt in prompts) / len(prompts)
-        how = (
-            f"that answer{'s' * (engines == 1)} {work.at_once:,} prompts of {tokens:,.0f} tokens "
-            f"at once, {work.cached_share:.0%} of them from the prefix cache"
+
+class _Load(NamedTuple):
+    """A judge's work: calls, and their tokens."""
+
+    calls: float
+    cost: CallCost
+
+    @property
+    def uncached(self) -> CallCost:
+        """The tokens, none of them from the prompt cache."""
+        return CallCost(self.cost.input_tokens, self.cost.output_tokens)
+
+
+def _estimate_judges(
+    spec: RunSpec, records: Sequence[Record], scale: float, pool: JudgePool
+) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
+    """Each judge by its name, live or in batches as the run would ask it, and what bounds them;
+    `records` stand for `scale` times as many."""
+    judging, table = spec.judging, spec.judge_table
+    judges, bounds = list[JudgeEstimate](), list[Bound]()
+    for name, parts in sorted(_judge_load(spec, records, scale).items()):
+        calls = sum(part.calls for part in parts)
+        cost = reduce(CallCost.plus, (part.cost for part in parts))
+        price, is_batch = price_of(name, judging, table), False
+        if judging.mode == "batch" and takes_batches(name, judging, table):
+            is_batch, what = True, f"{name}, a batch, within a day (most take an hour)"
+            of_judge = [Bound("judge", what, BATCH_S)]
+        else:
+            of_judge = _judge_bounds(name, _Load(calls, cost), spec, pool)
+        cached = [price and price.of(part.cost, is_batch, part.calls) for part in parts]
+        costs = [price and price.of(part.uncached, is_batch, part.calls) for part in parts]
+        unpriced = (part.calls for part, usd in zip(parts, costs, strict=True) if usd is None)
+        judges.append(
+            JudgeEstimate(
+                judge=name,
+                calls=round(calls),
+                input_tokens=round(cost.input_tokens),
+                output_tokens=round(cost.output_tokens),
+                usd=_sum_known(costs),
+                seconds=of_judge[0].seconds,
+                bound_by=of_judge[0].what.removeprefix(f"{name}, "),
+                unpriced_calls=round(sum(unpriced)),
+                cacheable_tokens=round(cost.cached_input_tokens),
+                cached_usd=_sum_known(cached) if cost.cached_input_tokens else None,
+            )
         )
-        if self.blocks < engines:
-            how += f", {engines - int(self.blocks):,} of them without a block (rows_per_block)"
-        return work.seconds, how
-
-    def _fitted(self, group: Group) -> EngineConfig:
-        return self.fitted(self.spec.engine_of(group[0].model))
-
-    def fitted(self, engine: EngineConfig) -> EngineConfig:
-        """An engine, as the run fits it."""
-        mean_chars = self.scan.context_chars / max(1, self.scan.n_samples)
-        return fit_engine(engine, mean_chars, self.device, self.block_rows)
-
-    def _bound_driver(self) -> Iterator[Bound]:
-        """Yields the bound of the driver, which hands each block from stage to stage."""
-        groups = [group for wave in self.waves for group in wave if group[0].backend == "vllm"]
-        units = self.units_each * sum(map(len, groups))
-        batches = sum(self.units_each * len(group) / self._fitted(group).rows for group in groups)
-        if units:
-            n_blocks = batches + units / self.block_rows
-            what = f"the driver, with {math.ceil(batches):,} batches of prompts"
-            seconds = n_blocks * DRIVER_BLOCK_S + units * DRIVER_UNIT_S
-            yield Bound("generate", what, seconds, "a larger engine.batch_size")
-
-    def _bound_embedding(self) -> Iterator[Bound]:
-        """Yields the bound of a local embedding model: the texts of metrics, and the lines of
-        memory that a baseline ranks, each once a sample."""
-        spec, cpus = self.spec, self.judge_cpus
-        if not spec.embedding.model.startswith("local"):
-            return
-        at_embed = set(spec.by_stage()[1])
-        metrics = [metric for metric in spec.metrics if metric.name in at_embed]
-        texts = set[tuple[str, str]]()
-        for record in self.records:
-            wanted = distinct_texts(collect_texts(_as_reply(record), metrics))
-            if is_baseline(record.candidate) and record.candidate.model.endswith(EMBEDS):
-                wanted |= set(memory_lines(record.sample).splitlines())
-            texts |= {(record.sample.id, text) for text in wanted}
-        if texts:
-            cores = min(cpus, spec.embedding.actors) if spec.executor == "ray" else cpus
-            what = f"{cores:g} CPUs that embed texts of metrics and baselines"
-            chars = sum(len(text) for _, text in texts) * self.scale
-            seconds = chars * EMBED_CPU_S / max(1.0, cores)
-            yield Bound("embed", what, seconds, "fewer entries or samples, or more CPUs")
+        bounds += of_judge
+    return tuple(judges), bounds
 
 
-def _models_of(group: Sequence[Candidate]) -> Group:
-    """The candidates of a group that ask a model."""
-    return tuple(candidate for candidate in group if not is_baseline(candidate))
+@dataclass
+class _NamedJudge:
+    """A judge of which only the name counts."""
+
+    name: str
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        raise JudgeError(f"{self.name} is not asked in an estimate")
 
 
-def _task_cores(cpus: float, all_cpus: float) -> float:
-    """The cores of a stage of tasks, which has so many at once: execution/ray/executor.py."""
-    return min(max(1.0, cpus), float(max(2, int(all_cpus) // 4)))
+def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
+    """Calls and tokens of all units by judge; apart those whose length has another price, and those
+    of simulated users."""
+    juries = dict[str, list[_NamedJudge]]()
+    for key, choice in spec.judges.items():
+        names = [name for name in choice.judges if name != RULES]
+        juries[key] = [_NamedJudge(name) for name in names for _ in range(spec.judging.repeats)]
+    rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
+    options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
+    judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
+    schema_tokens = {
+        name: tokens_of(str(metric.judgment.model_json_schema())) for name, metric in judged.items()
+    }
+    verdict_tokens = spec.assumptions.verdict_tokens
+    loads = defaultdict[str, dict[int | None, _Load]](dict)
+
+    def add(name: str, part: int | None, *tokens: float) -> None:
+        calls, cost = loads[name].get(part, _Load(0.0, NOTHING))
+        call = CallCost(*(count * scale for count in tokens))
+        loads[name][part] = _Load(calls + scale, cost.plus(call))
+
+    for record in records:
+        counted = set[tuple[object, ...]]()
+        prompts_by_metric = prompts_of_record(record, spec.metrics, juries, options)
+        for metric, jurors in prompts_by_metric.items():
+            for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
+                cache = cache_of(judge.name, spec.judging, spec.judge_table)
+                price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
+                count, n_verdicts = judged[metric].n_verdicts, len(prompts)
+                n_verdicts = n_verdicts if count is None else count(record.sample)
+                for prompt in prompts:
+                    # Metrics that share a judgment ask the same call, which is made once
+                    if (question := (judged[metric].judgment, juror, tuple(prompt))) in counted:
+                        continue
+                    counted.add(question)
+                    tokens = sum(tokens_of(message.content) for message in prompt)
+                    tokens += schema_tokens[metric]
+                    output = verdict_tokens * n_verdicts / len(prompts)
+                    add(
+                        judge.name,
+                        price.band(tokens),
+                        tokens,
+                        output,
+                        *_cached_tokens(prompt, cache),
+                    )
+        if USER_MODEL in record.sample.metadata:
+            tokens = tokens_of(history_lines(record.sample)) + PLAYED_TOKENS
+            for choice in spec.user_judges.values():
+                add(choice.judge, None, tokens, verdict_tokens)
+    return {name: list(parts.values()) for name, parts in loads.items()}
 
 
-def _as_reply(record: Record) -> Record:
-    """The record, with a response that speaks to the user, as replies do."""
-    response = record.response or Response()
-    if response.is_empty:
-        return record
-    reply = response.model_copy(update={"text": f"You asked. {response.text}"})
-    return record.model_copy(update={"response": reply})
+def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
+    """The tokens of a prompt that are read from the cache and written to it, on average over calls
+    that begin alike: the first of them writes what the others read."""
+    if cache.layout == "rubric_first" or not isinstance(prompt, JudgePrompt):
+        return 0.0, 0.0
+    if not cache.pays_off(prompt):
+        return 0.0, 0.0
+    tokens, first = prompt.shared_chars / CHARACTERS_A_TOKEN, 1 / prompt.readers
+    return tokens * (1 - first), tokens * first if cache.is_marked else 0.0
 
 
-def stage_seconds(stages: Iterable[StageEstimate]) -> StageSeconds:
-    """The seconds of generating and of judging, each alone."""
-    alone = {stage.stage: stage.seconds for stage in stages}
-    return StageSeconds(alone.get("generate", 0.0), alone.get("judge", 0.0))
+def _sum_known(costs: Iterable[float | None]) -> float | None:
+    """The sum of the costs that are known; None if there are some, and none is."""
+    amounts = list(costs)
+    sums = [cost for cost in amounts if cost is not None]
+    return sum(sums) if sums or not amounts else None
 
 
-def has_cpu_nodes(spec: RunSpec, capacity: Capacity, placement: Placement | None = None) -> bool:
-    """True if a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
-    A single machine cannot give its GPUs back."""
-    if placement is not None:
-        groups = placement.cluster_spec.groups
-        return any(group.cpus and group.max_nodes and not group.gpus for group in groups)
-    return bool(capacity.nodes) and (
-        bool(spec.cluster.wait_s) or any(node.cpus and not node.gpus for node in capacity.nodes)
-    )
+def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
+    """A judge's bounds by its limits, its calls in flight and its engines; the slowest first."""
+    limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
+    in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
+    limited = list[Bound | None]()
+    for lane, limit in known_lanes(limits).items():
+        what = f"{limit:,.10g} {lane.replace('_per_min', '/min').replace('_', ' ')}"
+        minutes = load.cost.in_lane(lane, round(load.calls)) / limit
+        limited.append(Bound("judge", what, minutes * (60.0 + SLACK_S)))
+    in_flight = min(in_flight, limits.concurrency or in_flight)
+    is_chosen = spec.judging.max_in_flight is not None or not is_firm
+    # Else they follow from the limit
+    if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
+        what = f"{in_flight:,} calls in flight of {latency_s:g} s"
+        limited.append(Bound("judge", what, load.calls * latency_s / in_flight))
+    if spec.judge_engine is not None and is_embedded(name):
+        tokens = load.cost.output_tokens
+        limited.append(_bound_engines("judge", spec.judge_engine, spec.assumptions, tokens))
+    bounds = [replace(bound, what=f"{name}, {bound.what}") for bound in filter(None, limited)]
+    return sorted(bounds, key=lambda bound: -bound.seconds)
 
 
-def _phase_uses(
-    stages: Sequence[StageEstimate], startup_s: float, placement: Placement | None
-) -> Iterator[PhaseUse]:
-    """Yields the use of each order of the phases. Nodes without GPUs are up to the end in both."""
-    alone = {stage.stage: stage.seconds for stage in stages}
-    generating_s = alone.pop("generate", 0.0)
-    scoring_s = max(alone.values(), default=0.0)
-    together_s, generated_s = startup_s + max(generating_s, scoring_s), startup_s + generating_s
-    apart_s = generated_s + STARTUP_S[EXISTING] + scoring_s
-    nodes = Counter[bool]()  # workers, by whether they have GPUs
-    if placement is not None:
-        for group in placement.cluster_spec.groups:
-            nodes[group.gpus > 0] += 0 if group.is_head else placement.nodes[group.name]
-    orders: tuple[tuple[PhaseOrder, float, float], ...] = (
-        ("together", together_s, together_s),
-        ("apart", apart_s, generated_s),
-    )
-    for order, wall_s, gpus_up_s in orders:
-        yield PhaseUse(
-            order=order,
-            wall_s=wall_s,
-            gpus_up_s=gpus_up_s,
-            gpu_node_hours=nodes[True] * gpus_up_s / 3600.0,
-            cpu_node_hours=nodes[False] * wall_s / 3600.0,
-        )
-
-
-def _cluster_use(
-    placement: Placement, use: PhaseUse, node_usd_per_hour: Mapping[str, float]
-) -> ClusterUse:
-    names = [group.name for group in placement.cluster_spec.groups]
-    if unknown := sorted(set(node_usd_per_hour) - set(names)):
-        raise ConfigError(
-            f"a node price for {unknown[0]!r}, which {placement.cluster_spec.where} does not have; "
-            f"it has {', '.join(names)}"
-        )
-    groups = []
-    for group in placement.cluster_spec.groups:
-        nodes, a_node = placement.nodes[group.name], node_usd_per_hour.get(group.name)
-        hours = nodes * (use.gpus_up_s if group.gpus else use.wall_s) / 3600.0
-        usd = None if a_node is None else a_node * hours
-        groups.append(GroupUse(group=group, nodes=nodes, node_hours=hours, usd=usd))
-    prices = [use.usd for use in groups if use.nodes]
-    return ClusterUse(
-        where=placement.cluster_spec.where,
-        kind=placement.cluster_spec.kind,
-        groups=tuple(groups),
-        engines=placement.engines,
-        usd=None if None in prices else sum(price or 0.0 for price in prices),
-        problems=placement.problems,
-    )
+def tokens_of(text: str) -> float:
+    """The tokens of a text, by its length."""
+    return len(text) / CHARACTERS_A_TOKEN
 
 
 def _list_assumptions(
-    work: _Workload, judges: Sequence[JudgeEstimate], counted: Mapping[str, tuple[int, int]]
+    spec: RunSpec, sampled: Sequence[object], units: int, judges: Sequence[JudgeEstimate]
 ) -> Iterator[str]:
-    spec, sampled, is_placed = work.spec, work.sampled, work.placement is not None
-    assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
+    assumed = spec.assumptions
     yield (
-        f"prompts built for {len(sampled):,} of {work.units:,} units; a token is "
+        f"prompts built for {len(sampled):,} of {units:,} units; a token is "
         f"{CHARACTERS_A_TOKEN:g} characters"
     )
-    for model, (chars, tokens) in counted.items():
-        yield f"  of prompts to {model} {chars / tokens:.2f} characters, by its own tokenizer"
-    if EXISTING not in backends and _models_of(spec.candidates):
+    if not spec.has_responses and any(not is_baseline(asked) for asked in spec.candidates):
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
     for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
         yield f"{line}; its limits are their sum"
-    has_engines = "vllm" in backends or spec.embedded_judge is not None
-    if has_engines and assumed.engine is not None:
-        yield from _list_engine_times(assumed.engine)
-    elif has_engines:
+    if assumed.engine_tokens_per_s is not None:
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
             "(assumptions.engine_tokens_per_s)"
         )
-        if is_placed and "engine_tokens_per_s" not in assumed.model_fields_set:
-            yield (
-                "  that is the speed of a small model on two CPU cores: set it to that of your "
-                "engines"
-            )
-        prompts = [unit.prompt.tokens for unit in sampled if unit.prompt is not None]
-        mean_tokens = sum(prompts) / max(1, len(prompts))
-        if mean_tokens * CHARACTERS_A_TOKEN >= LONG_CHARS:
-            yield (
-                f"  prompts have {mean_tokens:,.0f} tokens, whose time that figure has to hold: "
-                "give assumptions.engine instead"
-            )
     yield "calls that the cache holds are counted as if they were paid"
+    yield "the work of CPUs (reading, metrics by rules, writing) takes no time"
     if any(judge.cacheable_tokens for judge in judges):
         yield "input that a prompt cache can hold takes no time at a limit; the total is without it"
-    if is_placed:
-        yield (
-            "nodes are up from the start to the end of the run, or of generating where phases are "
-            "apart; the time that a cloud takes to start or end them is not counted"
-        )
-        yield "the speed of the store that results go to is not counted"
 
 
-def _list_engine_times(times: EngineTimes) -> Iterator[str]:
-    """Lists the assumptions on one engine (assumptions.engine)."""
-    parts = [
-        f"computes {times.prefill_tokens_per_s:,.10g} tokens of prompts/s",
-        f"takes {times.step_s:g} s a step",
-    ]
-    if times.doubles_at is not None:
-        parts[0] += f" (half of that {times.doubles_at:,.10g} tokens into one)"
-    if times.context_tokens_per_s is not None:
-        parts.append(f"reads {times.context_tokens_per_s:,.10g} tokens of context/s")
-    if times.kv_tokens is not None:
-        parts.append(f"holds {times.kv_tokens:,} tokens in its KV cache")
-    yield f"an engine {', '.join(parts)}, and is up after {times.start_s:g} s (assumptions.engine)"
+def estimate_lines(estimate: Estimate) -> Iterator[str]:
+    """The estimate for a person."""
+    total, time = cost_text(estimate.usd, estimate.unpriced_calls, ",.2f"), "time not estimated"
+    if estimate.bounds or not estimate.not_estimated:
+        at_least = "at least " * bool(estimate.not_estimated)
+        time = at_least + duration_text(estimate.wall_s)
     yield (
-        "  all engines are up by then and share the blocks evenly; no prompt is computed twice for "
-        "want of KV cache"
+        f"{estimate.units:,} units, {estimate.calls:,} judge calls, "
+        f"{'' if estimate.unpriced_calls else 'about '}{total}, "
+        f"{time} (an estimate: by what is assumed below)"
     )
-
-
-def parse_sample_count(text: str) -> int:
-    """A number of samples, such as 1e6 or 1_000_000. Raises ConfigError for others, or below 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (number >= 1 and number < math.inf and number == int(number)):
-        raise ConfigError(
-            f"--samples {text}: write a whole number from 1 on, such as 50000, 1_000_000 or 1e6"
+    yield from (f"  WARNING: {line}" for line in estimate.warnings)
+    if estimate.budget_usd is not None and estimate.usd and estimate.budget_usd < estimate.usd:
+        yield (
+            f"  the budget would stop it at {estimate.budget_usd / estimate.usd:.1%}: budget.usd "
+            f"is {estimate.budget_usd:g}"
         )
-    return int(number)
-
-
-def parse_node_prices(settings: Iterable[str]) -> dict[str, float]:
-    """US dollars a node-hour by group, from GROUP=USD. Raises ConfigError."""
-    prices = {}
-    for setting in settings:
-        group, _, text = setting.partition("=")
-        try:
-            prices[group] = float(text)
-        except ValueError:
-            prices[group] = math.nan
-        if not (group and 0 <= prices[group] < math.inf):
-            raise ConfigError(
-                f"--node-usd {setting}: write GROUP=USD, what an hour of a node of that group costs"
+    yield from (f"  not estimated: {what}" for what in estimate.not_estimated)
+    of_it = " (of what is estimated)" * bool(estimate.not_estimated)
+    yield f"  bottleneck: {estimate.bottleneck}{of_it}"
+    yield f"  phases: {estimate.phase_order} ({estimate.phase_reason})"
+    yield f"  candidates: {estimate.prompt_tokens:,} tokens in, {estimate.output_tokens:,} out"
+    for judge in estimate.judges:
+        tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
+        price = cost_text(judge.usd, judge.unpriced_calls, ",.2f")
+        if judge.unpriced_calls:
+            price += " (judging.price sets it)"
+        yield (
+            f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, "
+            f"{duration_text(judge.seconds)} ({judge.bound_by})"
+        )
+        if judge.cacheable_tokens:
+            share = judge.cacheable_tokens / max(1, judge.input_tokens)
+            cost = (
+                "" if judge.cached_usd is None else f": ${judge.cached_usd:,.2f} if all of it does"
             )
-    return prices
+            yield f"    {share:.0%} of its input can come from its prompt cache{cost}"
+    for stage in estimate.stages:
+        yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.what})"
+    yield f"  start-up: {duration_text(estimate.startup_s)}"
+    yield from (f"  assumed: {line}" for line in estimate.assumptions)

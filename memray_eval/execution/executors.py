@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from memray_eval.errors import ConfigError
+from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import Device
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import ExecutorChoice, PhaseChoice, RunPlan, RunSpec
@@ -124,6 +125,8 @@ def choose_phases(
         if spec.embedded_judge is not None
         else "there are no nodes without GPUs to judge on"
         if not has_cpu_nodes
+        else "nobody said how fast the engines are (assumptions.engine_tokens_per_s)"
+        if spec.assumptions.engine_tokens_per_s is None
         else None
     )
     if why_together is not None:
@@ -135,4 +138,12 @@ def choose_phases(
     return PhaseChoice(
         "apart" if judge_s > generate_s else "together",
         f"{compared}, so GPUs would wait for judges" if judge_s > generate_s else compared,
+    )
+
+
+def has_cpu_nodes(spec: RunSpec, capacity: Capacity) -> bool:
+    """True if a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
+    A single machine cannot give its GPUs back."""
+    return bool(capacity.nodes) and (
+        bool(spec.cluster.wait_s) or any(node.cpus and not node.gpus for node in capacity.nodes)
     )

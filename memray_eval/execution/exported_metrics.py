@@ -7,12 +7,11 @@ the middles of its buckets."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.stages.rates import decode_tokens_per_s
-from memray_eval.types import Frozen, Response
+from memray_eval.types import Response
 
 RUN = "run_id"  # a tag of all of them
 WAITS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -30,106 +29,57 @@ class Series(NamedTuple):
     buckets: tuple[float, ...] = ()
 
 
-_counter, _gauge = partial(Series, "counter"), partial(Series, "gauge")
-_histogram = partial(Series, "histogram")
-
-UNITS = _counter(
-    "memray_units",
-    ("stage", "outcome"),
-    "Units that a stage is done with; outcome: ok or failed. At the stage write, failed at any "
-    "stage.",
-)
-QUEUE = _gauge(
-    "memray_queue", ("stage",), "Units that the stage before is done with and this one is not."
-)
-CALLS = _counter(
-    "memray_judge_calls",
-    ("judge", "outcome"),
-    "Calls to a judge that ended; outcome: ok, malformed, refused, truncated, throttled, "
-    "unavailable, error or abandoned; and cached: a verdict that was remembered instead.",
-)
-THROTTLED = _counter("memray_throttled", ("judge",), "Calls that a judge answered with 429.")
-RETRIED = _counter(
-    "memray_retried", ("judge",), "Calls to a judge that were not the first for their verdict."
-)
-TOKENS = _counter(
-    "memray_tokens",
-    ("who", "kind"),
-    "Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that the engine or "
-    "the provider had cached).",
-)
-COST = _counter("memray_cost_usd", ("judge",), "US dollars that judge calls cost.")
-IN_FLIGHT = _gauge("memray_in_flight", ("judge",), "Calls that a judge has not answered yet.")
-WAITING = _gauge(
-    "memray_calls_waiting",
-    ("judge",),
-    "Calls that wait for their time slot, or for a judge that is down.",
-)
-LIMITER_WAIT = _histogram(
-    "memray_limiter_wait_seconds",
-    ("judge",),
-    "What calls waited for their time slot, or for a judge that was down.",
-    WAITS_S,
-)
-CACHE = _counter(
-    "memray_cache",
-    ("outcome",),
-    "Verdicts looked for among the calls that were paid; outcome: hit or miss.",
-)
-TTFT = _histogram(
-    "memray_engine_ttft_seconds",
-    ("candidate",),
-    "A candidate's time to first token.",
-    FIRST_TOKEN_S,
-)
-SPEED = _histogram(
-    "memray_engine_tokens_per_second",
-    ("candidate",),
-    "Tokens a second of one response, after its first token.",
-    TOKENS_PER_S,
-)
+# fmt: off
 SERIES = (
-    *(UNITS, QUEUE, CALLS, THROTTLED, RETRIED, TOKENS, COST),
-    *(IN_FLIGHT, WAITING, LIMITER_WAIT, CACHE, TTFT, SPEED),
+    Series("counter", "memray_units", ("stage", "outcome"), "Units that a stage is done with; "
+           "outcome: ok or failed. At the stage write, failed at any stage."),
+    Series("gauge", "memray_queue", ("stage",),
+           "Units that the stage before is done with and this one is not."),
+    Series("counter", "memray_judge_calls", ("judge", "outcome"), "Calls to a judge that ended; "
+           "outcome: ok, malformed, refused, truncated, throttled, unavailable, error or "
+           "abandoned; and cached: a verdict that was remembered instead."),
+    Series("counter", "memray_throttled", ("judge",), "Calls that a judge answered with 429."),
+    Series("counter", "memray_retried", ("judge",),
+           "Calls to a judge that were not the first for their verdict."),
+    Series("counter", "memray_tokens", ("who", "kind"), "Tokens; who: a judge or a candidate; "
+           "kind: in, out, or cached (those of in that the engine or the provider had cached)."),
+    Series("counter", "memray_cost_usd", ("judge",), "US dollars that judge calls cost."),
+    Series("gauge", "memray_in_flight", ("judge",), "Calls that a judge has not answered yet."),
+    Series("gauge", "memray_calls_waiting", ("judge",),
+           "Calls that wait for their time slot, or for a judge that is down."),
+    Series("histogram", "memray_limiter_wait_seconds", ("judge",),
+           "What calls waited for their time slot, or for a judge that was down.", WAITS_S),
+    Series("counter", "memray_cache", ("outcome",),
+           "Verdicts looked for among the calls that were paid; outcome: hit or miss."),
+    Series("histogram", "memray_engine_ttft_seconds", ("candidate",),
+           "A candidate's time to first token.", FIRST_TOKEN_S),
+    Series("histogram", "memray_engine_tokens_per_second", ("candidate",),
+           "Tokens a second of one response, after its first token.", TOKENS_PER_S),
 )
+ENGINE = ("model", "replica")
+ENGINE_SERIES = (
+    Series("gauge", "memray_vllm_kv_cache", ENGINE,
+           "The share of an engine's KV cache that is in use."),
+    Series("gauge", "memray_vllm_requests", (*ENGINE, "state"),
+           "Prompts at an engine; state: running, waiting."),
+    Series("counter", "memray_vllm_preemptions", ENGINE,
+           "Prompts that an engine put back for want of KV cache, to compute them again."),
+    Series("counter", "memray_vllm_prompt_tokens", (*ENGINE, "prefix"),
+           "Tokens of new prompts; prefix: hit (an engine's prefix cache had them) or miss."),
+    Series("histogram", "memray_vllm_ttft_seconds", ENGINE,
+           "From a prompt's arrival at an engine to its first token.", FIRST_TOKEN_S),
+)
+# fmt: on
 
-ENGINE_KV = _gauge(
-    "memray_vllm_kv_cache",
-    ("model", "replica"),
-    "The share of an engine's KV cache that is in use.",
-)
-ENGINE_REQUESTS = _gauge(
-    "memray_vllm_requests",
-    ("model", "replica", "state"),
-    "Prompts at an engine; state: running, waiting.",
-)
-ENGINE_PREEMPTIONS = _counter(
-    "memray_vllm_preemptions",
-    ("model", "replica"),
-    "Prompts that an engine put back for want of KV cache, to compute them again.",
-)
-ENGINE_PROMPT_TOKENS = _counter(
-    "memray_vllm_prompt_tokens",
-    ("model", "replica", "prefix"),
-    "Tokens of new prompts; prefix: hit (an engine's prefix cache had them) or miss.",
-)
-ENGINE_TTFT = _histogram(
-    "memray_vllm_ttft_seconds",
-    ("model", "replica"),
-    "From a prompt's arrival at an engine to its first token.",
-    FIRST_TOKEN_S,
-)
-ENGINE_SERIES = (ENGINE_KV, ENGINE_REQUESTS, ENGINE_PREEMPTIONS, ENGINE_PROMPT_TOKENS, ENGINE_TTFT)
 
-
-class AnswerUsage(Frozen):
+class AnswerUsage(NamedTuple):
     """The tokens and speeds of a candidate's responses of one block."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    ttfts_s: tuple[float, ...] = ()
-    tokens_per_s: tuple[float, ...] = ()
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    ttfts_s: tuple[float, ...]
+    tokens_per_s: tuple[float, ...]
 
 
 def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
@@ -160,53 +110,53 @@ class Exporter:
         self._recorders = {series.name: new_recorder(series, run_id) for series in exported}
 
     def units(self, stage: str, ok: int, failed: int) -> None:
-        self._count(UNITS, ok, stage=stage, outcome="ok")
-        self._count(UNITS, failed, stage=stage, outcome="failed")
+        self._count("units", ok, stage=stage, outcome="ok")
+        self._count("units", failed, stage=stage, outcome="failed")
 
     def queues(self, queued: Mapping[str, int]) -> None:
         """Units that wait, by stage."""
         for stage, units in queued.items():
-            self._set(QUEUE, units, stage=stage)
+            self._set("queue", units, stage=stage)
 
     def calls(self, judge: str, snapshot: CallMetricsSnapshot) -> None:
         calls = snapshot.calls
-        for outcome, ended in calls.outcomes.items():
-            self._count(CALLS, ended, judge=judge, outcome=outcome)
-        self._count(CALLS, calls.cached, judge=judge, outcome="cached")
-        self._count(THROTTLED, calls.outcomes.get("throttled", 0), judge=judge)
-        self._count(RETRIED, calls.retried, judge=judge)
-        self._count(TOKENS, calls.input_tokens, who=judge, kind="in")
-        self._count(TOKENS, calls.output_tokens, who=judge, kind="out")
-        self._count(TOKENS, calls.cached_input_tokens, who=judge, kind="cached")
-        self._count(COST, calls.cost_usd, judge=judge)
-        self._count(CACHE, calls.cached, outcome="hit")
-        self._count(CACHE, calls.missed, outcome="miss")
-        self._observe(LIMITER_WAIT, snapshot.waits_s, judge=judge)
+        for outcome, ended in (*calls.outcomes.items(), ("cached", calls.cached)):
+            self._count("judge_calls", ended, judge=judge, outcome=outcome)
+        self._count("throttled", calls.outcomes.get("throttled", 0), judge=judge)
+        self._count("retried", calls.retried, judge=judge)
+        self._count_tokens(
+            judge, calls.input_tokens, calls.output_tokens, calls.cached_input_tokens
+        )
+        self._count("cost_usd", calls.cost_usd, judge=judge)
+        self._count("cache", calls.cached, outcome="hit")
+        self._count("cache", calls.missed, outcome="miss")
+        self._observe("limiter_wait_seconds", snapshot.waits_s, judge=judge)
 
     def under_way(self, judges: Mapping[str, tuple[int, int]]) -> None:
         """Calls in flight and calls that wait, by judge."""
         for judge, (in_flight, waiting) in judges.items():
-            self._set(IN_FLIGHT, in_flight, judge=judge)
-            self._set(WAITING, waiting, judge=judge)
+            self._set("in_flight", in_flight, judge=judge)
+            self._set("calls_waiting", waiting, judge=judge)
 
     def answers(self, candidate: str, took: AnswerUsage) -> None:
-        self._count(TOKENS, took.input_tokens, who=candidate, kind="in")
-        self._count(TOKENS, took.output_tokens, who=candidate, kind="out")
-        self._count(TOKENS, took.cached_tokens, who=candidate, kind="cached")
-        self._observe(TTFT, took.ttfts_s, candidate=candidate)
-        self._observe(SPEED, took.tokens_per_s, candidate=candidate)
+        self._count_tokens(candidate, took.input_tokens, took.output_tokens, took.cached_tokens)
+        self._observe("engine_ttft_seconds", took.ttfts_s, candidate=candidate)
+        self._observe("engine_tokens_per_second", took.tokens_per_s, candidate=candidate)
 
-    def _count(self, series: Series, amount: float, **tags: str) -> None:
+    def _count_tokens(self, who: str, sent: int, received: int, cached: int) -> None:
+        for kind, tokens in (("in", sent), ("out", received), ("cached", cached)):
+            self._count("tokens", tokens, who=who, kind=kind)
+
+    def _count(self, name: str, amount: float, **tags: str) -> None:
         if amount > 0:  # Ray refuses a counter's 0
-            self._recorders[series.name].inc(amount, tags)
+            self._recorders[f"memray_{name}"].inc(amount, tags)
 
-    def _set(self, series: Series, amount: float, **tags: str) -> None:
-        self._recorders[series.name].set(amount, tags)
+    def _set(self, name: str, amount: float, **tags: str) -> None:
+        self._recorders[f"memray_{name}"].set(amount, tags)
 
-    def _observe(self, series: Series, values: Iterable[float], **tags: str) -> None:
-        recorder = self._recorders[series.name]
+    def _observe(self, name: str, values: Iterable[float], **tags: str) -> None:
         for value in values:
-            recorder.observe(value, tags)
+            self._recorders[f"memray_{name}"].observe(value, tags)
 
 
 class EngineMetrics(Exporter):
@@ -223,16 +173,16 @@ class EngineMetrics(Exporter):
         """Takes vLLM's SchedulerStats and IterationStats of a step, each of which may be None."""
         tags = self._tags
         if (step := scheduler_stats) is not None:
-            self._set(ENGINE_KV, step.kv_cache_usage, **tags)
-            self._set(ENGINE_REQUESTS, step.num_running_reqs, **tags, state="running")
+            self._set("vllm_kv_cache", step.kv_cache_usage, **tags)
+            self._set("vllm_requests", step.num_running_reqs, **tags, state="running")
             waiting = step.num_waiting_reqs + step.num_skipped_waiting_reqs
-            self._set(ENGINE_REQUESTS, waiting, **tags, state="waiting")
+            self._set("vllm_requests", waiting, **tags, state="waiting")
             prefix = step.prefix_cache_stats
-            self._count(ENGINE_PROMPT_TOKENS, prefix.hits, **tags, prefix="hit")
-            self._count(ENGINE_PROMPT_TOKENS, prefix.queries - prefix.hits, **tags, prefix="miss")
+            self._count("vllm_prompt_tokens", prefix.hits, **tags, prefix="hit")
+            self._count("vllm_prompt_tokens", prefix.queries - prefix.hits, **tags, prefix="miss")
         if iteration_stats is not None:
-            self._count(ENGINE_PREEMPTIONS, iteration_stats.num_preempted_reqs, **tags)
-            self._observe(ENGINE_TTFT, iteration_stats.time_to_first_tokens_iter, **tags)
+            self._count("vllm_preemptions", iteration_stats.num_preempted_reqs, **tags)
+            self._observe("vllm_ttft_seconds", iteration_stats.time_to_first_tokens_iter, **tags)
 
     def log(self, *_: Any) -> None: ...
 
@@ -240,11 +190,9 @@ class EngineMetrics(Exporter):
 
 
 class _NoRecorder:
-    def inc(self, amount: float, tags: Mapping[str, str]) -> None: ...
+    def inc(self, *_: Any) -> None: ...
 
-    def set(self, amount: float, tags: Mapping[str, str]) -> None: ...
-
-    def observe(self, amount: float, tags: Mapping[str, str]) -> None: ...
+    set = observe = inc
 
 
 NO_EXPORT = Exporter("", lambda series, run_id: _NoRecorder())  # a run outside Ray has no port

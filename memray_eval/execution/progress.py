@@ -42,14 +42,13 @@ class StageCount(Frozen):
 
 
 class RunTelemetry(Frozen):
-    """All that a run's counter was told, for the manifest: `timeline` and `calls` as
-    execution/timeline.py makes them, the affect stage's `counts`, records that broke a stage
-    (`caught`), and `parameters` that models refused."""
+    """All that a run's counter was told, for the manifest: `calls` as execution/call_totals.py
+    makes them, the affect stage's `counts`, records that broke a stage (`caught`), and
+    `parameters` that models refused."""
 
     stages: dict[str, StageCount]
     events: list[str]
     counts: dict[str, int]
-    timeline: dict[str, Any]
     calls: dict[str, Any]
     stopped: str | None
     caught: int = 0

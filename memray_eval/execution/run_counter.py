@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
+from memray_eval.execution.call_totals import CallTotals, queue_lengths
 from memray_eval.execution.engine_phases import EnginePhase, EnginePhases
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
 from memray_eval.execution.prefix_router import PrefixAsk, PrefixRouter
 from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
-from memray_eval.execution.timeline import CallTotals, Timeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver, Calls
 from memray_eval.provider_http.parameters import Changes, ParameterBook, Standing, Step
 
@@ -46,7 +46,7 @@ class RunCounter:
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
         self._parameters = ParameterBook(self.add_line)
-        self._calls, self._timeline = CallTotals(), Timeline(time.time())
+        self._calls = CallTotals()
         self._exporter, self._router = exporter, PrefixRouter()
         self._engines = EnginePhases()
         self._unexported: dict[str, list[CallMetricsSnapshot]] = {}
@@ -59,7 +59,6 @@ class RunCounter:
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
         """Counts rows that a stage is done with, `failed` among them."""
         self._stages[stage] = self._stages[stage].plus(rows, started, ended, failed)
-        self._timeline.rows(stage, min(ended, time.time()), rows)
         self._exporter.units(stage, rows - failed, failed)
         done = {name: count.rows for name, count in self._stages.items()}
         self._exporter.queues(queue_lengths(self._order, done, self._carried))
@@ -77,7 +76,6 @@ class RunCounter:
         now = time.time()
         self._calls.add(member, snapshots, now)
         for judge, snapshot in snapshots.items():
-            self._timeline.calls(now, snapshot.calls)
             self._unexported.setdefault(judge, []).append(snapshot)
         if now - self._exported_at >= EXPORT_S:
             self._export_calls(now)
@@ -149,7 +147,6 @@ class RunCounter:
             stages=self._stages,
             events=self._lines,
             counts=dict(sorted(self._counts.items())),
-            timeline=self._timeline.figures(),
             calls=self._calls.figures(),
             stopped=self._stop,
             caught=self._caught,

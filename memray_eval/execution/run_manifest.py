@@ -110,7 +110,6 @@ def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
     }
     fields: dict[str, Any] = {
         "stages": stages,
-        "timeline": telemetry.timeline,
         "calls": telemetry.calls,
         "affect": telemetry.counts,
         "caught": telemetry.caught,

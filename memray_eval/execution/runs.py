@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from memray_eval.benchmarks.own import suite_name
@@ -16,7 +17,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
-from memray_eval.execution.estimate import Estimate
+from memray_eval.execution.capacity import local_capacity
+from memray_eval.execution.estimate import Estimate, estimate
 from memray_eval.execution.prepare.checks import (
     check_cost,
     check_sessions,
@@ -24,7 +26,7 @@ from memray_eval.execution.prepare.checks import (
     spec_checks,
 )
 from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.execution.prepare.scanning import keep_scan, scan_or_restore
+from memray_eval.execution.prepare.scanning import keep_scan, scan_dataset, scan_or_restore
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.prepare.stored_config import (
     apply_resume_settings,
@@ -41,12 +43,12 @@ from memray_eval.execution.run_manifest import (
 )
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.session import RunResult, RunSession
-from memray_eval.execution.waiting import no_waiting, show_waiting
+from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
 from memray_eval.judges.router import describe_pools, named_judges
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.results.run_folder import RunFolder, new_run_id
 
-__all__ = ["RunResult", "check_run_id", "lock_new_folder", "resume", "run"]
+__all__ = ["RunResult", "check_run_id", "estimate_of", "lock_new_folder", "resume", "run"]
 
 
 def run(
@@ -105,6 +107,23 @@ def resume(
     folder.read_manifest()
     config = apply_resume_settings(read_config(folder), settings)
     return _resume(folder, config, say, quiet, detach)
+
+
+def estimate_of(
+    config: RunConfig,
+    *,
+    samples: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    waiting: Waiting = no_waiting,
+    today: date | None = None,
+) -> Estimate:
+    """The estimate of a run of the job on this machine `today`, or of one with so many `samples`
+    like those found. Starts nothing and makes no call. Raises ConfigError, DataError."""
+    spec = resolve(config, today=today)
+    spec = replace(spec, read=spec.read.with_columns(say))
+    with waiting(f"the scan of {spec.read.dataset}"):
+        scan = scan_dataset(spec.read, [])
+    return estimate(spec, scan, local_capacity(spec.cluster), samples=samples, today=today)
 
 
 def _resume(

@@ -39,7 +39,7 @@ from memray_eval.execution.spending import SpendingBook, paid_for, resume_comman
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import calls_a_record
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import import_ahead, send_run, write_summary
+from memray_eval.sinks import send_run, write_summary
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
@@ -115,7 +115,6 @@ class RunSession:
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs, counter.stop)
         self._write_manifest("running")
-        import_ahead(self.spec.sinks)
 
         def stop() -> None:
             counter.stop(

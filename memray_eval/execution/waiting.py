@@ -18,7 +18,7 @@ from memray_eval.text_processing.printable import escape_controls
 Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]
 SOON_S = 0.7  # what is there sooner needs no line
 REFRESHES_PER_S = 2.0
-PLAIN_EVERY_S = 10.0  # what is no terminal gets a line so often
+PLAIN_EVERY_S = 60.0  # what is no terminal gets a line so often
 
 
 @contextmanager

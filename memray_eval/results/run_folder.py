@@ -324,7 +324,8 @@ class RunFolder:
             self._filesystem.open_input_file(self._path_of(name, kind)) as file,
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
-            table = pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
+            whole = pq.ParquetFile(source, pre_buffer=True)  # of a cloud: few requests
+            table = whole.read(columns=columns).replace_schema_metadata(None)
         for field in RECORD_SCHEMA if columns is None else ():
             if field.name not in table.column_names:
                 table = table.append_column(field, pa.nulls(table.num_rows, field.type))
@@ -466,10 +467,6 @@ class RunFolder:
         path = Path(copies) / part.name
         path.write_bytes(data)
         return str(path), data.size
-
-    def open_part(self, part: Part) -> pa.NativeFile:
-        """Opens the file of a part of the records. Raises what the file system does."""
-        return self._filesystem.open_input_file(self._path_of(part.name, RECORDS))
 
     def _list(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
         """What lies in a folder of this one; nothing if it is not there."""

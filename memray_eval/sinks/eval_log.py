@@ -38,36 +38,31 @@ LONGEST_INPUT, LONGEST_TEXT = 5120, 1024  # characters in a sample's summary, as
 _NOT_IN_FILES = re.compile(r"[^A-Za-z0-9.-]+")
 
 
-class InspectSink:
-    """Writes a log a candidate to a folder or cloud URL; by default to inspect/ of the run."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place.rstrip("/")
-
-    def send(self, folder: RunFolder) -> int:
-        """Writes the logs again, each in place of the last; returns how many scores they hold."""
-        summary, manifest = folder.read_summary(), folder.read_manifest()
-        filesystem, inner = locate(self._place)
-        if not is_object_store(filesystem):
-            filesystem.create_dir(inner, recursive=True)
-        # plain rows: a third of the time of validating records again
-        rows = (
-            row
-            for part in folder.each_part()
-            for batch in part.to_batches(ROWS_AT_ONCE)
-            for row in batch.to_pylist(maps_as_pydicts="strict")
-        )
-        n_scores, logs, candidates = 0, dict[str, EvalLogWriter](), dict[str, Candidate]()
-        with translate_cloud_errors(self._place), ExitStack() as stack:
-            for row in rows:
-                if (name := row["candidate"]) not in logs:
-                    path = f"{inner}/{file_name(summary, manifest, name)}"
-                    logs[name] = stack.enter_context(open_log(filesystem, path))
-                    candidates[name] = candidate_from_json(row["candidate_config"])
-                n_scores += logs[name].add(make_sample(row))
-            for name, log in logs.items():
-                log.end(make_header(summary, manifest, candidates[name], log.epochs))
-        return n_scores
+def send_logs(folder: RunFolder, place: str) -> int:
+    """Writes the logs to a folder or cloud URL again, each in place of the last; returns how many
+    scores they hold."""
+    summary, manifest = folder.read_summary(), folder.read_manifest()
+    filesystem, inner = locate(place)
+    if not is_object_store(filesystem):
+        filesystem.create_dir(inner, recursive=True)
+    # plain rows: a third of the time of validating records again
+    rows = (
+        row
+        for part in folder.each_part()
+        for batch in part.to_batches(ROWS_AT_ONCE)
+        for row in batch.to_pylist(maps_as_pydicts="strict")
+    )
+    n_scores, logs, candidates = 0, dict[str, EvalLogWriter](), dict[str, Candidate]()
+    with translate_cloud_errors(place), ExitStack() as stack:
+        for row in rows:
+            if (name := row["candidate"]) not in logs:
+                path = f"{inner}/{file_name(summary, manifest, name)}"
+                logs[name] = stack.enter_context(open_log(filesystem, path))
+                candidates[name] = candidate_from_json(row["candidate_config"])
+            n_scores += logs[name].add(make_sample(row))
+        for name, log in logs.items():
+            log.end(make_header(summary, manifest, candidates[name], log.epochs))
+    return n_scores
 
 
 @contextmanager

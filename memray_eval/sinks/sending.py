@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
 import re
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from textwrap import shorten
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
@@ -23,20 +21,15 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import DELIVERIES, RunFolder
-from memray_eval.sinks.otlp_address import find_address
 from memray_eval.types import Frozen, Summary
 
 logger = logging.getLogger(__name__)
 
 EXPERIMENT = "memray_eval"
-IMPORT_AFTER_S = 10.0  # once the stages have imported what they need: until then nothing waits
-# How long an import keeps the interpreter before the stages have their turn. With Python's 5 ms,
-# each reply of a judge waits that long while MLflow is imported.
-IMPORT_TURN_S = 0.0002
 LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
 # What a sink imports, which an extra of its kind's name brings; Inspect's logs are written without
 # its package
-PACKAGES = {"otlp": "opentelemetry.proto", "mlflow": "mlflow"}
+PACKAGES = {"otlp": "opentelemetry.exporter.otlp.proto.http", "mlflow": "mlflow"}
 # Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and nobody waits
 # for minutes for a server that fails
 MLFLOW_SETTINGS = {
@@ -45,7 +38,6 @@ MLFLOW_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
-MODULES = {"otlp": "memray_eval.sinks.otlp", "mlflow": "memray_eval.sinks.mlflow_run"}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
@@ -79,7 +71,7 @@ def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.env
                 f"pip install 'memray-eval[{sink.kind}]'"
             )
         if sink.kind == "otlp":
-            find_address(sink.endpoint, environ)
+            collector_of(environ)
         elif sink.kind == "mlflow":
             scheme = tracking_uri(sink, environ).partition(":")[0].partition("+")[0]
             if scheme in DATABASES and not is_installed("sqlalchemy"):
@@ -98,26 +90,21 @@ def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
     )
 
 
-def import_ahead(sinks: Sequence[SinkConfig]) -> None:
-    """Imports in a thread what sinks need (MLflow: seconds); the rest is imported when sending."""
-    modules = sorted({MODULES[sink.kind] for sink in sinks if sink.kind in MODULES})
-    if not modules:
-        return
-
-    def load() -> None:
-        _set_mlflow_defaults()
-        pause = sys.getswitchinterval()
-        sys.setswitchinterval(IMPORT_TURN_S)
-        try:
-            for module in modules:
-                with suppress(Exception):
-                    importlib.import_module(module)
-        finally:
-            sys.setswitchinterval(pause)
-
-    later = threading.Timer(IMPORT_AFTER_S, load)
-    later.daemon, later.name = True, "import-sinks"
-    later.start()
+def collector_of(environ: Mapping[str, str]) -> str:
+    """The address of OpenTelemetry's logs, by its variables, without a user, a password or a query.
+    Raises ConfigError for no HTTP address, or another protocol."""
+    own = environ.get("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
+    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "http://localhost:4318"
+    parts = urlsplit(own or f"{base.removesuffix('/')}/v1/logs")
+    protocol = environ.get("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL") or environ.get(
+        "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
+    )
+    if parts.scheme not in ("http", "https") or not parts.hostname or protocol != "http/protobuf":
+        raise ConfigError(
+            "sinks: otlp needs an HTTP address (OTEL_EXPORTER_OTLP_ENDPOINT: http://HOST:4318) and "
+            "the protocol http/protobuf (OTEL_EXPORTER_OTLP_PROTOCOL)"
+        )
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def send_run(
@@ -180,7 +167,7 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
     """Where a sink sends to, without user, password or header. Raises ConfigError."""
     if config.kind == "otlp":
-        return find_address(config.endpoint, environ).place
+        return collector_of(environ)
     if config.kind == "mlflow":
         uri = re.sub(r"://[^/?#\s]*@", "://", tracking_uri(config, environ))
         return f"{uri}, experiment {_experiment(config, environ)}"
@@ -192,22 +179,19 @@ def make_sink(
 ) -> Callable[[RunFolder], int]:
     """A function that sends what a place lacks, and counts it. Raises ConfigError, ImportError."""
     if config.kind == "otlp":
-        from memray_eval.sinks.otlp import OtlpSink
+        from memray_eval.sinks.otlp import send_events
 
-        return OtlpSink(find_address(config.endpoint, environ), environ).send
+        return partial(send_events, place=collector_of(environ))
     if config.kind == "mlflow":
-        _set_mlflow_defaults()
-        from memray_eval.sinks.mlflow_run import MlflowSink
+        from memray_eval.sinks.mlflow_run import send_figures
 
-        return MlflowSink(tracking_uri(config, environ), _experiment(config, environ)).send
-    from memray_eval.sinks.eval_log import InspectSink
+        for variable, value in MLFLOW_SETTINGS.items():
+            os.environ.setdefault(variable, value)
+        uri, experiment = tracking_uri(config, environ), _experiment(config, environ)
+        return partial(send_figures, uri=uri, experiment=experiment)
+    from memray_eval.sinks.eval_log import send_logs
 
-    return InspectSink(place_of(config, folder, environ)).send
-
-
-def _set_mlflow_defaults() -> None:
-    for variable, value in MLFLOW_SETTINGS.items():
-        os.environ.setdefault(variable, value)
+    return partial(send_logs, place=place_of(config, folder, environ).rstrip("/"))
 
 
 def _experiment(config: SinkConfig, environ: Mapping[str, str]) -> str:

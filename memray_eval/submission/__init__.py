@@ -1,7 +1,6 @@
 """Runs a job on a cluster that this machine is not part of, through Ray's job API
 (http://HEAD:8265).
 
-cluster_files  reads what a cluster's file offers: KubeRay YAML or a Ray launcher YAML
 package        builds the job's working directory: the code, the config with its files, nothing else
 jobs           Ray's API with its errors translated: submit, state, stop, log, list
 watch          follows a job to its end, across dropped streams

@@ -11,8 +11,7 @@ and prompts have 128 to 2,048 tokens; all else is the same.
 Each part (engine_parts.py) is a process of its own with a share of the time that is left, and its
 log is in FOLDER. A part that fails or is late is a row that says so, and what it measured before
 stands; the script exits with 1 then. Both sides of a ratio are asked the same random tokens by
-engines that have not seen them. The last line is what `estimate` takes for
-`assumptions.engine`."""
+engines that have not seen them."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ def main() -> None:
             print(row_text(row), flush=True)
     finally:
         ratios = ratio_lines(rows)
-        print("\n".join([*ratios, assumptions_text(rows)]), flush=True)
+        print("\n".join(ratios), flush=True)
     if any("cause" in row for row in rows) or len(ratios) < len(RATIOS):
         raise SystemExit(1)
 
@@ -246,39 +245,6 @@ def ratio_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             goal = f" (wanted: {GOAL})" if name.startswith("pipeline") else ""
             lines.append(f"  {name:<40} {values[top] / values[bottom]:.3f}{goal}")
     return lines
-
-
-def assumptions_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """`assumptions.engine` as measured by the bare part: prompts of one token's answer at three
-    lengths, and steps that only answer, alone."""
-    values = {row["what"]: row["value"] for row in rows if "value" in row}
-    names = [f"one prompt of {name}" for name in GPU.contexts]
-    if not all(name in values for name in (*names, "a step", "start, bare")):
-        return "  assumptions.engine: not all of it was measured"
-    tokens = {row["what"]: row["tokens"] for row in rows if "tokens" in row}
-    # A step takes step_s, and what it reads of the context takes
-    longer_s = max(0.0, values.get("a step at 32k", 0.0) - values["a step"])
-    read_s = longer_s / max(1, tokens.get("a step at 32k", 0) - tokens["a step"])
-    step_s = max(0.0, values["a step"] - read_s * tokens["a step"])
-    # seconds = step_s + tokens / rate + tokens^2 / (2 rate doubles_at), through the outer two
-    short, long = names[0], names[-1]
-    per_short = max(1e-9, values[short] - step_s) / tokens[short]
-    per_long = max(1e-9, values[long] - step_s) / tokens[long]
-    slope = max(0.0, (per_long - per_short) / (tokens[long] - tokens[short]))
-    rate = 1.0 / max(1e-9, per_short - slope * tokens[short])
-    found: dict[str, Any] = {
-        "prefill_tokens_per_s": round(rate),
-        "step_s": round(step_s, 5),
-        "start_s": round(values["start, bare"]),
-    }
-    if slope > 0:
-        found["doubles_at"] = round(1.0 / (2.0 * rate * slope))
-    if read_s > 0:
-        found["context_tokens_per_s"] = round(1.0 / read_s)
-    if "KV cache" in values:
-        found["kv_tokens"] = int(values["KV cache"])
-    told = ", ".join(f"{name}: {value}" for name, value in found.items())
-    return f"  assumptions: {{engine: {{{told}}}}}"
 
 
 if __name__ == "__main__":

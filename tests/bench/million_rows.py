@@ -301,20 +301,20 @@ def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
 
 def open_view(path: str) -> dict[str, Any]:
     """The view of a run, until its page and the first rows of its samples are there."""
-    from memray_eval.report.view import viewing
-    from memray_eval.report.view.queries import Query
+    from memray_eval.report.view import open_view
+    from memray_eval.report.view.answers import Query
     from memray_eval.results.run_folder import RunFolder
 
     started = time.perf_counter()
-    with viewing(RunFolder(path)) as view:
-        page, served = view.page(), time.perf_counter()
-        rows = view.answer(Query(), lambda: False)["rows"]
-        return {
-            "characters": len(page),
-            "n_rows": len(rows),
-            "served_s": served - started,
-            "rows_s": time.perf_counter() - served,
-        }
+    view = open_view(RunFolder(path))
+    page, served = view.page(), time.perf_counter()
+    rows = view.answer(Query(), lambda: False)["rows"]
+    return {
+        "characters": len(page),
+        "n_rows": len(rows),
+        "served_s": served - started,
+        "rows_s": time.perf_counter() - served,
+    }
 
 
 def check_figures(found: dict[str, list[Measured]]) -> None:

@@ -5,9 +5,8 @@ limit, with 200 ms latency, from the start of the run to the end of all sending.
         [--only mlflow]
 
 Prints units/s, and two medians for each sink: in one run, its throughput over the one that it would
-have had without sending (what a sink imports while stages work is not in it); and over the runs
-without a sink, which differ by what else the machine does. Every run is a process of its own.
-MLflow keeps its run in files, on this machine."""
+have had without sending; and over the runs without a sink, which differ by what else the machine
+does. Every run is a process of its own. MLflow keeps its run in files, on this machine."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ def main() -> None:
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serving_process(latency_s=LATENCY_S))
-        endpoint = stack.enter_context(collecting_process())
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = stack.enter_context(collecting_process())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         limits = {JUDGE: {"requests_per_min": 60 * options.calls_per_s}}
         data = write_responses(folder, options.units)
@@ -83,7 +82,7 @@ def main() -> None:
         )
         sinks: dict[str, list[dict[str, Any]]] = {
             "none": [],
-            "otlp": [{"kind": "otlp", "endpoint": endpoint}],
+            "otlp": [{"kind": "otlp"}],
             "mlflow": [{"kind": "mlflow", "uri": f"file://{folder}/mlruns"}],
             "inspect": [{"kind": "inspect"}],
         }

@@ -27,6 +27,8 @@ pytestmark = [
 METRICS = ("empathy", "coherence")
 LOOKS = (("light", 1400), ("dark", 1400), ("light", 390), ("dark", 390))
 OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+# The page hears of its new size in the next frame
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 FINDINGS = """axe.run().then((found) => found.violations
   .filter((one) => ['serious', 'critical'].includes(one.impact))
   .map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(' ')).slice(0, 5)}`))"""
@@ -36,6 +38,7 @@ async def check(tab: Tab) -> None:
     await tab.evaluate(f"{AXE.read_text('utf-8')}; 1")
     for scheme, width in LOOKS:
         await tab.look(scheme, width)
+        await tab.evaluate(DRAWN)
         assert await tab.evaluate(OVERFLOW) <= 0, (scheme, width)
         assert await tab.evaluate(FINDINGS) == [], (scheme, width)
 

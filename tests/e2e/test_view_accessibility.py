@@ -4,15 +4,13 @@ shown."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from tests.e2e.test_accessibility import check, pytestmark  # noqa: F401 (what it skips without)
-from tests.e2e.test_label_browser import begin, label, labelling
-from tests.e2e.test_report_browser import Tab, browser
+from tests.e2e.test_report_browser import Tab
 from tests.e2e.test_view_browser import in_browser, made_runs, served
 from tests.unit.report.test_view_runs import unfinished
 
@@ -35,28 +33,10 @@ def test_no_page_of_the_viewer_has_a_serious_finding(tmp_path: Path, page: str) 
             f"document.readyState === 'complete' && location.href.endsWith({PLACES[page]!r})"
         )
         if page == "a run that was killed":
-            await tab.until("!document.getElementById('live-figures').hidden")
+            await tab.until("!document.getElementById('live').hidden")
         await check(tab)
 
     with served(RunFolder(str(work))) as server:
         url = server.url
         # The browser's own line on the answer of 500
         in_browser(tmp_path, url, steps, complaints=int(page == "a damaged run"))
-
-
-def test_the_labelling_page_has_no_serious_finding(tmp_path: Path) -> None:
-    work = made_runs(tmp_path / "runs")
-
-    async def whole(url: str) -> None:
-        async with browser(tmp_path / "profile") as tab:
-            await begin(tab, url, "Ana")
-            await label(tab, "3")
-            await tab.press("e")
-            await tab.until("document.getElementById('quoted').ariaPressed === 'true'")
-            await tab.press("?")
-            await tab.evaluate("document.getElementById('agree').click()")
-            await tab.until("document.getElementById('agreement').textContent !== ''")
-            await check(tab)
-
-    with labelling(RunFolder(str(work / "run-plain"))) as (url, _, _):
-        asyncio.run(whole(url))

@@ -269,7 +269,6 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
             await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].innerText.includes('running')")
             allow(6)
             await tab.until(f"{ROWS}[0].innerText.includes('6 of 12 units')")
-            await tab.until(f"{ROWS}[0].innerText.includes('tone, so far')")
             await tab.picture("runs-live")
             await tab.evaluate(f"{ROWS}[0].querySelector('a').click()")
             await tab.until(
@@ -285,8 +284,6 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
             allow(10)
             await tab.until(f"{LIVE}.includes('10 of 12 units')")
             await tab.until("document.getElementById('reload').textContent === 'Reload: 4 new'")
-            figures = await tab.evaluate("document.getElementById('live-figures').innerText")
-            assert "3.00" in figures  # twice 1 to 5
             # The list stands still under the reader
             assert await tab.evaluate(COUNT) == "6 of 6 units"
             assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == opened

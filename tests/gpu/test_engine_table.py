@@ -16,7 +16,7 @@ from memray_eval.execution.plan import ENGINE_LOADS
 from memray_eval.execution.prompt_stage import SECOND
 from memray_eval.execution.ray.engine_client import ask_again
 from tests.bench.engine_parts import CPU, GPU, Part, Sizes, table_of
-from tests.bench.engine_table import RATIOS, assumptions_text, ratio_lines, row_text, rows_of_part
+from tests.bench.engine_table import RATIOS, ratio_lines, row_text, rows_of_part
 from tests.conftest import REPOSITORY
 
 
@@ -105,33 +105,9 @@ def test_the_8b_model_and_two_engines_fit_80_gb() -> None:
     assert with_engine + with_judge <= 0.9
 
 
-def test_the_service_times_are_those_that_were_measured() -> None:
-    rate, doubles_at, step_s = 30_000.0, 30_500.0, 0.008
-
-    def alone(tokens: int) -> float:
-        return step_s + tokens / rate * (1 + tokens / (2 * doubles_at))
-
-    rows = [
-        {"what": f"one prompt of {name}", "value": alone(tokens), "tokens": tokens}
-        for name, tokens in GPU.contexts.items()
-    ]
-    rows += [
-        {"what": "a step", "value": step_s + 2_000 / 2e7, "tokens": 2_000},
-        {"what": "a step at 32k", "value": step_s + 32_000 / 2e7, "tokens": 32_000},
-        {"what": "start, bare", "value": 41.4},
-        {"what": "KV cache", "value": 430_000},
-    ]
-    assert assumptions_text(rows) == (
-        "  assumptions: {engine: {prefill_tokens_per_s: 30000, step_s: 0.008, start_s: 41, "
-        "doubles_at: 30500, context_tokens_per_s: 20000000, kv_tokens: 430000}}"
-    )
-    assert assumptions_text(rows[1:]) == "  assumptions.engine: not all of it was measured"
-
-
 @pytest.mark.night
 def test_the_script_prints_its_table_without_a_gpu() -> None:
     words = [sys.executable, "-m", "tests.bench.engine_table", "--cpu"]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert all(f"  {name} " in done.stdout for name in RATIOS)
-    assert "assumptions: {engine:" in done.stdout

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare.estimates import estimate_of
+from memray_eval.execution.runs import estimate_of
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
 from tests.build import finish, go_on, judging_job, write_lines

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare.estimates import estimate_of
+from memray_eval.execution.runs import estimate_of
 from memray_eval.report.exports import export_responses
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Summary, unit_id

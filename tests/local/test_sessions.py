@@ -12,7 +12,7 @@ import pytest
 from memray_eval.analysis.scores import find_cluster
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import EvalError
-from memray_eval.execution.prepare.estimates import estimate_of
+from memray_eval.execution.runs import estimate_of
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record

@@ -14,9 +14,9 @@ import pytest
 from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.doctor import examine
-from memray_eval.execution.estimate_text import estimate_lines
-from memray_eval.execution.prepare.estimates import estimate_of
+from memray_eval.execution.estimate import estimate_lines
 from memray_eval.execution.prepare.resolve import needs_of, resolve
+from memray_eval.execution.runs import estimate_of
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.report.brief import render_brief

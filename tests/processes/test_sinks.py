@@ -38,12 +38,13 @@ def kill_when(is_sending: Callable[[], bool], config: Path, log: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow.*")  # SQLAlchemy's, of MLflow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:sqlalchemy.*")
-def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
+def test_each_score_is_at_every_sink_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database, logs, log = tmp_path / "mlflow.db", tmp_path / "logs", tmp_path / "log"
     client = open_mlflow(database, tmp_path / "artifacts")
     with collecting(latency_s=LATENCY_S) as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         sinks = [
-            {"kind": "otlp", "endpoint": collector.endpoint},
+            {"kind": "otlp"},
             {"kind": "mlflow", "uri": f"sqlite:///{database}"},
             {"kind": "inspect", "dir": str(logs)},
         ]

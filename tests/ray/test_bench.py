@@ -15,7 +15,6 @@ pytestmark = pytest.mark.night
 ALONE = {
     "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
-    "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
     "fuzz": "readers --inputs 50",
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",
@@ -46,7 +45,6 @@ ON_RAY = {
 IN_A_PROCESS = {
     "counter": "--members 4",
     "driver_ceiling": "--units 40 80 --replicas 1",
-    "estimate_1m": "--samples 200 --tokens 2000 --gpus 2 --real 64",
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
     "prefix_hits": "--engines 1 --contexts 2 --questions 2 --tokens 60",
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",

@@ -8,9 +8,8 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.estimate import Estimate
-from memray_eval.execution.estimate_text import estimate_lines
-from memray_eval.execution.prepare.estimates import estimate_of
+from memray_eval.execution.estimate import Estimate, estimate_lines
+from memray_eval.execution.runs import estimate_of
 from tests.build import finish, judging_job, write_responses
 from tests.servers.process import serving_process
 

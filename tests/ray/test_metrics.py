@@ -162,7 +162,7 @@ def check_metrics(
 
 def check_manifest(done: RunResult, counted: Counter[str]) -> None:
     manifest, sent = done.folder.read_manifest(), sum(counted[outcome] for outcome in OUTCOMES)
-    calls, timeline = manifest["calls"], manifest["timeline"]
+    calls = manifest["calls"]
     assert {outcome: calls[outcome] for outcome in OUTCOMES} == {
         outcome: counted[outcome] for outcome in OUTCOMES
     }
@@ -170,11 +170,6 @@ def check_manifest(done: RunResult, counted: Counter[str]) -> None:
     assert calls["failed"] == sum(metric.n_failed for metric in done.summary.metrics)
     assert sum(int(tries) * verdicts for tries, verdicts in calls["tries"].items()) == sent
     assert calls["cost_usd"] == pytest.approx(cost_usd(counted))
-    stages = {stage: sum(rows) for stage, rows in timeline["stages"].items()}
-    assert stages == dict.fromkeys(("read", "generate", "judge", "write"), SAMPLES)
-    kinds = {kind: sum(bins) for kind, bins in timeline["calls"].items()}
-    asked_again = {"throttled": counted["throttled"], "malformed": counted["malformed"]}
-    assert kinds == {"sent": sent, "retried": sent - VERDICTS, **asked_again}
 
 
 def cost_usd(counted: Counter[str]) -> float:

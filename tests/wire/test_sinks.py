@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,15 +11,14 @@ import pytest
 from memray_eval.errors import SinkError
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import otlp
-from memray_eval.sinks.otlp import OtlpSink
-from memray_eval.sinks.otlp_address import find_address
+from memray_eval.sinks.sending import collector_of
 from tests.runs import plain_records, write_run
 from tests.servers.collector import Collector, Raw, collecting
 
 UNITS = 30
 EVENTS = 4 * UNITS  # every unit of tests.runs has four scores
 
-Send = Callable[..., int]
+Send = Callable[[str], int]
 
 
 @pytest.fixture
@@ -33,20 +33,27 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(autouse=True)
-def _small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_requests_and_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp, "EVENTS_AT_ONCE", 50)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
 
 
-def send(folder: RunFolder, endpoint: str, waits: list[float], **environ: str) -> int:
-    sink = OtlpSink(find_address(endpoint, environ), environ, sleep=waits.append)
-    return sink.send(folder)
+@pytest.fixture
+def send(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> Send:
+    """Sends the run to an endpoint, and returns how many events were new."""
+
+    def send_to(endpoint: str) -> int:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        return otlp.send_events(folder, collector_of(os.environ))
+
+    return send_to
 
 
 def test_every_score_is_an_event_once_however_often_it_is_sent(
-    folder: RunFolder, collector: Collector
+    folder: RunFolder, send: Send, collector: Collector
 ) -> None:
-    assert send(folder, collector.endpoint, []) == EVENTS
-    assert send(folder, collector.endpoint, []) == 0
+    assert send(collector.endpoint) == EVENTS
+    assert send(collector.endpoint) == 0
     assert (collector.n_requests, len(collector.received)) == (3, EVENTS)
     assert set(collector.received.values()) == {1}
     scored = [event for event in collector.events if event["memray_eval.status"] == "scored"]
@@ -71,78 +78,69 @@ def test_every_score_is_an_event_once_however_often_it_is_sent(
     assert set(collector.paths) == {"/v1/logs"}
 
 
-def test_long_texts_go_in_more_requests(
-    folder: RunFolder, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(otlp, "CHARS_AT_ONCE", 1)
-    assert send(folder, collector.endpoint, []) == collector.n_requests == EVENTS
-
-
 def test_headers_and_packing_are_those_of_the_environment(
-    folder: RunFolder, collector: Collector
+    folder: RunFolder, send: Send, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environ = {
-        "OTEL_EXPORTER_OTLP_HEADERS": "x-team=memory%20team",
-        "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
-        "OTEL_SERVICE_NAME": "nightly",
-    }
-    assert send(folder, collector.endpoint, [], **environ) == EVENTS
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=memory%20team")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=memory")
+    assert send(collector.endpoint) == EVENTS
     assert {headers["x-team"] for headers in collector.headers} == {"memory team"}
     assert {headers["content-encoding"] for headers in collector.headers} == {"gzip"}
-    assert collector.resources[0]["service.name"] == "nightly"
+    resource = collector.resources[0]
+    assert (resource["service.name"], resource["team"]) == ("nightly", "memory")
+    assert resource["memray_eval.run_id"] == folder.run_id
 
 
-def test_another_collector_gets_all_of_it(folder: RunFolder, collector: Collector) -> None:
-    assert send(folder, collector.endpoint, []) == EVENTS
-    with collecting() as other:
-        assert send(folder, other.endpoint, []) == EVENTS
-
-
-def test_what_a_busy_collector_refuses_is_sent_again_when_it_says(
-    folder: RunFolder, collector: Collector
+def test_another_collector_gets_all_of_it(
+    folder: RunFolder, send: Send, collector: Collector
 ) -> None:
-    busy = [Raw(b"", status=429), Raw(b"", status=503)]
-    collector.odd = list(busy)
-    waits: list[float] = []
-    assert send(folder, collector.endpoint, waits) == EVENTS
-    assert waits == [7.0, otlp.PAUSES_S[1]]
+    assert send(collector.endpoint) == EVENTS
+    with collecting() as other:
+        assert send(other.endpoint) == EVENTS
+
+
+def test_what_a_busy_collector_refuses_is_sent_again(
+    send: Send, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10")
+    collector.retry_after = "0"
+    collector.odd = [Raw(b"", status=429)] * 2
+    assert send(collector.endpoint) == EVENTS
     assert set(collector.received.values()) == {1}
 
 
 @pytest.mark.parametrize(
-    ("odd", "message", "n_requests"),
+    ("odd", "message"),
     [
-        (Raw(b"", status=503), "it answered 503 Service Unavailable", 4),
-        (Raw(b"", status=401), "it answered 401 Unauthorized", 1),
-        (Raw(b"", status=404), "it answered 404 Not Found", 1),
-        (Raw(b"", status=302), "it answered 302 Found", 1),
-        (Raw(b"<html>", kind="text/html; charset=utf-8"), "with a page", 1),
-        (Raw(b"\xff\xff", kind="application/x-protobuf"), "its reply is no OTLP", 1),
-        (Raw(b"x" * (2 << 20), kind="application/x-protobuf"), "its reply has no end", 1),
+        (Raw(b"", status=503), "503 Service Unavailable"),
+        (Raw(b"", status=401), "401 Unauthorized"),
+        (Raw(b"", status=404), "404 Not Found"),
+        (Raw(b"", status=302), "302 Found"),
+        (Raw(b"<html>", kind="text/html; charset=utf-8"), "200 OK text/html"),
+        (Raw(b"\xff\xff", kind="application/x-protobuf"), "its reply is no OTLP"),
     ],
 )
 def test_an_odd_collector_is_told_and_has_nothing(
-    folder: RunFolder, collector: Collector, odd: Raw, message: str, n_requests: int
+    folder: RunFolder, send: Send, collector: Collector, odd: Raw, message: str
 ) -> None:
     collector.odd = [odd] * 4
     with pytest.raises(SinkError, match=message):
-        send(folder, collector.endpoint, [])
-    assert collector.n_requests == n_requests
+        send(collector.endpoint)
+    assert collector.n_requests == 1
     collector.odd = []
-    assert send(folder, collector.endpoint, []) == EVENTS
+    assert send(collector.endpoint) == EVENTS
 
 
-def test_nobody_there_is_told(folder: RunFolder, collector: Collector) -> None:
-    waits: list[float] = []
-    with pytest.raises(SinkError, match="no collector took the scores: ConnectError"):
-        send(folder, "http://127.0.0.1:1", waits)
-    assert waits == list(otlp.PAUSES_S)
+def test_nobody_there_is_told(send: Send) -> None:
+    with pytest.raises(SinkError, match="no collector took the scores: nobody answered"):
+        send("http://127.0.0.1:1")
 
 
 def test_what_came_before_a_failure_is_not_sent_again(
-    folder: RunFolder, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    folder: RunFolder, send: Send, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "PAUSES_S", ())
     taken: list[int] = []
     keep = collector.keep
 
@@ -154,26 +152,17 @@ def test_what_came_before_a_failure_is_not_sent_again(
 
     monkeypatch.setattr(collector, "keep", keep_once)
     with pytest.raises(SinkError, match="503"):
-        send(folder, collector.endpoint, [])
+        send(collector.endpoint)
     assert len(collector.events) == 100
     collector.odd, taken[:] = [], []
-    assert send(folder, collector.endpoint, []) == EVENTS - 100
+    assert send(collector.endpoint) == EVENTS - 100
     assert set(collector.received.values()) == {1}
 
 
 def test_what_a_collector_rejects_is_told_and_not_sent_again(
-    folder: RunFolder, collector: Collector
+    folder: RunFolder, send: Send, collector: Collector
 ) -> None:
     collector.n_rejected = 2
     with pytest.raises(SinkError, match=r"rejected scores: 2 of 50 \(too old\)"):
-        send(folder, collector.endpoint, [])
-    assert send(folder, collector.endpoint, []) == 0
-
-
-def test_a_certificate_that_is_none_is_told(
-    folder: RunFolder, collector: Collector, tmp_path: Path
-) -> None:
-    (tmp_path / "ca.pem").write_text("no certificate")
-    environ = {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(tmp_path / "ca.pem")}
-    with pytest.raises(OSError, match="certificate"):
-        send(folder, collector.endpoint, [], **environ)
+        send(collector.endpoint)
+    assert send(collector.endpoint) == 0

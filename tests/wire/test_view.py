@@ -1,4 +1,5 @@
-"""`memray-eval view` over real HTTP: what it answers, and what it turns away."""
+"""`memray-eval view` over real HTTP: the list, its events, runs at their addresses, comparisons,
+and what is turned away."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,140 +23,366 @@ import pytest
 from yarl import URL
 
 from memray_eval.errors import ConfigError
-from memray_eval.report.view import serving, viewing
+from memray_eval.report.runs_list import RunList
+from memray_eval.report.view import open_view, run_view, serving, serving_runs
 from memray_eval.results.run_folder import RunFolder
-from tests.runs import ATTACK, hostile_records, plain_records, write_run
+from memray_eval.results.schema import to_table
+from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
+from tests.servers.s3 import serving_s3
+from tests.unit.report.test_view_runs import manifest, unfinished
 
-STARTS_WITHIN_S = 120
+WITHIN_S = 120
 Asked = tuple[int, dict[str, str], str]
 Ask = Callable[..., Awaitable[Asked]]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return write_run(
-        tmp_path_factory.mktemp("view") / "run", [*plain_records(96), *hostile_records()], 100
-    )
-
-
-def asking(run: RunFolder, steps: Callable[[Ask], Awaitable[None]]) -> None:
-    """Runs the steps against a server of the run; `ask(path, method=, headers=, **query)` is one
-    request."""
+def asking(folder: str, steps: Callable[[Ask, str], Awaitable[None]]) -> None:
+    """Runs the steps against a server of the folder's runs, with a function that makes one request
+    and the server's URL."""
 
     async def whole() -> None:
-        with viewing(run) as view:
-            async with serving(view) as url, aiohttp.ClientSession() as session:
+        async with serving_runs(RunList(folder)) as url, aiohttp.ClientSession() as session:
 
-                async def ask(
-                    path: str,
-                    method: str = "GET",
-                    headers: dict[str, str] | None = None,
-                    **query: str,
-                ) -> Asked:
-                    where = (
-                        URL(url[:-1] + path, encoded=True)
-                        if not query
-                        else URL(url[:-1] + path).with_query(query)
-                    )
-                    async with session.request(method, where, headers=headers) as answer:
-                        return answer.status, dict(answer.headers), await answer.text()
+            async def ask(path: str, method: str = "GET", **headers: str) -> Asked:
+                sent = {name.replace("_", "-"): value for name, value in headers.items()}
+                where = URL(url[:-1] + path, encoded=True)
+                async with session.request(
+                    method, where, headers=sent, allow_redirects=False
+                ) as answer:
+                    return answer.status, dict(answer.headers), await answer.text()
 
-                await steps(ask)
+            await steps(ask, url)
 
     asyncio.run(whole())
 
 
-def test_the_page_the_list_and_a_sample(run: RunFolder) -> None:
-    async def steps(ask: Ask) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("runs")
+    for name in ("run-a", "run-b"):
+        run = write_run(work / "runs" / name, [*plain_records(96), *hostile_records()], 100)
+        run.write_manifest(manifest("finished"))
+    write_run(work / "runs" / "odd <b> & 'name'", plain_records(3), 3)
+    bad = write_run(work / "runs" / "bad", plain_records(3), 3)
+    Path(bad.path, "manifest.json").write_text(f'"{ATTACK}')
+    write_run(work / "secret", plain_records(3), 3)
+    return work / "runs"
+
+
+def test_the_list_names_every_run_and_ends_no_script(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
         status, headers, page = await ask("/")
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-        assert "memory-small-20261122" in page
-        status, headers, text = await ask(
-            "/data/units", metric="0", sort="m0-", size="5", candidate="1"
-        )
-        listed = json.loads(text)
+        assert "connect-src 'self'" in page.replace("&#39;", "'")
+        assert page.count("</script>") == 2
+        rows = page.partition('id="rows">')[2].partition("</script>")[0]
+        assert {row["id"]: row["status"] for row in json.loads(rows)} == {
+            "run-a": "finished", "run-b": "finished", "odd <b> & 'name'": "finished",
+            "bad": "damaged",
+        }  # fmt: skip
+
+    asking(str(folder), steps)
+
+
+def test_a_run_has_its_page_and_its_samples_at_its_own_address(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        status, headers, _ = await ask("/run/run-a")
+        assert (status, headers["Location"]) == (302, "/run/run-a/")
+        status, headers, page = await ask("/run/run-a/")
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert 'href="../../"' in page
+        status, headers, text = await ask("/run/run-a/", "HEAD")
+        assert (status, text, headers["Content-Length"]) == (200, "", str(len(page.encode())))
+        at = "/run/run-a/data"
+        status, headers, text = await ask(f"{at}/units?metric=0&sort=m0-&size=5&candidate=1")
         assert (status, headers["Content-Type"]) == (200, "application/json; charset=utf-8")
-        assert listed["n"] == 32
-        assert listed["index"]["total"] == 100
-        values = [
-            dict((score[0], score[2:]) for score in row[8])[0][0] for _, row in listed["rows"]
-        ]
+        listed = json.loads(text)
+        assert (listed["n"], len(listed["rows"]), listed["index"]["total"]) == (32, 5, 100)
+        values = [{score[0]: score[2:] for score in row[8]}[0] for _, row in listed["rows"]]
         assert values == sorted(values, reverse=True)
-        status, _, text = await ask("/data/unit", id=listed["rows"][0][0])
-        assert status == 200
-        assert "This is answer" in json.loads(text)["response"]
-        status, _, text = await ask("/data/unit", id="nowhere")
+        status, _, text = await ask(f"{at}/unit?id={listed['rows'][0][0]}")
+        assert (status, "This is answer" in json.loads(text)["response"]) == (200, True)
+        status, _, text = await ask(f"{at}/unit?id=nowhere")
         assert (status, "no unit 'nowhere'" in json.loads(text)["error"]) == (404, True)
-        status, headers, text = await ask("/", method="HEAD")
-        assert (status, text) == (200, "")
-        assert int(headers["Content-Length"]) == len(page.encode())
-
-    asking(run, steps)
-
-
-def test_a_query_that_makes_no_sense_is_refused_and_its_field_named(run: RunFolder) -> None:
-    async def steps(ask: Ask) -> None:
-        for query in ({"sort": "m0+, (SELECT 1)"}, {"candidate": "1 OR 1=1"}, {"drop": "1"}):
-            status, _, text = await ask("/data/units", **query)
-            assert status == 400
-            assert next(iter(query)) in json.loads(text)["error"]
-        for text in ("'; DROP TABLE units; --", "_leep", "\x00"):
-            status, _, answer = await ask("/data/units", text=text)
-            assert (status, json.loads(answer)["n"]) == (200, 0), text
-        assert (await ask("/data/units?text=%ED%A0%80"))[0] == 200
-
-    asking(run, steps)
-
-
-def test_no_text_of_the_run_ends_its_json(run: RunFolder) -> None:
-    async def steps(ask: Ask) -> None:
-        _, _, text = await ask("/data/units", text="a-attack")
+        _, _, text = await ask(f"{at}/units?text=a-attack")  # no text of the run ends its JSON
         assert "<" not in text
         assert json.loads(text)["rows"][0][1][5].startswith(ATTACK[:100])
+        odd = "/run/odd%20%3Cb%3E%20%26%20%27name%27"
+        where = URL((await ask(odd))[1]["Location"], encoded=True)
+        assert where.path == "/run/odd <b> & 'name'/"
+        assert json.loads((await ask(f"{odd}/data/units"))[2])["n"] == 3
 
-    asking(run, steps)
+    asking(str(folder), steps)
+
+
+def test_a_query_that_makes_no_sense_is_refused_and_its_field_named(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        at = "/run/run-a/data/units?"
+        for query in ("sort=m0%2B,%20(SELECT%201)", "candidate=1%20OR%201=1", "drop=1"):
+            status, _, text = await ask(at + query)
+            assert (status, query.partition("=")[0] in json.loads(text)["error"]) == (400, True)
+        for words in ("';%20DROP%20TABLE%20units;%20--", "_leep", "%00"):
+            status, _, answer = await ask(f"{at}text={words}")
+            assert (status, json.loads(answer)["n"]) == (200, 0), words
+        assert (await ask(f"{at}text=%ED%A0%80"))[0] == 200
+        searches = [ask(f"{at}text=this%20is%20answer%20{n}.&sort=m1-") for n in range(40)]
+        ends = await asyncio.gather(*searches, *(ask(f"{at}fresh=1") for _ in range(5)))
+        assert [json.loads(text)["n"] for _, _, text in ends] == [1] * 40 + [100] * 5
+
+    asking(str(folder), steps)
 
 
 def test_a_part_that_breaks_is_an_answer_and_the_server_stays(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", plain_records(2000), 2000)
+    write_run(tmp_path / "run", plain_records(2000), 2000)
     broken, _ = sorted((tmp_path / "run" / "records").iterdir())
 
-    async def steps(ask: Ask) -> None:
-        units = [unit for unit, _ in json.loads((await ask("/data/units"))[2])["rows"]]
+    async def steps(ask: Ask, url: str) -> None:
+        units = [unit for unit, _ in json.loads((await ask("/run/run/data/units"))[2])["rows"]]
         broken.write_bytes(b"PAR1")
-        status, _, text = await ask("/data/unit", id=units[0])
+        status, _, text = await ask(f"/run/run/data/unit?id={units[0]}")
         assert status == 500
         assert json.loads(text)["error"].startswith(f"{broken.name} of the records cannot be read")
-        assert (await ask("/data/units", text="this is"))[0] == 500
-        page = json.loads((await ask("/data/units", fresh="1"))[2])
+        assert (await ask("/run/run/data/units?text=this"))[0] == 500
+        page = json.loads((await ask("/run/run/data/units?fresh=1"))[2])
         assert page["n"] == 1000
         assert f"{broken.name} of the records cannot be read" in page["notice"]
-        assert (await ask("/"))[0] == 200  # as it was: its figures are over all of the records
+        assert (await ask("/run/run/"))[0] == 200  # as it was: its figures are over all records
         (tmp_path / "run" / "summary.json").write_text("{}")
-        status, _, text = await ask("/")
+        status, _, text = await ask("/run/run/")
         assert (status, "is not a summary" in text) == (500, True)
         broken.unlink()
         (tmp_path / "run" / "summary.json").unlink()
-        assert (await ask("/"))[0] == 200
-        assert json.loads((await ask("/data/units"))[2])["notice"] == ""
+        assert (await ask("/run/run/"))[0] == 200
+        assert json.loads((await ask("/run/run/data/units"))[2])["notice"] == ""
 
-    asking(run, steps)
-
-
-def test_questions_at_once_are_each_answered(run: RunFolder) -> None:
-    async def steps(ask: Ask) -> None:
-        searches = [ask("/data/units", text=f"this is answer {n}.", sort="m1-") for n in range(40)]
-        ends = await asyncio.gather(*searches, *(ask("/data/units", fresh="1") for _ in range(5)))
-        assert [json.loads(text)["n"] for _, _, text in ends] == [1] * 40 + [100] * 5
-
-    asking(run, steps)
+    asking(str(tmp_path), steps)
 
 
-def test_a_port_that_is_taken_is_said(run: RunFolder) -> None:
+ELSEWHERE = """..%2fsecret %2e%2e%2fsecret .. . %2fetc run-a%2f..%2f..%2fsecret ..%5csecret none %00
+    run-a%00 %ff secret run-a%2frecords""".split()
+
+
+def test_no_id_leads_out_of_the_folder(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        for name in ELSEWHERE:
+            for rest in ("", "/", "/data/units", "/events"):
+                status, _, text = await ask(f"/run/{name}{rest}")
+                assert status == 404, (name, rest, text[:200])
+                assert "This is answer" not in text
+            status, _, text = await ask(f"/compare?run={name}&run=run-a")
+            assert status == 404, name
+        for path in ("/run/../secret/", "/run/", "/data/units", "/run/run-a/manifest.json",
+                     "/run/run-a/data/", "/../../etc/passwd", "/..%2f..%2f..%2fetc/passwd",
+                     "/data/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/run.yaml",
+                     "/run/run-a/data/units/../../manifest.json", "/static/page.css",
+                     "/run/run-a/data/unit?id=../../../../etc/passwd"):  # fmt: skip
+            status, _, text = await ask(path)
+            assert (status, "root:" in text) == (404, False), path
+
+    asking(str(folder), steps)
+
+
+def test_what_cannot_be_shown_is_a_page_that_says_why(folder: Path) -> None:
+    async def steps(ask: Ask, url: str) -> None:
+        status, headers, page = await ask("/run/bad/")
+        assert (status, "manifest.json is not JSON" in page) == (500, True)
+        assert "<img" not in page
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        status, _, text = await ask("/run/bad/data/units")
+        assert (status, "is not JSON" in json.loads(text)["error"]) == (500, True)
+        compared = "run=run-b%3Asmall-t0.5&amp;run=run-a%3Asmall-t0.5"  # the other way round
+        status, _, page = await ask("/compare?run=run-a:small-t0.5&run=run-b:small-t0.5")
+        assert (status, f"compare?{compared}" in page) == (200, True)
+        status, _, page = await ask("/compare?run=run-a:small-t0")
+        assert (status, "pick two or more" in page) == (400, True)
+        status, _, page = await ask("/compare?run=run-a:nobody&run=run-b")
+        assert (status, "no candidate" in page) == (400, True)
+
+    asking(str(folder), steps)
+
+
+def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None:
+    paths = ("/events", "/run/run-a/data/units", "/run/run-a/events")
+    pages = ("/", "/run/run-a/", "/compare?run=run-a:small-t0&run=run-b:small-t0")
+
+    async def steps(ask: Ask, url: str) -> None:
+        for site in ("cross-site", "same-site"):
+            for path in paths:
+                assert (await ask(path, Sec_Fetch_Site=site))[0] == 403, path
+            for path in pages:  # a link that somebody follows
+                assert (await ask(path, Sec_Fetch_Site=site))[0] == 200, path
+        for host in ("localhost", "127.0.0.1:9", "localhost:65535"):  # a port may be forwarded
+            assert (await ask("/run/run-a/data/units", Host=host))[0] == 200
+        assert (await ask("/run/run-a/data/units", Sec_Fetch_Site="same-origin"))[0] == 200
+        for path in (*paths, *pages):
+            for host in (
+                "evil.example",
+                "evil.example:80",
+                "127.0.0.1.evil.example",
+                "localhost.evil.example:1",
+                "[::1]",
+                "0.0.0.0",
+                "x@127.0.0.1",
+            ):
+                status, _, text = await ask(path, Host=host)
+                assert (status, "rotating" in text) == (421, False), (path, host)
+            for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+                assert (await ask(path, method))[0] == 405, path
+            status, headers, text = await ask(path, "HEAD")
+            assert (status, text) == (200, ""), path
+            assert headers["X-Frame-Options"] == "DENY"
+            assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            assert headers["Cache-Control"] == "no-store"
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+            assert not [name for name in headers if name.lower().startswith("access-control")]
+        policy = (await ask("/run/run-a/data/units"))[1]["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+
+    asking(str(folder), steps)
+
+
+async def _events(url: str, path: str, n: int, then: Callable[[int], None]) -> list[Any]:
+    """The first `n` events of a stream; `then` is called after each with how many there were."""
+    events: list[Any] = []
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url[:-1] + path, timeout=aiohttp.ClientTimeout(WITHIN_S)) as answer,
+    ):
+        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                events.append(json.loads(line.removeprefix(b"data: ")))
+                then(len(events))
+                if len(events) == n:
+                    return events
+    pytest.fail("the stream has ended")
+
+
+def test_the_list_hears_of_runs_that_come_change_and_go(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", plain_records(3), 3)
+    write_run(tmp_path / "two", plain_records(3), 3)
+
+    def change(n: int) -> None:
+        if n == 1:
+            write_run(tmp_path / "three", plain_records(3), 3)
+        if n == 2:
+            shutil.rmtree(tmp_path / "two")
+        if n == 3:
+            (tmp_path / "one" / "manifest.json").write_text("{")
+
+    async def steps(ask: Ask, url: str) -> None:
+        first, came, gone, broke = await _events(url, "/events", 4, change)
+        assert (first["all"], {row["id"] for row in first["rows"]}) == (True, {"one", "two"})
+        assert "three" in {row["id"] for row in came["rows"]}
+        assert gone["gone"] == ["two"]
+        assert [(row["id"], row["status"]) for row in broke["rows"]] == [("one", "damaged")]
+
+    asking(str(tmp_path), steps)
+
+
+def test_a_run_s_page_hears_how_far_it_is_and_that_it_ended(tmp_path: Path) -> None:
+    run = unfinished(tmp_path / "run", "running", 3)
+    summary = write_run(tmp_path / "other", plain_records(3), 3).read_summary()
+
+    def change(n: int) -> None:
+        if n == 1:
+            run.write_part(to_table([record("late", "x", candidates()[0])]))
+
+    async def steps(ask: Ask, url: str) -> None:
+        with run.held():
+            *_, last = await _events(url, "/run/run/events", 2, change)
+            while last.get("n_done") != 4:
+                *_, last = await _events(url, "/run/run/events", 1, change)
+            assert (last["status"], last["n_units"]) == ("running", 30)
+            run.write_summary(summary, "")
+            run.write_manifest(manifest("finished"))
+        await asyncio.sleep(1.1)
+        (last,) = await _events(url, "/run/run/events", 1, change)
+        assert (last["status"], "is_so_far" in last) == ("finished", False)
+
+    asking(str(tmp_path), steps)
+
+
+def test_nobody_looks_at_the_folder_while_nobody_listens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    look = RunList._look
+
+    def counted(self: RunList) -> Any:
+        looks.append(1)
+        return look(self)
+
+    monkeypatch.setattr(RunList, "_look", counted)
+
+    async def steps(ask: Ask, url: str) -> None:
+        streams = [_events(url, "/events", 1, lambda n: None) for _ in range(5)]
+        await asyncio.gather(*streams)
+        n = len(looks)
+        assert n <= 2  # five listeners, one look
+        await asyncio.sleep(2.5)
+        assert len(looks) == n
+
+    asking(str(folder), steps)
+
+
+def test_runs_in_the_cloud_are_listed_and_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving_s3() as cloud:
+        for name, value in cloud.environment().items():
+            monkeypatch.setenv(name, value)
+        local = RunFolder(str(folder / "run-a"))
+        for name in ("one", "two"):
+            remote = RunFolder(f"s3://bucket/results/{name}")
+            for part in local.parts():
+                remote.write_part(local.read_part(part))
+            remote.write_manifest(local.read_manifest())
+            remote.write_summary(local.read_summary(), "")
+
+        async def steps(ask: Ask, url: str) -> None:
+            (first,) = await _events(url, "/events", 1, lambda n: None)
+            assert {row["id"]: row["status"] for row in first["rows"]} == {
+                "one": "finished", "two": "finished",
+            }  # fmt: skip
+            assert json.loads((await ask("/run/one/data/units"))[2])["n"] == 100
+            assert (await ask("/run/..%2fone/"))[0] == 404
+            assert (await ask("/compare?run=one:small-t0&run=two:small-t0"))[0] == 200
+
+        asking("s3://bucket/results", steps)
+
+
+def test_a_reader_who_goes_while_a_run_is_opened_leaves_it_to_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, opened = threading.Event(), threading.Event(), list[str]()
+
+    def slowly(run: RunFolder, **named: Any) -> Any:
+        opened.append(run.run_id)
+        begun.set()
+        go_on.wait(WITHIN_S)
+        return open_view(run, **named)
+
+    monkeypatch.setattr(run_view, "open_view", slowly)
+
+    async def steps(ask: Ask, url: str) -> None:
+        request = asyncio.ensure_future(ask("/run/run-a/"))
+        await asyncio.to_thread(begun.wait, WITHIN_S)
+        request.cancel()
+        later = asyncio.ensure_future(ask("/run/run-a/data/units"))
+        assert (await ask("/run/run-b"))[0] == 302  # others are answered meanwhile
+        go_on.set()
+        assert (await later)[0] == 200
+        assert opened == ["run-a"]
+
+    asking(str(folder), steps)
+
+
+def test_a_port_that_is_taken_is_said(folder: Path) -> None:
     async def start(port: int) -> None:
-        with viewing(run) as view:
-            async with serving(view, port):
-                pytest.fail("it listens at a port that is taken")
+        async with serving(open_view(RunFolder(str(folder / "run-a"))), port):
+            pytest.fail("it listens at a port that is taken")
 
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
@@ -162,58 +391,49 @@ def test_a_port_that_is_taken_is_said(run: RunFolder) -> None:
         asyncio.run(start(taken.getsockname()[1]))
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    called = [sys.executable, "-m", "memray_eval", "view", *words]
-    return subprocess.run(called, capture_output=True, text=True, timeout=STARTS_WITHIN_S)
+VIEW = [sys.executable, "-m", "memray_eval", "view"]
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
-    nothing = command(str(tmp_path / "none"))
-    assert (nothing.returncode, nothing.stdout) == (2, "")
-    assert "has no manifest.json" in nothing.stderr
     run = write_run(tmp_path / "run", plain_records(3), 3)
-    assert command(run.path, "--host", "0.0.0.0").returncode == 2
     next((tmp_path / "run" / "records").iterdir()).write_bytes(b"")
-    broken = command(run.path)
-    assert broken.returncode == 2
-    assert "cannot be read" in broken.stderr
-    assert "Traceback" not in broken.stderr
-
-
-def test_the_browser_is_opened_when_that_is_asked(run: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "browser").write_text(
-        f"#!/bin/sh\necho $1 > {tmp_path}/told && mv {tmp_path}/told {tmp_path}/opened\n"
-    )
-    (tmp_path / "browser").chmod(0o755)
-    called: list[Any] = [sys.executable, "-m", "memray_eval", "view", run.path, "--open"]
-    environment = {**os.environ, "BROWSER": f"{tmp_path}/browser %s"}
-    with subprocess.Popen(called, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        ends = time.monotonic() + STARTS_WITHIN_S
-        while not (tmp_path / "opened").exists() and time.monotonic() < ends:
-            time.sleep(0.05)
-        process.terminate()
-    assert (tmp_path / "opened").read_text().strip() == url
+    for words, message in {
+        "reslts": "reslts has no manifest.json",
+        "results": "start with: memray-eval run quickstart",
+        f"{run.path} --host 0.0.0.0": "No such option: --host",
+        run.path: "cannot be read",
+    }.items():
+        called = [*VIEW, *words.split()]
+        done = subprocess.run(called, capture_output=True, text=True, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_serves_until_it_is_interrupted(run: RunFolder, number: signal.Signals) -> None:
-    called: list[Any] = [sys.executable, "-m", "memray_eval", "view", run.path]
+@pytest.mark.parametrize("words", [["results/run", "--open"], []])
+def test_the_command_serves_until_it_is_interrupted(
+    tmp_path: Path, number: signal.Signals, words: list[str]
+) -> None:
+    write_run(tmp_path / "results" / "run", plain_records(3), 3)
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f"#!/bin/sh\necho $1 > {tmp_path}/told && mv {tmp_path}/told {opened}\n")
+    browser.chmod(0o755)
+    environment = {**os.environ, "BROWSER": f"{browser} %s"}
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        called, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*VIEW, *words], stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env=environment
     ) as process:
         assert process.stdout is not None
         # The end of the output, an empty line, where it did not start
         url = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
-
-        async def ask() -> int:
-            async with aiohttp.ClientSession() as session, session.get(url) as answer:
-                return answer.status
-
-        assert asyncio.run(ask()) == 200
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=STARTS_WITHIN_S)
+        ends = time.monotonic() + WITHIN_S
+        while words and not opened.exists() and time.monotonic() < ends:
+            time.sleep(0.05)
+        # A stream is open when it ends
+        asyncio.run(_events(url, "/events", 1, lambda n: process.send_signal(number)))
+        _, errors = process.communicate(timeout=WITHIN_S)
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
+    assert (opened.read_text().strip() if words else url) == url

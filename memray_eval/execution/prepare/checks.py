@@ -18,8 +18,8 @@ from memray_eval.config.sections import EmbeddingConfig, Provider
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
-from memray_eval.execution.executors import StageSeconds, choose_phases
+from memray_eval.execution.estimate import Estimate, estimate, stage_seconds
+from memray_eval.execution.executors import StageSeconds, choose_phases, has_cpu_nodes
 from memray_eval.execution.plan import engine_device
 from memray_eval.execution.prepare.resolve import check_affect
 from memray_eval.execution.resume_state import ResumeState
@@ -227,7 +227,7 @@ def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeSt
     n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
 
     def seconds_left() -> StageSeconds:
-        alone = stage_seconds(estimate(spec, scan, capacity).stages)
+        alone = stage_seconds(estimate(spec, scan, capacity).bounds)
         return StageSeconds(
             alone.generate_s * (units - n_generated) / units,
             alone.judge_s * (units - n_scored) / units,

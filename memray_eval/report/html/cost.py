@@ -1,5 +1,5 @@
-"""The cost and the course of a run: latencies, each judge's calls, tokens and money; from its
-manifest stages, outcomes of calls and throughput over time."""
+"""The cost and the course of a run: latencies, each judge's calls, tokens and money, and its
+stages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.ports import FloatArray
-from memray_eval.report.html.plots import throughput
-from memray_eval.report.html.view_model import label, number
+from memray_eval.report.html.view_model import number
 from memray_eval.report.sections import Row, Table, cost_figure, figure
 from memray_eval.stages.rates import rows_per_s
 
@@ -93,9 +91,6 @@ class RunCost:
             yield (spent["judge"], *counts, *cells, written, cost, latency)
 
 
-_READ = "read"  # so fast a stage that beside its peak the others would look flat
-
-
 def stages(manifest: Mapping[str, Any]) -> Table | None:
     """The last session's stages: rows, start after the first, span and rate."""
     recorded = (manifest.get("stages") or {}).items()
@@ -110,39 +105,3 @@ def stages(manifest: Mapping[str, Any]) -> Table | None:
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
         rows.append((name, f"{stage['rows']:,}", after, number(span, 1), figure(per_s, ",.1f")))
     return Table(rows, title="Stages of the last session")
-
-
-def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
-    """Plots rows and calls per second, if recorded: a title, a drawing, the names of its lines."""
-    kept = manifest.get("timeline") or {}
-    for key, what in (("stages", "rows"), ("calls", "calls")):
-        lines = (kept.get(key) or {}).items()
-        counted = {name: counts for name, counts in lines if any(counts) and name != _READ}
-        if counted:
-            drawn = throughput(kept["bin_s"], counted, what)
-            yield f"{what.capitalize()} over time", drawn, list(counted)
-
-
-def calls(manifest: Mapping[str, Any]) -> Table | None:
-    """The outcomes of judge calls in all and, of several, by judge; none that never was."""
-    whole = manifest.get("calls") or {}
-    judges = whole.get("judges") or {}
-    columns = {"all": whole, **(judges if len(judges) > 1 else {})}
-    rows = [
-        (label(name), [outcomes.get(name, 0) for outcomes in columns.values()])
-        for name, count in whole.items()
-        if isinstance(count, int | float) and count
-    ]
-    for tries in whole.get("tries") or {}:
-        name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
-        of_tries = (outcomes.get("tries") or {} for outcomes in columns.values())
-        rows.append((name, [counts.get(tries, 0) for counts in of_tries]))
-    texts = [(name, *map(_format_count, counts)) for name, counts in rows if any(counts)]
-    return Table([("what", *columns), *texts], title="Calls and retries") if texts else None
-
-
-def _format_count(count: float) -> str:
-    """Formats an integer, or a float with two digits (four below 1)."""
-    if isinstance(count, int):
-        return f"{count:,}"
-    return f"{count:,.{2 if count >= 1 or not count else 4}f}"

@@ -18,7 +18,7 @@ from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.failed_calls import FailedCalls
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import RunCost, calls, stages, timelines
+from memray_eval.report.html.cost import RunCost, stages
 from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.first_view import doubts, list_links
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
@@ -125,8 +125,6 @@ def _render(
             "cost": list(cost.tables()),
             "failed_calls": list(failed.sections()),
             "stages": stages(manifest),
-            "timelines": list(timelines(manifest)),
-            "calls": calls(manifest),
             "intervals": intervals.in_words(),
             "text": [
                 *turn_sections(shown.turns),

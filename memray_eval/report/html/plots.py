@@ -10,7 +10,6 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from memray_eval.analysis.statistics import Interval
-from memray_eval.stages.rates import period_per_s
 
 # Of a plot with axes: narrow, so that its text stays readable on a phone
 _WIDTH, _HEIGHT = 420, 270
@@ -197,25 +196,6 @@ def draw_curves(
             hint = tag("title", f"{x_name} {shown}: {mean:.4f}")
             parts.append(_dot(f"node {colour}", at, y.at(mean), 4, hint))
     return drawing(_WIDTH, _HEIGHT, f"{metric} against {x_name}", parts, "plot")
-
-
-def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) -> Markup:
-    """Counts per second by name, over the session's clock: a step a bin of `bin_s` seconds."""
-    rates = {
-        name: [period_per_s(count, bin_s) or 0.0 for count in counts]
-        for name, counts in counted.items()
-    }
-    highest = max(rate for per_s in rates.values() for rate in per_s)
-    x = Axis(0.0, max(map(len, rates.values())) * bin_s, _LEFT, _WIDTH - _RIGHT)
-    y = Axis(0.0, highest * 1.05 or 1.0, _HEIGHT - _BOTTOM, _TOP)
-    parts = list(_grid(x, y, "seconds since the session began", f"{what} per second"))
-    for number, (name, per_s) in enumerate(rates.items()):
-        steps = [(at + end, rate) for at, rate in enumerate(per_s) for end in (0, 1)]
-        path = " ".join(f"{x.at(at * bin_s)},{y.at(rate)}" for at, rate in steps)
-        hint, colour = tag("title", name), f"curve s{number % _SERIES}"
-        parts.append(tag("polyline", hint, class_=colour, points=path))
-    about = f"{what} per second over time: {', '.join(counted)}"
-    return drawing(_WIDTH, _HEIGHT, about, parts, "plot")
 
 
 def forest_row(

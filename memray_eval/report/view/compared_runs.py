@@ -18,7 +18,7 @@ from memray_eval.analysis.pairs.report import find_report
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError
 from memray_eval.report.html.comparison import ComparedSide, render_comparison
-from memray_eval.report.view.run_list import RunList, UnknownRun
+from memray_eval.report.runs_list import RunList, UnknownRun
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
 

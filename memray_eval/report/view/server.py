@@ -1,44 +1,40 @@
-"""A read-only server of one run (its page, samples, exports, and a stream of events that says how
-far it is), or of the runs of a folder (a list with such a stream, and comparisons)."""
+"""A read-only server of one run (its page, samples, and a stream of events that says how far it
+is), or of the runs of a folder (a list with such a stream, and comparisons)."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext, suppress
-from typing import Any, get_args
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
 from markupsafe import Markup
+from pydantic import ValidationError
 
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.report.html.page_renderer import asset, render_page
 from memray_eval.report.html.samples import to_json
+from memray_eval.report.runs_list import RunList, RunRow, UnknownRun
+from memray_eval.report.view.answers import Query
 from memray_eval.report.view.compared_runs import ComparedRuns
-from memray_eval.report.view.export import MIME, Form
-from memray_eval.report.view.queries import Query
-from memray_eval.report.view.router import ENDING, Endpoint, json_response, parse, serving_routes
-from memray_eval.report.view.run_list import OpenedRuns, RunList
-from memray_eval.report.view.run_rows import RunRow
-from memray_eval.report.view.run_view import View
+from memray_eval.report.view.router import ENDING, Endpoint, serving_routes
+from memray_eval.report.view.run_view import OpenedRuns, View
 
 # A line that says nothing, so that a browser that has gone is noticed
 _BEAT_S = 15.0
 
-logger = logging.getLogger(__name__)
-
 # Opens the view of the run that a request names
-OpenView = Callable[[str], AbstractContextManager[View]]
+OpenView = Callable[[str], View]
 IsCancelled = Callable[[], bool]
 
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
     """Serves one run at 127.0.0.1, and yields the URL; port 0 picks one. Raises ConfigError."""
-    routes = RunPages(lambda run_id: nullcontext(view)).routes("", home="")
+    routes = RunPages(lambda run_id: view).routes("", home="")
     async with serving_routes(routes, port) as url:
         yield url
 
@@ -48,11 +44,8 @@ async def serving_runs(runs: RunList, port: int = 0) -> AsyncIterator[str]:
     """Serves the list of a folder's runs, every run and every comparison, as `serving` does."""
     opened = OpenedRuns(runs)
     routes = [*ListPages(runs).routes(), *RunPages(opened.view).routes("/run/{run}", home="../../")]
-    try:
-        async with serving_routes(routes, port) as url:
-            yield url
-    finally:
-        opened.close()
+    async with serving_routes(routes, port) as url:
+        yield url
 
 
 class RunPages:
@@ -66,75 +59,44 @@ class RunPages:
             Endpoint(f"{path}/", self._page, is_page=True, home=home),
             Endpoint(f"{path}/data/units", self._units),
             Endpoint(f"{path}/data/unit", self._unit),
-            Endpoint(f"{path}/data/export", self._export),
             Endpoint(f"{path}/events", self._events),
         ]
 
     @asynccontextmanager
     async def _viewed(self, request: web.Request) -> AsyncIterator[tuple[View, IsCancelled]]:
-        """The view of the run that the request names, open while the block runs, and whether the
-        block is over: a reader who has asked something else no longer waits for this response."""
-        stack, is_over = ExitStack(), threading.Event()
-        opening = self._open_view(request.match_info.get("run", ""))
-        opened = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, opening))
-
-        def close(opened: asyncio.Future[View]) -> None:
-            if not opened.cancelled():
-                opened.exception()  # it has been raised below, or there is nobody to tell
-            stack.close()
-
+        """The view of the run that the request names, and whether the block is over: a reader who
+        has asked something else no longer waits for this response."""
+        is_over = threading.Event()
         try:
-            yield await asyncio.shield(opened), is_over.is_set
+            run_id = request.match_info.get("run", "")
+            yield await asyncio.to_thread(self._open_view, run_id), is_over.is_set
         finally:
             is_over.set()
-            # A reader may go while a large run is opened: it is closed once it is open
-            opened.add_done_callback(close)
 
     async def _page(self, request: web.Request) -> str:
         async with self._viewed(request) as (view, _):
             return await asyncio.to_thread(view.page)
 
     async def _units(self, request: web.Request) -> dict[str, Any]:
-        query = parse(Query, dict(request.query))
+        try:
+            query = Query.model_validate(dict(request.query))
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise ConfigError(f"{where}: {problem['msg']}") from None
         async with self._viewed(request) as (view, is_cancelled):
             return await asyncio.to_thread(view.answer, query, is_cancelled)
 
-    async def _unit(self, request: web.Request) -> Any:
+    async def _unit(self, request: web.Request) -> dict[str, Any]:
         unit_id = request.query.get("id", "")
         async with self._viewed(request) as (view, _):
             record = await asyncio.to_thread(view.record, unit_id)
-        if record is not None:
-            return record
-        error = (
-            f"no unit {unit_id!r} in this run; it may have been written anew: load the page again"
-        )
-        return json_response({"error": error}, 404)
-
-    async def _export(self, request: web.Request) -> web.StreamResponse:
-        """Sends the samples that match as a file. If a part cannot be read once the file has begun,
-        the connection is broken off, so that no browser takes the file for whole."""
-        values = dict(request.query)
-        chosen = values.pop("form", None)
-        form: Form | None = next((name for name in get_args(Form) if name == chosen), None)
-        if form is None:
-            raise ConfigError(f"form: one of {', '.join(get_args(Form))}")
-        query = parse(Query, values)
-        async with self._viewed(request) as (view, is_cancelled):
-            name, pieces = view.export(query, form, is_cancelled)
-            piece = await _next_piece(pieces)
-            response = web.StreamResponse(headers=_file_headers(name, MIME[form]))
-            await response.prepare(request)
-            try:
-                while piece is not None and request.method == "GET":
-                    await response.write(piece)
-                    piece = await _next_piece(pieces)
-            except EvalError as error:
-                logger.warning("%s is broken off: %s", name, error)
-                if request.transport is not None:
-                    request.transport.abort()
-            except ConnectionResetError:  # the browser has gone
-                pass
-            return response
+        if record is None:
+            raise UnknownRun(
+                f"no unit {unit_id!r} in this run; it may have been written anew: load the page "
+                "again"
+            )
+        return record
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Sends the state of the run whenever that has changed."""
@@ -167,7 +129,7 @@ class ListPages:
             "runs.html",
             ("theme.js", "detail.js", "standing.js", "runs.js"),
             folder=self._runs.path,
-            own_style=Markup(asset("runs.css")),
+            own_style=Markup(asset("served.css") + asset("runs.css")),
             rows=Markup(to_json([_plain(row) for row in rows.values()])),
         )
 
@@ -191,16 +153,6 @@ class ListPages:
             return (news if changed or gone or before is None else None), rows
 
         return await _stream(request, read, self._runs.every_s)
-
-
-async def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
-    return await asyncio.to_thread(next, pieces, None)
-
-
-def _file_headers(name: str, mime: str) -> dict[str, str]:
-    plain = "".join(letter if letter.isascii() else "-" for letter in name)
-    names = f"filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
-    return {"Content-Type": f"{mime}; charset=utf-8", "Content-Disposition": f"attachment; {names}"}
 
 
 async def _stream(

@@ -105,12 +105,15 @@ def test_every_problem_of_a_bad_dataset_is_printed(cli: Call, tmp_path: Path) ->
         (f"{RUN} --judge gpt", 2, "no judge 'gpt'; write auto, rules, embedded, MODEL@URL"),
         (f"{RUN} --judge openai/gpt-4o", 2, "a key in the environment variable OPENAI_API_KEY"),
         (f"{RUN} --set suite=poetry", 2, "error: no suite 'poetry'"),
+        ("estimate memory --cluster c.yaml", 2, "--cluster was withdrawn: `estimate` tells calls"),
         (f"{RUN} --limit 0", 2, "--limit"),
         (f"{RUN} --set engine.replicas=50", 3, "it would wait for ever, so it is not started"),
         (f"{RUN} --dataset absent", 2, "error: no dataset at"),
         ("report absent", 2, "has no summary.json"),
         ("resume absent", 2, "has no manifest.json"),
         ("dataset validate absent", 2, "error: no dataset at absent"),
+        ("view latest --label", 2, "--label was withdrawn: `calibrate RUN --sheet` writes"),
+        ("view latest --queue=ana,bo", 2, "--queue was withdrawn: `calibrate RUN --sheet`"),
         ("frobnicate", 2, "No such command"),
         ("pairwise a b --all-pairs", 2, "--all-pairs was withdrawn: leave it out"),
     ],
@@ -277,3 +280,9 @@ def test_a_cache_that_cannot_be_used_is_refused_before_the_start(cli: Call, tmp_
     newer_version = "was written by a newer memray-eval (version 9; this one reads 1): update"
     assert (code, newer_version in err) == (2, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_option_that_only_another_command_lost_is_not_said_to_be_withdrawn(cli: Call) -> None:
+    code, _, err = cli("compare", "a", "b", "--cluster", "user", "--no-such-option")
+    assert code == 2
+    assert "withdrawn" not in err

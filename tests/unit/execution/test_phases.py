@@ -9,8 +9,12 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
-from memray_eval.execution.estimate import has_cpu_nodes
-from memray_eval.execution.executors import StageSeconds, choose_phases, duration_text
+from memray_eval.execution.executors import (
+    StageSeconds,
+    choose_phases,
+    duration_text,
+    has_cpu_nodes,
+)
 from memray_eval.execution.plan import ENGINES, JUDGES
 from memray_eval.execution.prepare.checks import decide_phases
 from memray_eval.execution.prepare.resolve import resolve
@@ -63,6 +67,7 @@ SLOW_JUDGE, SLOW_ENGINE = StageSeconds(60, 3600), StageSeconds(3600, 60)
         (spec(), "gpu", False, SLOW_JUDGE, "together", "no nodes without GPUs to judge on"),
         (spec(candidates=[SERVED]), "gpu", True, SLOW_JUDGE, "together", "no candidate runs"),
         (spec(judge="embedded"), "gpu", True, SLOW_JUDGE, "together", "embedded judge takes a GPU"),
+        (spec(assumptions={}), "gpu", True, SLOW_JUDGE, "together", "nobody said how fast"),
         (spec("apart"), "cpu", False, SLOW_ENGINE, "apart", "cluster.phases says so"),
         (spec("apart", candidates=[SERVED]), "cpu", True, SLOW_ENGINE, "apart", "says so"),
         (spec("together"), "gpu", True, SLOW_JUDGE, "together", "cluster.phases says so"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from memray_eval.execution.plan import (
     ENGINE_CHARS,
     Device,
     JudgePool,
+    blocks_in_flight,
     check_room,
     engine_device,
     engines_at_first,
@@ -242,3 +244,10 @@ def test_an_actor_needs_memory_on_its_node_as_well() -> None:
     check_room(pools, shared(8, 1, (roomy,)))
     with pytest.raises(ResourceError, match=r"room left for .*GiB of memory on one node"):
         check_room(pools, shared(8, 1, (narrow,) * 8))
+
+
+def test_an_engine_gets_twice_the_blocks_that_it_works_on_but_no_more_than_its_share() -> None:
+    engine = EngineConfig(concurrent_batches=32)
+    assert blocks_in_flight(engine, 16, engines=8) == 2
+    assert blocks_in_flight(engine, math.inf, engines=8) == 64
+    assert blocks_in_flight(engine, 3, engines=8) == 1

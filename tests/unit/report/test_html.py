@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from memray_eval.analysis.statistics import (
 )
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
-from memray_eval.report.html.cost import RunCost, calls, timelines
+from memray_eval.report.html.cost import RunCost
 from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
@@ -326,55 +325,6 @@ def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_in
     low, high = wilson_interval(0, 20)
     interval = Intervals().of(("small-t0", "empathy", None), 1.0, 0.0, 20, (1.0, 5.0))
     assert interval == pytest.approx((1 + 4 * low, 1 + 4 * high))
-
-
-KEPT = {
-    "timeline": {
-        "bin_s": 10.0, "started": 100.0, "calls": {"sent": [3, 9], "retried": [0, 0]},
-        "stages": {"read": [300], "generate": [5, 20, 0], "judge": [0, 10], ATTACK: [1],
-        "embed": [0]},
-    },
-    "calls": {
-        "sent": 1207, "ok": 1200, "throttled": 7, "refused": 0, "verdicts": 1200,
-        "waited_s": 1234.5678, "cost_usd": 0.0021,
-        "tries": {"1": 1193, "2": 7},
-        "judges": {"openai/gpt": {"sent": 1000, "ok": 1000, "tries": {"1": 1000}},
-        ATTACK: {"sent": 207, "throttled": 7}},
-    },
-}  # fmt: skip
-
-
-def test_throughput_is_drawn_a_step_a_bin() -> None:
-    (rows, drawn, names), (_, _, kinds) = timelines(KEPT)
-    assert (rows, names, kinds) == ("Rows over time", ["generate", "judge", ATTACK], ["sent"])
-    (generate, judge, _) = re.findall(r'points="([^"]+)"', drawn)
-    heights = [float(point.split(",")[1]) for point in generate.split()]
-    # 0.5 rows a second, then 2: SVG counts down
-    assert heights[0] == heights[1] > heights[2] == heights[3]
-    assert heights[4] == max(heights)
-    assert len(judge.split()) == 4
-    assert (
-        list(timelines({}))
-        == list(timelines({"timeline": {"bin_s": 1.0, "stages": {"generate": [0]}}}))
-        == []
-    )
-
-
-def test_calls_are_counted_in_all_and_by_judge_and_what_never_happened_is_left_out() -> None:
-    grid = calls(KEPT)
-    assert grid is not None
-    assert grid.rows[0] == ("what", "all", "openai/gpt", ATTACK)
-    assert [(name, cells) for name, *cells in grid.rows[1:]] == [
-        ("sent", ["1,207", "1,000", "207"]),
-        ("ok", ["1,200", "1,000", "0"]),
-        ("throttled", ["7", "0", "7"]),
-        ("verdicts", ["1,200", "0", "0"]),
-        ("waited s", ["1,234.57", "0", "0"]),
-        ("cost usd", ["0.0021", "0", "0"]),
-        ("verdicts at the first call", ["1,193", "1,000", "0"]),
-        ("verdicts after 2 calls", ["7", "0", "0"]),
-    ]
-    assert calls({}) is calls({"calls": {}}) is calls({"calls": {"sent": 0, "judges": {}}}) is None
 
 
 def test_bars_stand_from_the_lowest_score_to_the_highest() -> None:

@@ -1,4 +1,4 @@
-"""The index and the answers of `memray-eval view`, against a plain reading of the same records."""
+"""The answers of `memray-eval view`, against a plain reading of the same records."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from pydantic import ValidationError
 
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, embed
-from memray_eval.report.view import View, viewing
-from memray_eval.report.view.index import Index
-from memray_eval.report.view.queries import Query, select
+from memray_eval.report.view import open_view
+from memray_eval.report.view.answers import Answers, Query
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response
@@ -38,10 +37,10 @@ from tests.runs import (
 HUGE = 1_000_000
 
 
-def indexed(folder: RunFolder, tmp_path: Path) -> Index:
-    index = Index(folder, str(tmp_path / "spill"))
-    assert index.refresh(folder.list_parts()) == []
-    return index
+def answers_of(folder: RunFolder) -> Answers:
+    answers = Answers(folder)
+    assert answers.refresh(folder.list_parts()) == []
+    return answers
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +63,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def index(run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Index:
-    return indexed(run, tmp_path_factory.mktemp("spill"))
+def answers(run: RunFolder) -> Answers:
+    return answers_of(run)
 
 
 class Shown(NamedTuple):
@@ -97,33 +96,18 @@ def _texts(record: Record) -> Iterator[str]:
     )
 
 
+TEXTS = ["", "this is answer 7", "THIS IS ANSWER 7.", "sleep", "S0001", "timeout", "%", "_", "\\",
+         "(", "'; DROP TABLE units; --", ATTACK[:40], RTL[:9], "\x00"]  # fmt: skip
+
+
 def queries() -> st.SearchStrategy[Query]:
-    texts = [
-        "",
-        "this is answer 7",
-        "THIS IS ANSWER 7.",
-        "sleep",
-        "S0001",
-        "timeout",
-        "%",
-        "_",
-        "'; DROP TABLE units; --",
-        "\\",
-    ]
-    bound = st.none() | st.floats(0, 5)
+    bound, number = st.none() | st.floats(0, 5), st.none() | st.integers(0, 4)
+    sorts = ["", "m0+", "m0-", "m3+", "m9-", "duration-", "duration+", "tokens+"]
     return st.builds(
-        Query,
-        text=st.sampled_from([*texts, ATTACK[:40], RTL[:9], "(", "\x00"]),
-        candidate=st.none() | st.integers(0, 4),
-        task=st.none() | st.integers(0, 4),
-        metric=st.none() | st.integers(0, 5),
-        status=st.none() | st.integers(0, 3),
-        low=bound,
-        high=bound,
-        sort=st.sampled_from(["", "m0+", "m0-", "m3+", "m9-", "duration-", "duration+", "tokens+"]),
-        start=st.integers(0, 130),
-        size=st.integers(1, 60),
-    )
+        Query, text=st.sampled_from(TEXTS), candidate=number, task=number, metric=number,
+        status=st.none() | st.integers(0, 3), low=bound, high=bound, sort=st.sampled_from(sorts),
+        start=st.integers(0, 130), size=st.integers(1, 60),
+    )  # fmt: skip
 
 
 def plainly(query: Query, rows: Rows) -> list[str]:
@@ -176,11 +160,11 @@ def _fits(score: list[Any], query: Query) -> bool:
     )
 
 
-def test_any_question_is_answered_as_the_file_would(index: Index, rows: Rows) -> None:
+def test_any_question_is_answered_as_the_file_would(answers: Answers, rows: Rows) -> None:
     @settings(max_examples=100)
     @given(query=queries())
     def answered(query: Query) -> None:
-        page, wanted = select(index, query), plainly(query, rows)
+        page, wanted = answers.select(query), plainly(query, rows)
         assert page.n == len(wanted)
         assert [unit for unit, _ in page.rows] == wanted[query.start : query.start + query.size]
         assert [row for _, row in page.rows] == [rows[unit].row for unit, _ in page.rows]
@@ -189,18 +173,18 @@ def test_any_question_is_answered_as_the_file_would(index: Index, rows: Rows) ->
 
 
 def test_the_turns_of_a_session_are_found_by_the_start_of_their_ids(
-    index: Index, rows: Rows
+    answers: Answers, rows: Rows
 ) -> None:
-    page = select(index, Query(session="S000", size=200))
+    page = answers.select(Query(session="S000", size=200))
     assert page.n == sum(row[0].startswith("S000") for row, _ in rows.values()) > 1
-    assert select(index, Query(session="S000%")).n == 0
+    assert answers.select(Query(session="S000%")).n == 0
 
 
 def test_records_of_before_there_were_epochs_are_listed(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     (part,) = Path(folder.path, "records").glob("*.parquet")
     pq.write_table(pq.read_table(part).drop_columns(["epoch"]), part)
-    page = select(indexed(folder, tmp_path), Query())
+    page = answers_of(folder).select(Query())
     assert [len(row) for _, row in page.rows] == [9, 9, 9]
 
 
@@ -213,99 +197,89 @@ def test_the_property_above_is_asked_of_more_than_nothing(rows: Rows) -> None:
     assert len(plainly(Query(metric=1, low=2, high=3), rows)) not in (0, len(rows))
 
 
-def test_long_texts_are_cut_in_the_list_and_whole_when_opened(index: Index) -> None:
-    ((unit, row),) = select(index, Query(text="needle-in-hay")).rows
+def test_long_texts_are_cut_in_the_list_and_whole_when_opened(answers: Answers) -> None:
+    ((unit, row),) = answers.select(Query(text="needle-in-hay")).rows
     assert len(row[5]) == SNIPPET
-    whole = index.record(unit)
+    whole = answers.record(unit)
     assert whole is not None
     assert whole.response is not None
     assert len(whole.response.text) > HUGE
-    assert index.record("no such unit") is None
-    assert index.record("' OR 1=1 --") is None
+    assert answers.record("no such unit") is None
+    assert answers.record("' OR 1=1 --") is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"sort": "m0"},
-        {"sort": "unit; DROP TABLE units"},
-        {"sort": "m0+\n"},
-        {"size": 0},
-        {"size": 201},
-        {"start": -1},
-        {"low": "nan"},
-        {"status": 5},
-        {"candidate": "x"},
-        {"text": "x" * 501},
-        {"where": "1=1"},
-    ],
-)
+WRONG: list[dict[str, Any]] = [
+    {"sort": "m0"}, {"sort": "unit; DROP TABLE units"}, {"sort": "m0+\n"}, {"size": 0},
+    {"size": 201}, {"start": -1}, {"low": "nan"}, {"status": 5}, {"candidate": "x"},
+    {"text": "x" * 501}, {"where": "1=1"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
 def test_a_question_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Query.model_validate(wrong)
 
 
-def test_a_search_that_nobody_waits_for_finds_nothing_and_is_not_kept(index: Index) -> None:
+def test_a_search_that_nobody_waits_for_finds_nothing_and_is_not_kept(answers: Answers) -> None:
     query = Query(text="this is answer 9")
-    assert select(index, query, lambda: True).n == 0
-    assert select(index, query).n == 11
+    assert answers.select(query, lambda: True).n == 0
+    assert answers.select(query).n == 11
 
 
 def test_parts_that_come_go_and_change_are_followed(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(30), 30)
-    index = indexed(folder, tmp_path)
+    answers = answers_of(folder)
     query = Query(text="is answer", sort="duration+", size=200)
-    assert select(index, query).n == 30
+    assert answers.select(query).n == 30
     added = folder.write_part(
         to_table([record("late", "this is answer late", candidates()[0], seed=7)])
     )
-    assert index.refresh(folder.list_parts()) == []
-    assert select(index, query).n == index.n_units == 31
+    assert answers.refresh(folder.list_parts()) == []
+    assert answers.select(query).n == answers.n_units == 31
     folder.delete_part(next(name for name in folder.parts() if name != added))
-    assert index.refresh(folder.list_parts()) == []
-    ((unit, row),) = select(index, query).rows
+    assert answers.refresh(folder.list_parts()) == []
+    ((unit, row),) = answers.select(query).rows
     assert row[0] == "late"
     again = record("late", "this is answer two, judged again", candidates()[0], seed=7)
     assert folder.write_part(to_table([again])) == added
-    assert index.refresh(folder.list_parts()) == []
-    assert [row[5] for _, row in select(index, query).rows] == ["this is answer two, judged again"]
-    assert index.record(unit) == again
+    assert answers.refresh(folder.list_parts()) == []
+    assert [row[5] for _, row in answers.select(query).rows] == ["this is answer two, judged again"]
+    assert answers.record(unit) == again
 
 
 def test_a_part_that_cannot_be_read_is_said_and_the_others_stay(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(30), 30)
-    index = indexed(folder, tmp_path)
+    answers = answers_of(folder)
     (tmp_path / "run" / "records" / "part-broken.parquet").write_bytes(b"PAR1 and no more")
-    (problem,) = index.refresh(folder.list_parts())
+    (problem,) = answers.refresh(folder.list_parts())
     assert problem.startswith("part-broken.parquet of the records cannot be read")
-    assert select(index, Query()).n == 30
-    whole = next(
-        path
-        for path in (tmp_path / "run" / "records").iterdir()
-        if path.name != "part-broken.parquet"
+    assert answers.select(Query()).n == 30
+    _, whole = sorted(
+        (tmp_path / "run" / "records").iterdir(), key=lambda path: path.stat().st_size
     )
-    ((unit, _),) = select(index, Query(size=1)).rows
+    ((unit, _),) = answers.select(Query(size=1)).rows
     whole.write_bytes(whole.read_bytes()[:-100])
     with pytest.raises(DataError, match=r"part-\w+\.parquet of the records cannot be read"):
-        index.record(unit)
+        answers.record(unit)
     with pytest.raises(DataError, match="cannot be read"):
-        select(index, Query(text="anything"))
+        answers.select(Query(text="anything"))
     whole.unlink()
     with pytest.raises(DataError, match="is gone from the records"):
-        index.record(unit)
-    assert select(index, Query()).n == 30  # what the list needs is held
+        answers.record(unit)
+    assert answers.select(Query()).n == 30  # what the list needs is held
 
 
-def test_a_part_written_anew_behind_the_index_is_not_mistaken(tmp_path: Path) -> None:
+def test_a_part_written_anew_behind_the_list_is_not_mistaken(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
-    index = indexed(folder, tmp_path)
-    units = [unit for unit, _ in select(index, Query()).rows]
+    answers = answers_of(folder)
+    units = [unit for unit, _ in answers.select(Query()).rows]
     (name,) = folder.parts()
     swapped = folder.write_part(to_table(reversed(list(folder.each()))))
     (tmp_path / "run" / "records" / swapped).rename(tmp_path / "run" / "records" / name)
     with pytest.raises(DataError, match="was written anew; load the page again"):
-        index.record(units[0])
-    assert index.record(units[1]) is not None
+        answers.record(units[0])
+    assert answers.record(units[1]) is not None
 
 
 def test_a_part_of_several_row_groups_reads_as_one(tmp_path: Path) -> None:
@@ -313,27 +287,24 @@ def test_a_part_of_several_row_groups_reads_as_one(tmp_path: Path) -> None:
     whole = {record.unit_id: record for record in folder.each()}
     (name,) = folder.parts()
     pq.write_table(folder.read_part(name), tmp_path / "run" / "records" / name, row_group_size=7)
-    index = indexed(folder, tmp_path)
-    units = [unit for unit, _ in select(index, Query(text="is answer")).rows]
+    answers = answers_of(folder)
+    units = [unit for unit, _ in answers.select(Query(text="is answer")).rows]
     assert units == list(whole)
-    assert {unit: index.record(unit) for unit in units} == whole
+    assert {unit: answers.record(unit) for unit in units} == whole
 
 
 def test_a_file_that_holds_something_else_is_said(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     odd = to_table(plain_records(1)).drop_columns(["query"])
     pq.write_table(odd, tmp_path / "run" / "records" / "part-odd.parquet")
-    with (
-        pytest.raises(DataError, match=r"part-odd\.parquet of the records has no column 'query'"),
-        viewing(folder),
-    ):
-        pass
+    with pytest.raises(DataError, match=r"part-odd\.parquet of the records has no column 'query'"):
+        open_view(folder)
 
 
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     def refused(match: str) -> None:
-        with pytest.raises(DataError, match=match), viewing(RunFolder(str(tmp_path / "run"))):
-            pass
+        with pytest.raises(DataError, match=match):
+            open_view(RunFolder(str(tmp_path / "run")))
 
     refused(r"has no manifest\.json; give the folder")
     (tmp_path / "run").mkdir()
@@ -349,19 +320,10 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     refused(r"part-z\.parquet of the records cannot be read")
 
 
-@pytest.fixture
-def growing(tmp_path: Path) -> Iterator[tuple[View, RunFolder]]:
-    """A run that is still being written."""
+def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(6), 6)
     (tmp_path / "run" / "summary.json").unlink()
-    with viewing(folder) as view:
-        yield view, folder
-
-
-def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(
-    growing: tuple[View, RunFolder],
-) -> None:
-    view, folder = growing
+    view = open_view(folder)
 
     def answer(**fields: Any) -> dict[str, Any]:
         return view.answer(Query(**fields), lambda: False)
@@ -369,9 +331,8 @@ def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(
     assert "This run has no summary yet" in view.page()
     assert 'class="metric' not in view.page()
     assert (answer()["n"], answer()["notice"]) == (6, "")
-    assert {
-        metric["name"]: tuple(metric["scale"]) for metric in answer()["index"]["metrics"]
-    } == METRICS
+    scales = {one["name"]: tuple(one["scale"]) for one in answer()["index"]["metrics"]}
+    assert scales == METRICS
     folder.write_part(to_table([record("late", "x", candidates()[0], seed=5)]))
     assert answer()["n"] == 6
     assert answer(fresh=True)["n"] == answer()["index"]["total"] == 7
@@ -384,8 +345,7 @@ def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(
 
 
 def test_the_page_that_is_served_may_ask_its_server_and_holds_no_record(run: RunFolder) -> None:
-    with viewing(run) as view:
-        page = view.page()
+    page = open_view(run).page()
     assert "connect-src 'self'" in html.unescape(page)
     assert "rotating nights" not in page
     assert page.count("</script>") == 2

@@ -1,38 +1,36 @@
-"""What `memray-eval view` says of a folder's runs: each run's row, the figures so far, files of
-filtered rows, and comparisons; against the summaries and records themselves."""
+"""What `memray-eval view` and `list runs` say of a folder's runs: each run's row, and comparisons;
+against the summaries and records themselves."""
 
 from __future__ import annotations
 
-import csv
-import io
+import gc
 import json
 import os
+import re
 import shutil
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from memray_eval.cli import app
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.metric import linearise_ratio
 from memray_eval.report.brief import render_brief
 from memray_eval.report.html.page import render_html
-from memray_eval.report.view import RunList, viewing
+from memray_eval.report.runs_list import RunList, RunReader, RunRow
+from memray_eval.report.view import open_view
+from memray_eval.report.view.answers import Query
 from memray_eval.report.view.compared_runs import ComparedRuns
-from memray_eval.report.view.export import export_rows, file_name
-from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
-from memray_eval.report.view.index import Index
-from memray_eval.report.view.queries import Query, select
-from memray_eval.report.view.run_list import OpenedRuns, UnknownRun
-from memray_eval.report.view.run_rows import RunReader, RunRow
+from memray_eval.report.view.run_view import OpenedRuns
 from memray_eval.results.lookup import HolderWatch, holds_runs
 from memray_eval.results.run_folder import SPENDING, RunFolder
 from memray_eval.results.schema import to_table
-from tests.runs import candidates, hostile_records, plain_records, record, write_run
+from tests.runs import candidates, plain_records, record, write_run
 
 CONFIG = {
     "suite": "memory",
@@ -94,79 +92,12 @@ def test_a_finished_run_s_row_has_the_figures_of_its_summary(tmp_path: Path) -> 
         low, high = map(float, shown.between.split(", "))
         assert low < metric.figure.value < high
         assert shown.mark == "estimate for 2 of 90"
-
-
-def test_what_all_sessions_paid_goes_before_what_the_last_one_did(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(3), 3)
-    folder.write_manifest(manifest("finished", calls={"cost_usd": 1.5}))
+    # What all sessions paid goes before what the last one did
     folder.write_json(SPENDING, {"usd": 4.0, "tokens": 9})
     assert row_of(tmp_path / "run").cost_usd == 4.0
     (tmp_path / "run" / "spending.json").unlink()
     folder.write_manifest(manifest("finished", calls={"cost_usd": 0.0}))
     assert row_of(tmp_path / "run").cost_usd is None  # of judges without a price, or free
-
-
-@pytest.mark.parametrize("n", [1, 7, 30])
-@pytest.mark.parametrize("n_parts", [1, 3])
-def test_the_figures_so_far_are_those_that_a_summary_of_these_units_has(
-    tmp_path: Path, n: int, n_parts: int
-) -> None:
-    records = list(plain_records(n))
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    for number in range(n_parts):
-        if rows := records[number::n_parts]:
-            folder.write_part(to_table(rows))
-    so_far = FiguresSoFar(folder)
-    so_far.refresh(is_resumed=False)
-    assert (so_far.n_done, so_far.n_failed) == (n, sum(entry.is_failed for entry in records))
-    cost = sum(score.cost_usd for entry in records for score in entry.scores)
-    assert so_far.cost_usd == pytest.approx(cost)
-    for candidate in candidates():
-        of_candidate = [entry for entry in records if entry.candidate.name == candidate.name]
-        for metric in ("memory_utilization", "coherence", "empathy"):
-            values = [
-                score.value
-                for entry in of_candidate
-                for score in entry.scores
-                if score.metric == metric and score.value is not None
-            ]
-            key = (metric, candidate.name)
-            if not values:
-                assert key not in so_far.moments() or so_far.moments()[key].n == 0
-                continue
-            figure = so_far.moments()[key].figure(metric)
-            assert so_far.moments()[key].n == len(values)
-            if metric == "memory_utilization":  # these records have no counts to make a ratio of
-                assert (figure.average, figure.value) == ("micro", None)
-                continue
-            assert figure.value == pytest.approx(np.mean(values))
-            if len(values) > 1:
-                error = np.std(values, ddof=1) / len(values) ** 0.5
-                assert figure.stderr == pytest.approx(error, abs=1e-9)
-
-
-def test_a_ratio_so_far_has_the_value_and_the_error_of_its_linearised_figures() -> None:
-    @settings(max_examples=60)
-    @given(
-        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=40).filter(
-            lambda rows: sum(part + rest for part, rest in rows) > 0
-        )
-    )
-    def agrees(rows: list[tuple[int, int]]) -> None:
-        part = np.array([float(part) for part, _ in rows])
-        whole = np.array([float(part + rest) for part, rest in rows])
-        total = Moments()
-        for a, b in zip(part, whole, strict=True):
-            total = total.plus(Moments(1, 0, 0, a, b, a * a, a * b, b * b))
-        figures = linearise_ratio(part, whole)
-        assert figures is not None
-        figure = total.figure("groundedness")
-        assert figure.average == "micro"
-        assert figure.value == pytest.approx(figures.mean())
-        assert figure.stderr == pytest.approx(figures.std(ddof=1) / len(rows) ** 0.5, abs=1e-9)
-
-    agrees()
 
 
 def make_unreadable(part: Path) -> None:
@@ -176,41 +107,17 @@ def make_unreadable(part: Path) -> None:
     os.utime(part, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_a_part_that_grows_is_read_again_and_no_other(tmp_path: Path) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    records = list(plain_records(9))
-    folder.write_part(to_table(records[:3]), name="part-a.parquet")
-    folder.write_part(to_table(records[3:5]), name="part-b.parquet")
-    so_far = FiguresSoFar(folder)
-    so_far.refresh(is_resumed=False)
-    assert (so_far.n_done, so_far.is_complete) == (5, True)
-    # A part that has not changed is not opened: this one can no longer be read
-    part = tmp_path / "run" / "records" / "part-a.parquet"
-    make_unreadable(part)
-    folder.write_part(to_table(records[3:9]), name="part-b.parquet")
-    so_far.refresh(is_resumed=False, until=0.0)  # no time for scores
-    assert (so_far.n_done, so_far.is_complete, so_far.moments()) == (9, False, {})
-    so_far.refresh(is_resumed=False)
-    assert so_far.is_complete
-    assert (
-        sum(moments.n for (metric, _), moments in so_far.moments().items() if metric == "coherence")
-        == 9
-    )
-
-
 def test_a_unit_that_is_done_again_counts_once(tmp_path: Path) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
+    sessions = [{"total_s": 1.0}, {"total_s": 2.0}]
+    folder = unfinished(tmp_path / "run", "interrupted", 0, sessions=sessions)
     failed = next(entry for entry in plain_records(30) if entry.is_failed)
     again = record(failed.sample.id, "better now", failed.candidate, seed=1)
     folder.write_part(to_table([failed]), name="part-a.parquet")
     folder.write_part(
         to_table([again.model_copy(update={"unit_id": failed.unit_id})]), name="part-b.parquet"
     )
-    so_far = FiguresSoFar(folder)
-    so_far.refresh(is_resumed=True)
-    assert (so_far.n_done, so_far.n_failed) == (1, 0)
+    row = row_of(tmp_path / "run")
+    assert (row.n_done, row.n_failed, row.took_s) == (1, 0, 3.0)
 
 
 def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
@@ -222,10 +129,7 @@ def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
         assert (row.status, row.n_done, row.n_units, row.n_failed) == ("running", 12, 30, 2)
         assert row.is_so_far
         assert row.is_live
-        assert {figure.metric for figure in row.figures} == {"memory_utilization (micro)"}
-        assert [figure.metric for figure in row.all_figures][:4] == [
-            "memory_utilization (micro)"
-        ] * 3 + ["coherence"]
+        assert row.figures == ()
         assert row.took_s == pytest.approx(60.0, abs=5.0)
         assert row.units_per_s is None  # nothing to measure it by yet
         folder.write_part(to_table([record("late", "x", candidates()[0])]))
@@ -273,27 +177,6 @@ def test_a_run_that_ends_while_it_is_looked_at_is_no_damage(tmp_path: Path) -> N
         row = reader.read()
     assert row is not None
     assert row.status == "finished"
-
-
-def test_a_run_s_own_suite_and_metric_are_named_though_their_code_is_not_run(
-    tmp_path: Path,
-) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    score = record("a", "x", candidates()[0]).scores[1].model_copy(update={"metric": "mine"})
-    folder.write_part(
-        to_table([
-            record(f"s{k}", "x", candidates()[0]).model_copy(
-                update={"scores": (score.model_copy(update={"value": float(k)}),)})
-            for k in range(4)
-        ])
-    )  # fmt: skip
-    folder.write_config({**CONFIG, "suite": "my.py:desk"})
-    folder.write_manifest(manifest("interrupted", judges={"mine": "x"}))
-    row = row_of(tmp_path / "run")
-    (figure,) = row.figures
-    assert (row.suite, figure.metric, figure.figure, figure.n) == ("my.py:desk", "mine", "1.500", 4)
-    assert (figure.between, figure.place) == ("", None)  # its scale is not known
 
 
 DAMAGED = {
@@ -377,6 +260,32 @@ def test_a_folder_that_is_being_prepared_is_no_damage(tmp_path: Path) -> None:
     assert row_of(tmp_path / "run").status == "damaged"
 
 
+def test_list_runs_prints_a_line_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = write_run(tmp_path / "results" / "run-a", plain_records(30), 30)
+    folder.write_manifest(manifest("finished", calls={"cost_usd": 1.5}))
+    unfinished(tmp_path / "results" / "run-b", "running", 12)
+
+    def listed(*words: str) -> str:
+        done = CliRunner().invoke(app, ["list", "runs", *words], catch_exceptions=False)
+        assert done.exit_code == 0
+        return done.output
+
+    head, first, second, note = listed().splitlines()
+    assert re.split("  +", head)[:3] == ["run", "status", "figure"]
+    cells = re.split("  +", first)
+    assert cells[:2] == ["run-a", "finished"]
+    assert re.fullmatch(r"memory_utilization .*0\.\d{3} \[.*\], best of 3", cells[2])
+    assert cells[3:] == ["30", "1.50", "2026-11-22 00:00", "60"]
+    assert re.split("  +", second)[:3] == ["run-b", "interrupted", "12 of 30"]
+    assert note.startswith("run-b: it was killed")
+    (_, row) = json.loads(listed("results", "--json"))
+    assert (row["id"], row["n_done"], row["figures"]) == ("run-b", 12, [])
+    for path, match in (("none", "has no manifest.json"), ("results/run-a", "is one run")):
+        with pytest.raises(DataError, match=match):
+            listed(path)
+
+
 def test_looking_does_not_keep_a_run_from_its_folder(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
@@ -406,19 +315,6 @@ def test_hundreds_of_runs_are_listed_in_less_than_two_seconds(tmp_path: Path) ->
     assert look() < first / 2  # nothing has changed: nothing is read
 
 
-def test_an_id_leads_to_no_folder_but_this_one_s_runs(tmp_path: Path) -> None:
-    write_run(tmp_path / "secret", plain_records(1), 1)
-    write_run(tmp_path / "runs" / "run", plain_records(1), 1)
-    runs = RunList(str(tmp_path / "runs"))
-    assert runs.path_of("run") == f"{tmp_path}/runs/run"
-    for name in ("../secret", "..", ".", "", "run/../../secret", "run/", "/", "run\0", "none",
-                 str(tmp_path / "secret"), "..\\secret", "run/records"):  # fmt: skip
-        with pytest.raises(UnknownRun):
-            runs.path_of(name)
-        with pytest.raises(UnknownRun):
-            ComparedRuns(runs).page([name, name])
-
-
 def test_a_folder_of_runs_is_told_from_a_run_and_from_nothing(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "run", plain_records(1), 1)
     (tmp_path / "half" / "records").mkdir(parents=True)
@@ -430,128 +326,48 @@ def test_a_folder_of_runs_is_told_from_a_run_and_from_nothing(tmp_path: Path) ->
                      "empty": True, "none": False}  # fmt: skip
 
 
-def test_runs_that_nobody_looks_at_are_closed(tmp_path: Path) -> None:
+def test_runs_that_nobody_looks_at_are_let_go(tmp_path: Path) -> None:
     for number in range(4):
         write_run(tmp_path / f"run-{number}", plain_records(3), 3)
     opened = OpenedRuns(RunList(str(tmp_path)), most_open=2)
-    with opened.view("run-0") as first:
-        for number in (1, 2, 3):
-            with opened.view(f"run-{number}") as view:
-                assert view.answer(Query(), lambda: False)["n"] == 3
-        assert first.answer(Query(), lambda: False)["n"] == 3  # it was in use all the time
-        assert set(opened._opened) == {"run-0", "run-3"}
-        with opened.view("run-0") as again:
-            assert again is first
-    opened.close()
-    assert not opened._opened
+    first = opened.view("run-0")
+    seen = [weakref.ref(opened.view(f"run-{number}")) for number in (1, 2, 3)]
+    gc.collect()
+    assert [view() is not None for view in seen] == [False, True, True]
+    assert opened.view("run-0") is first  # it was in use all the time
 
 
 def test_a_run_that_cannot_be_opened_can_be_once_it_is_mended(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    write_run(tmp_path / "run", plain_records(3), 3)
     summary = (tmp_path / "run" / "summary.json").read_text()
     (tmp_path / "run" / "summary.json").write_text("{}")
     opened = OpenedRuns(RunList(str(tmp_path)))
-    with pytest.raises(DataError, match="not a summary"), opened.view("run"):
-        pass
+    with pytest.raises(DataError, match="not a summary"):
+        opened.view("run")
     (tmp_path / "run" / "summary.json").write_text(summary)
-    with opened.view("run") as view:
-        assert folder.run_id not in view.problems
-    opened.close()
+    assert opened.view("run").problems == []
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted", "stopped"])
 def test_a_run_without_records_has_a_page_that_says_so(tmp_path: Path, status: str) -> None:
     folder = unfinished(tmp_path / "run", status, 0, error="the engine did not start")
-    with viewing(folder) as view:
-        page, row = view.page(), view.standing()
-        assert "This run has no summary yet" in page
-        assert "small-t0, small-t0.5, small-t1 (small-model) on memory" in page
-        assert row is not None
-        assert (row.n_done, row.n_units) == (0, 30)
-        assert view.answer(Query(), lambda: False)["n"] == 0
-        folder.write_part(to_table([record("first", "x", candidates()[0])]))
-        assert view.answer(Query(fresh=True), lambda: False)["n"] == 1
+    view = open_view(folder)
+    page, row = view.page(), view.standing()
+    assert "This run has no summary yet" in page
+    assert "small-t0, small-t0.5, small-t1 (small-model) on memory" in page
+    assert row is not None
+    assert (row.n_done, row.n_units) == (0, 30)
+    assert view.answer(Query(), lambda: False)["n"] == 0
+    folder.write_part(to_table([record("first", "x", candidates()[0])]))
+    assert view.answer(Query(fresh=True), lambda: False)["n"] == 1
 
 
-@pytest.mark.parametrize("field", ["stages", "versions", "timeline"])
+@pytest.mark.parametrize("field", ["stages", "versions"])
 def test_a_manifest_that_another_tool_wrote_is_said(tmp_path: Path, field: str) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     folder.write_manifest({**manifest("finished"), field: [{"a": 5}, 7]})
-    with pytest.raises(DataError, match="the page cannot be made"), viewing(folder):
-        pass
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    work = tmp_path_factory.mktemp("export")
-    folder = write_run(work / "run", [*plain_records(60), *hostile_records()], 64)
-    formula = record("=cmd|' /C calc'!A0", "@SUM(1+1)", candidates()[0], query="\t=1+1")
-    folder.write_part(to_table([formula]))
-    indexed = Index(folder, str(work / "spill"))
-    assert indexed.refresh(folder.list_parts()) == []
-    return indexed
-
-
-csv.field_size_limit(10_000_000)
-QUERIES = [
-    Query(),
-    Query(candidate=1),
-    Query(metric=3, status=3),
-    Query(metric=1, low=4, text="this is answer"),
-    Query(text="nowhere at all"),
-    Query(sort="m0-", size=1, start=3),
-]
-
-
-@pytest.mark.parametrize("query", QUERIES, ids=repr)
-def test_a_file_holds_the_rows_that_the_list_does(index: Index, query: Query) -> None:
-    wanted = select(index, query.model_copy(update={"size": 200, "start": 0, "sort": ""}))
-    lines = b"".join(export_rows(index, query, "jsonl")).decode().splitlines()
-    exported = [json.loads(line) for line in lines]
-    assert [line["id"] for line in exported] == [row[0] for _, row in wanted.rows]
-    text = b"".join(export_rows(index, query, "csv")).decode()
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [line["unit_id"] for line in rows] == [unit for unit, _ in wanted.rows]
-    for line, row in zip(exported, rows, strict=True):
-        for metric, score in line["scores"].items():
-            assert row[f"{metric}_status"] == score["status"]
-            assert row[metric] == ("" if score["value"] is None else f"{score['value']:g}") or (
-                float(row[metric]) == pytest.approx(score["value"])
-            )
-
-
-def test_a_spreadsheet_takes_no_text_for_a_formula(index: Index) -> None:
-    text = b"".join(export_rows(index, Query(text="@sum"), "csv")).decode()
-    (row,) = csv.DictReader(io.StringIO(text))
-    assert row["sample_id"] == "'=cmd|' /C calc'!A0"
-    assert row["response"] == "'@SUM(1+1)"
-    assert row["query"].startswith("'")
-    everything = b"".join(export_rows(index, Query(), "csv")).decode()
-    for cells in csv.DictReader(io.StringIO(everything)):
-        assert not [text for text in cells.values() if text.startswith(("=", "+", "@", "\t"))]
-
-
-def test_the_name_of_a_file_says_run_and_filter(index: Index) -> None:
-    query = Query(candidate=1, status=3, low=0.5, text="../../etc/passwd\r\nX: y")
-    name = file_name("memory-run", index, query, "csv")
-    assert name == (
-        "memory-run_candidate-small-t0.5_status-error_from-0.5_with-..-..-etc-passwd-X-y.csv"
-    )
-    assert file_name("memory-run", index, Query(), "jsonl") == "memory-run.jsonl"
-    assert len(file_name("x" * 500, index, Query(text="y" * 500), "csv")) < 130
-    assert file_name("r", index, Query(candidate=99), "csv") == "r.csv"
-
-
-def test_a_part_that_breaks_ends_a_file_with_an_error(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(2000), 2000)
-    index = Index(folder, str(tmp_path / "spill"))
-    index.refresh(folder.list_parts())
-    _, second = sorted((tmp_path / "run" / "records").iterdir())
-    second.write_bytes(b"PAR1")
-    pieces = export_rows(index, Query(), "jsonl")
-    with pytest.raises(DataError, match="cannot be read"):
-        for _ in pieces:
-            pass
+    with pytest.raises(DataError, match="the page cannot be made"):
+        open_view(folder)
 
 
 def test_two_runs_are_compared_and_the_page_is_made_once(tmp_path: Path) -> None:
@@ -575,10 +391,7 @@ def test_two_runs_are_compared_and_the_page_is_made_once(tmp_path: Path) -> None
     assert compared.page(["b", "a"]) != page
     assert compared.page(["a:small-t0", "b:small-t0"]) == page
     assert "by=task" in compared.page(["a", "b"], "task")
-    for wrong in ([], ["a"], ["a", "a"]):
-        with pytest.raises(ConfigError, match="pick two or more"):
-            compared.page(wrong)
-    with pytest.raises(ConfigError, match="no candidate 'nobody'"):
-        compared.page(["a:nobody", "b"])
+    with pytest.raises(ConfigError, match="pick two or more"):
+        compared.page(["a", "a"])
     with pytest.raises(ConfigError, match="--by nothing"):
         compared.page(["a", "b"], "nothing")

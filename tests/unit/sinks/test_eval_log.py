@@ -13,7 +13,7 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import eval_log
-from memray_eval.sinks.eval_log import InspectSink, file_name, make_sample, make_score
+from memray_eval.sinks.eval_log import file_name, make_sample, make_score, send_logs
 from memray_eval.types import Record, Response, Score, Turn
 from tests.runs import hostile_records, plain_records, write_run
 from tests.unit.sinks.rows import to_row
@@ -25,7 +25,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def logs_of(folder: RunFolder, target: Path) -> list[Path]:
-    InspectSink(str(target)).send(folder)
+    send_logs(folder, str(target))
     return sorted(target.glob("*.eval"))
 
 
@@ -84,7 +84,7 @@ def test_a_log_is_replaced_whole_or_not_at_all(
 
     monkeypatch.setattr(eval_log, "make_sample", broken)
     with pytest.raises(OSError, match="disk is gone"):
-        InspectSink(str(tmp_path / "logs")).send(folder)
+        send_logs(folder, str(tmp_path / "logs"))
     left = sorted((tmp_path / "logs").iterdir())
     assert {path: path.read_bytes() for path in left} == again
 
@@ -153,7 +153,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     for n in (1_000, 4_000):  # parts of 1,000
         folder = write_run(tmp_path / str(n), plain_records(n), n)
         tracemalloc.start()
-        InspectSink(str(tmp_path / f"logs-{n}")).send(folder)
+        send_logs(folder, str(tmp_path / f"logs-{n}"))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert (peaks[1] - peaks[0]) / 3_000 < 1_000

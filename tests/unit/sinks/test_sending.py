@@ -14,7 +14,6 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, SinkError
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import Delivery, check_sinks, sending
-from memray_eval.sinks.otlp import SentJournal
 from memray_eval.sinks.sending import send_run
 from tests.runs import plain_records, write_run
 
@@ -111,15 +110,4 @@ def test_an_address_that_is_missing_or_needs_more_is_named(monkeypatch: pytest.M
     with pytest.raises(ConfigError, match="in sqlite only with its whole package: pip install"):
         check_sinks([SinkConfig(kind="mlflow", uri="sqlite:///m.db")], {})
     with pytest.raises(ConfigError, match="needs an HTTP address"):
-        check_sinks([SinkConfig(kind="otlp", endpoint="localhost:4318")], {})
-
-
-def test_a_journal_keeps_what_each_place_has(folder: RunFolder) -> None:
-    journal = SentJournal(folder, "otlp", "http://a")
-    assert journal.are_sent(["u/m", "u/n"]).tolist() == [False, False]
-    journal.add(["u/m"])
-    journal.add(["u/o"])
-    assert journal.are_sent(["u/m", "u/n", "u/o"]).tolist() == [True, False, True]
-    again = SentJournal(folder, "otlp", "http://a")
-    assert again.are_sent(["u/m", "u/n"]).tolist() == [True, False]
-    assert not SentJournal(folder, "otlp", "http://b").are_sent(["u/m"]).any()
+        check_sinks([SinkConfig(kind="otlp")], {"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"})

@@ -15,18 +15,7 @@ function hearRun(row) {
   const goOn = row.is_so_far && !isLive(row) ? `Go on with: memray-eval resume ${live.box.dataset.path}` : "";
   setText(at("live-ended"), hasEnded ? `The run has ended: ${row.status}.` : goOn);
   at("live-show").hidden = !hasEnded;
-  showFigures(row.all_figures || []);
   if (live.wasUnfinished) followRecords(row);
-}
-
-function showFigures(figures) {
-  const body = at("live-figures").querySelector("tbody");
-  at("live-figures").hidden = !figures.length;
-  const rows = figures.map((one) => {
-    const rest = [one.between ? ` [${one.between}]` : "", ` n\u00a0${counted(one.n)}`, one.mark ? `, ${one.mark}` : ""].join("");
-    return make("tr", {}, make("th", { scope: "row", text: one.metric }), make("td", { text: one.candidate }), make("td", {}, make("b", { text: one.figure }), rest));
-  });
-  body.replaceChildren(...rows);
 }
 
 // The list takes new records up by itself unless the reader is at work in it; then its button says how many there are.
@@ -37,17 +26,6 @@ function followRecords(row) {
   if (fresh <= 0 || isAtWork || performance.now() - live.lookedAt < LIST_EVERY_MS) return;
   live.lookedAt = performance.now();
   refresh(true, state.page * PAGE + state.row);
-}
-
-// A file of the rows that the filters leave: the address follows the filters as the list does.
-for (const form of ["csv", "jsonl"]) {
-  const link = at(`save-${form}`);
-  const follow = () => {
-    const { sort, ...query } = state.query || {};
-    const asked = Object.entries(query).filter(([, value]) => value !== null && value !== "");
-    link.href = `data/export?${new URLSearchParams([["form", form], ...asked])}`;
-  };
-  for (const event of ["pointerdown", "focus", "click"]) link.addEventListener(event, follow);
 }
 
 // The page with figures may have another order of its own: the address says which one the reader has.

@@ -59,7 +59,7 @@ function figures(row) {
     return make("p", {}, several ? make("span", { text: `${one.candidate} ` }) : null, make("b", { text: one.figure }), make("span", { class: "quiet", text: rest }));
   });
   if (found.length > NAMED) lines.push(make("p", { class: "quiet", text: `and ${found.length - NAMED + 1} more` }));
-  return [make("small", { text: `${found[0].metric}${row.is_so_far ? ", so far" : ""}` }), ...lines];
+  return [make("small", { text: found[0].metric }), ...lines];
 }
 
 // Takes up rows that are new or have changed, and drops those that are gone.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.sinks.mlflow_figures import figures, params_of, tags_of
+from memray_eval.sinks.mlflow_run import figures, params_of, tags_of
 from tests.runs import candidates, full_summary
 
 KEY = re.compile(r"[/\w.\- :]*")  # of MLflow's own validation

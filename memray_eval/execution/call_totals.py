@@ -1,4 +1,4 @@
-"""What a run did over time: rows and calls in time bins, and its judge calls' outcomes."""
+"""A run's judge calls: what became of them, and what is under way; rows that wait at its stages."""
 
 from __future__ import annotations
 
@@ -17,54 +17,7 @@ from memray_eval.judges.call_metrics import (
 )
 from memray_eval.judges.limits.budget import Spending
 
-BINS, FIRST_BIN_S = 120, 0.5
 STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in flight, or has died
-
-
-class Timeline:
-    """A run's rows by stage and calls by kind over time, in up to `bins` bins, of which then every
-    two become one. A block's rows are where it ended, calls where they were reported."""
-
-    CALLS = ("sent", "retried", "throttled", "malformed", "cached")
-
-    def __init__(self, started: float, bins: int = BINS, bin_s: float = FIRST_BIN_S) -> None:
-        self._started, self._bins, self._bin_s = started, bins, bin_s
-        self._amounts: dict[str, dict[str, list[int]]] = {"stages": {}, "calls": {}}
-        self._last = 0
-
-    def rows(self, stage: str, at: float, rows: int) -> None:
-        self._add("stages", stage, at, rows)
-
-    def calls(self, at: float, calls: Calls) -> None:
-        counted = {"sent": calls.sent, "retried": calls.retried, "cached": calls.cached}
-        counted |= calls.outcomes
-        for kind in self.CALLS:
-            if counted.get(kind):
-                self._add("calls", kind, at, counted[kind])
-
-    def figures(self) -> dict[str, Any]:
-        """`bin_s`, `started` (epoch), and the bins of `stages` and `calls` up to the last used."""
-        kinds = {
-            kind: {name: amounts[: self._last + 1] for name, amounts in by_name.items()}
-            for kind, by_name in self._amounts.items()
-        }
-        return {"bin_s": self._bin_s, "started": self._started, **kinds}
-
-    def _add(self, kind: str, name: str, at: float, amount: int) -> None:
-        """Adds to the bin of a time (epoch); earlier than the start is the start."""
-        while (index := int(max(0.0, at - self._started) / self._bin_s)) >= self._bins:
-            self._widen()
-        self._last = max(self._last, index)
-        self._amounts[kind].setdefault(name, [0] * self._bins)[index] += amount
-
-    def _widen(self) -> None:
-        rest = [0] * (self._bins - (self._bins + 1) // 2)
-        for by_name in self._amounts.values():
-            for name, amounts in by_name.items():
-                pairs = (amounts[first : first + 2] for first in range(0, self._bins, 2))
-                by_name[name] = [*map(sum, pairs), *rest]
-        self._bin_s *= 2
-        self._last //= 2
 
 
 def queue_lengths(

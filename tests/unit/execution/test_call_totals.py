@@ -1,74 +1,16 @@
-"""A run's course in few figures: nothing is lost in the bins, and the sums are those of the
-actors."""
+"""A run's judge calls in few figures: the sums are those of the actors."""
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
+from memray_eval.execution.call_totals import STALE_S, CallTotals, queue_lengths
 from memray_eval.execution.exported_metrics import SERIES, Exporter, Series, answer_usage
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.timeline import (
-    BINS,
-    FIRST_BIN_S,
-    STALE_S,
-    CallTotals,
-    Timeline,
-    queue_lengths,
-)
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 from memray_eval.types import Response
 
 START = 1_000_000.0
-TIMES = st.lists(st.floats(0.0, 1e6, allow_nan=False), min_size=1, max_size=60)
-
-
-@given(TIMES, st.integers(2, 9))
-def test_every_amount_is_in_the_bin_of_its_time(times: list[float], bins: int) -> None:
-    line = Timeline(START, bins, bin_s=0.5)
-    for after_s in times:
-        line.rows("judge", START + after_s, 3)
-    bin_s, amounts = line.figures()["bin_s"], line.figures()["stages"]["judge"]
-    right = Counter(int((START + after_s - START) / bin_s) for after_s in times)
-    assert {index: amount for index, amount in enumerate(amounts) if amount} == {
-        index: 3 * n for index, n in right.items()
-    }
-    assert len(amounts) == max(right) + 1 <= bins
-    assert bin_s == 0.5 or len(amounts) > (bins - 1) // 2  # no wider than the length asks for
-
-
-@pytest.mark.parametrize(
-    ("length_s", "bin_s"), [(59.9, 0.5), (60.0, 1.0), (3600.0, 32.0), (7 * 86400.0, 8192.0)]
-)
-def test_a_longer_run_has_wider_bins_and_no_more_of_them(length_s: float, bin_s: float) -> None:
-    run = Timeline(START)
-    run.rows("judge", START, 1)
-    run.rows("judge", START + length_s, 1)
-    figures = run.figures()
-    assert (figures["bin_s"], figures["started"]) == (bin_s, START)
-    assert BINS // 2 < len(figures["stages"]["judge"]) <= BINS
-    assert sum(figures["stages"]["judge"]) == 2
-
-
-def test_stages_and_calls_share_their_bins() -> None:
-    run = Timeline(START)
-    run.rows("read", START - 5.0, 4)  # another node's clock
-    run.rows("judge", START + 2.2 * FIRST_BIN_S, 2)
-    run.calls(
-        START + FIRST_BIN_S, Calls(sent=5, retried=2, cached=1, outcomes={"throttled": 2, "ok": 3})
-    )
-    figures = run.figures()
-    assert figures["stages"] == {"read": [4, 0, 0], "judge": [0, 0, 2]}
-    assert figures["calls"] == {
-        "sent": [0, 5, 0],
-        "retried": [0, 2, 0],
-        "throttled": [0, 2, 0],
-        "cached": [0, 1, 0],
-    }
 
 
 def snapshot_of(**counts: int) -> CallMetricsSnapshot:
