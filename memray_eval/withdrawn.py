@@ -3,7 +3,7 @@ suites, metrics. CHANGELOG.md says the same under "Removed"."""
 
 from __future__ import annotations
 
-# The names, parted by spaces, and the rest of the sentence "NAME was withdrawn: ..."
+# The names, or KEY=VALUE, parted by spaces, and the rest of the sentence "NAME was withdrawn: ..."
 _WITHDRAWN = (
     (
         "estimates emotion_words",
@@ -36,6 +36,23 @@ _WITHDRAWN = (
     ),
     ("sinks.endpoint", "set OTEL_EXPORTER_OTLP_ENDPOINT, as for OpenTelemetry's own SDK"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
+    (
+        "judging.mode=auto",
+        "write `judging.mode: batch` or `live`; `estimate` says what either costs",
+    ),
+    ("judging.batch.min_calls", "leave it out; `judging.mode: live` suits a few calls"),
+    (
+        "judging.batch.limits",
+        "set `judging.batch.calls` and `judging.batch.at_once`; a full queue is waited for",
+    ),
+    (
+        "judging.batch.on_expired judging.batch.rounds judging.batch.tries",
+        "leave it out: a call that its batch brought no verdict for is asked live",
+    ),
+    (
+        "--all-pairs pairs.rounds pairs.earlier",
+        "leave it out: every two candidates are compared; --limit takes fewer questions",
+    ),
     (
         "--label --queue --overlap --corrected",
         "`calibrate RUN --sheet` writes answers to label in a spreadsheet, `calibrate RUN --labels "

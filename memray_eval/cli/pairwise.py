@@ -10,11 +10,9 @@ from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import (
     BASE_CONFIG,
     JUDGING,
-    MONEY,
     WHAT,
     JobOptions,
     argument,
-    flag,
     option,
     split_names,
     takes,
@@ -32,9 +30,7 @@ _WORDS_IN_NAME = 4
 
 
 @app.command(rich_help_panel=LOOK)
-@takes(
-    "runs judge metric config limit judges_all no_cache budget_usd yes out run_id settings as_json"
-)
+@takes("runs judge metric config limit no_cache budget_usd yes out run_id settings as_json")
 def pairwise(
     options: JobOptions,
     runs: list[str] = argument(
@@ -55,11 +51,6 @@ def pairwise(
     config: Path | None = BASE_CONFIG,
     limit: int | None = option(
         "Take N questions. Deterministic; a larger N is a superset.", WHAT, min=1
-    ),
-    judges_all: bool = flag(
-        "With more than four candidates, judge all pairs instead of Swiss rounds (at most half).",
-        MONEY,
-        "--all-pairs",
     ),
 ) -> None:
     """Compare candidates by pairs of their answers to the same questions: win rates, strengths,
@@ -85,7 +76,6 @@ def pairwise(
         runs,
         options.load_job(config, changes),
         say,
-        judges_all=judges_all,
         run_id=options.run_id,
         quiet=options.as_json,
         agree=confirm_cost(options.yes),

@@ -38,7 +38,8 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
     for problem in _merge_branches(error):
         where = ".".join(str(part) for part in problem["loc"])
         key = re.sub(r"(^|\.)\d+(?=\.|$)", "", where)  # without the places in lists
-        if problem["type"] == "extra_forbidden" and (instead := what_instead(key)):
+        name = key if problem["type"] == "extra_forbidden" else f"{key}={problem['input']}"
+        if instead := what_instead(name):
             yield instead
         elif problem["type"] == "extra_forbidden":
             hint = nearest(str(problem["loc"][-1]), known_keys(model))

@@ -374,39 +374,17 @@ class Budget(Frozen):
         return self.usd is not None or self.tokens is not None
 
 
-class BatchLimitsConfig(Frozen):
-    """What one batch may hold, and how much a provider takes at a time. None: as published, see
-    judges/README.md."""
-
-    calls: Count | None = None
-    """Calls of a batch."""
-    mb: Positive | None = None
-    """Megabytes of a batch."""
-    enqueued_tokens: Count | None = None
-    """Prompt tokens of all batches under way; by default what the provider takes."""
-    at_once: Count | None = None
-    """Batches under way."""
-
-
 class BatchConfig(Frozen):
-    """How judge calls go in batches. `limits` are by judge (provider/model) or provider."""
+    """How judge calls go in batches."""
 
-    limits: dict[str, BatchLimitsConfig] = Field(default_factory=dict)
-    """By judge or provider, what a batch may hold and how much is under way; by default as
-    published."""
-    min_calls: Count = 100
-    """With `auto`, a judge with fewer calls is asked live."""
+    calls: Count = 10_000
+    """The most calls of a batch, within the provider's bytes."""
+    at_once: Count = 100
+    """The most batches under way, of each judge."""
     poll_s: Positive = 30.0
     """How often a batch is looked after."""
     deadline_h: Positive = 26.0
     """A batch that has not ended by then is cancelled."""
-    on_expired: Literal["again", "live"] = "again"
-    """What becomes of calls that a batch brought no result for: `again` (another batch), or
-    `live`."""
-    rounds: Count = 3
-    """So many batches for a call, then it is asked live."""
-    tries: Count = 5
-    """Tries of a request for a batch that failed in a way that may pass."""
 
 
 # Fields of a request that the run itself fills in
@@ -505,9 +483,8 @@ class JudgingConfig(Frozen):
     """How several verdicts become one: `median` (the lower of two) or `majority`."""
     exclude_own_family: bool = False
     """Whether a juror of the candidate's own model family does not vote."""
-    mode: Literal["live", "batch", "auto"] = "live"
-    """How providers are asked: `live`, `batch` (half the price, within a day), or `auto` (in
-    batches where there are many calls)."""
+    mode: Literal["live", "batch"] = "live"
+    """How providers are asked: `live`, or `batch` (half the price, within a day)."""
     batch: BatchConfig = BatchConfig()
     """How calls go in batches."""
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
@@ -737,14 +714,10 @@ class OwnMetric(Frozen):
 
 
 class PairsConfig(Frozen):
-    """What a pairwise run compares. If not all pairs are judged, it is one of several rounds."""
+    """What a pairwise run compares."""
 
     runs: Annotated[tuple[str, ...], Field(min_length=2)]
     """RUN or RUN:CANDIDATE, two or more."""
-    rounds: Count = 1
-    """How many rounds there are where not all pairs are judged."""
-    earlier: tuple[str, ...] = ()
-    """The folders of the rounds before this one."""
 
 
 class SuiteTemplate(Frozen):

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -31,7 +32,6 @@ from memray_eval.judges.batches.runner import (
     BatchHooks,
     BatchQueue,
     BatchRunner,
-    NotYet,
     RehearsedJudge,
 )
 from memray_eval.judges.call_cache import CachedCall
@@ -41,11 +41,9 @@ from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
-from memray_eval.ports import Judge, Verdict
 from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.stages.judge import judge_record
-from memray_eval.types import Message, Record
 
 RECORDS_AT_ONCE = 32  # whose prompts are in memory together
 
@@ -97,12 +95,11 @@ async def pay_in_batches(
         judgment_of=judgment_of,
         keep=keep,
         budget=connected.budget,
-        is_auto=spec.judging.mode == "auto",
         is_detached=plan.is_detached,
     )
     rehearsal = None
-    if spec.judging.mode != "live":
-        rehearsal = Rehearsal(plan, folder, metrics, queues, runner, counter).run
+    if spec.judging.mode == "batch":
+        rehearsal = partial(_rehearse, plan, folder, metrics, queues, runner, counter)
         judges = {name for choice in spec.judges.values() for name in choice.judges} - {RULES}
         if others := sorted(judges - {queue.name for queue in queues}):
             line = f"Asked call by call, as they take no batches: {', '.join(others)}."
@@ -125,75 +122,49 @@ def pay_in_batches_here(
     asyncio.run(pay())
 
 
-class Rehearsal:
-    """Runs the judge stage over all records of a run with judges that ask nobody."""
-
-    def __init__(
-        self,
-        plan: RunPlan,
-        folder: RunFolder,
-        metrics: Sequence[Metric],
-        queues: Sequence[BatchQueue],
-        runner: BatchRunner,
-        counter: RunCounter,
-    ) -> None:
-        self._plan, self._folder, self._metrics = plan, folder, metrics
-        self._counter = counter
-        # What is read here is read again when it is judged, and counts then
-        self._context = StageContext(folder.path, RunCounter(STAGES, math.inf))
-        spec, repeats = plan.spec, range(plan.spec.judging.repeats)
-        in_batches = {queue.name: queue for queue in queues}
-
-        def rehearsed(name: str, repeat: int) -> Judge:
-            queue = in_batches.get(name)
-            if queue is None:
-                return _AskedLive(name)
-            return RehearsedJudge(queue.judge, repeat, runner.add_missing_call)
-
-        self._judges = dict[str, Sequence[Judge]]()
-        for key, choice in spec.judges.items():
-            names = choice.judges if choice.judge != RULES else ()
-            self._judges[key] = [rehearsed(name, n) for name in names for n in repeats]
-        self._asking = judging_options(spec.judges, spec.judging, spec.siblings)
-
-    async def run(self) -> None:
-        """Notes every call that is missing. Raises what concerns the whole run."""
-        for table in self._tables():
-            for start in range(0, table.num_rows, RECORDS_AT_ONCE):
-                if self._counter.stopping() is not None:
-                    return
-                records, _ = self._context.from_table(table.slice(start, RECORDS_AT_ONCE), "judge")
-                await self._rehearse(records)
-
-    async def _rehearse(self, records: Sequence[Record]) -> None:
-        judged = (
-            judge_record(record, self._metrics, self._judges, self._asking) for record in records
-        )
-        outcomes = await asyncio.gather(*judged, return_exceptions=True)
-        for outcome in outcomes:  # a metric that fails on a record fails again when that is judged
-            if isinstance(outcome, EvalError) and not isinstance(outcome, JudgeError):
-                raise outcome
-
-    def _tables(self) -> Iterator[pa.Table]:
-        """All records that wait to be judged, a part or shard at a time."""
-        plan, state = self._plan, self._plan.resume_state
-        names = [candidate.name for candidate in plan.spec.candidates]
-        for part in state.waiting:
-            table = pa.Table.from_pylist([{PART: part}])
-            yield read_waiting(table, state, names, self._context, is_earlier=False)
-        if plan.spec.has_responses:
-            for shard in shard_tables(plan.scan.shards):
-                yield read_answers(shard, plan.spec.read.reader, state, self._context)
+async def _rehearse(
+    plan: RunPlan,
+    folder: RunFolder,
+    metrics: Sequence[Metric],
+    queues: Sequence[BatchQueue],
+    runner: BatchRunner,
+    counter: RunCounter,
+) -> None:
+    """Runs the judge stage over all records of a run with judges that ask nobody, so that every
+    call that is missing is noted. Raises what concerns the whole run."""
+    # What is read here is read again when it is judged, and counts then
+    context = StageContext(folder.path, RunCounter(STAGES, math.inf))
+    spec, in_batches = plan.spec, {queue.name: queue.judge for queue in queues}
+    judges = {
+        key: [
+            RehearsedJudge(name, in_batches.get(name), repeat, runner.add_missing_call)
+            for name in (choice.judges if choice.judge != RULES else ())
+            for repeat in range(spec.judging.repeats)
+        ]
+        for key, choice in spec.judges.items()
+    }
+    asking = judging_options(spec.judges, spec.judging, spec.siblings)
+    for table in _waiting_tables(plan, context):
+        for start in range(0, table.num_rows, RECORDS_AT_ONCE):
+            if counter.stopping() is not None:
+                return
+            records, _ = context.from_table(table.slice(start, RECORDS_AT_ONCE), "judge")
+            judged = (judge_record(record, metrics, judges, asking) for record in records)
+            for outcome in await asyncio.gather(*judged, return_exceptions=True):
+                # a metric that fails on a record fails again when that is judged
+                if isinstance(outcome, EvalError) and not isinstance(outcome, JudgeError):
+                    raise outcome
 
 
-class _AskedLive:
-    """Stands for a judge that is not asked in batches."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        raise NotYet("it is asked live")
+def _waiting_tables(plan: RunPlan, context: StageContext) -> Iterator[pa.Table]:
+    """All records that wait to be judged, a part or shard at a time."""
+    state, names = plan.resume_state, [candidate.name for candidate in plan.spec.candidates]
+    for part in state.waiting:
+        table = pa.Table.from_pylist([{PART: part}])
+        yield read_waiting(table, state, names, context, is_earlier=False)
+    if plan.spec.has_responses:
+        for shard in shard_tables(plan.scan.shards):
+            yield read_answers(shard, plan.spec.read.reader, state, context)
 
 
 # When a session is interrupted

@@ -321,13 +321,12 @@ def _estimate_judges(
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them;
     `records` stand for `scale` times as many."""
     judging, table = spec.judging, spec.judge_table
-    least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(_judge_load(spec, records, scale).items()):
         calls = sum(part.calls for part in parts)
         cost = reduce(CallCost.plus, (part.cost for part in parts))
         price, is_batch = price_of(name, judging, table), False
-        if calls >= least and takes_batches(name, judging, table):
+        if judging.mode == "batch" and takes_batches(name, judging, table):
             is_batch, what = True, f"{name}, a batch, within a day (most take an hour)"
             of_judge = [Bound("judge", what, BATCH_S)]
         else:

@@ -259,6 +259,8 @@ def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
     not: a batch belongs to one account, which alone can say what became of it."""
     if is_embedded(name) or code_of(name, config) is not None or pool_members(name, config):
         return False
+    if provider_of(name, config) == "google":  # not through its API
+        return False
     return entry_of(name, config, table).takes_batches is not False
 
 

@@ -31,7 +31,7 @@ from memray_eval.judges.accounts import (
 from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
-from memray_eval.judges.batches.spool import Spool, limits_of_batches
+from memray_eval.judges.batches.spool import MAX_BYTES, Spool
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
@@ -183,8 +183,8 @@ class _JudgeFactory:
             most = CallCost(1.2 * tokens, float(spec.max_output_tokens))
             return spending_of(most, spec.price, is_batch=True)
 
-        spool = Spool(limits_of_batches(self._config.batch, provider, name), most_of)
-        return BatchQueue(self._build(name), open_client(spec), spec.model, spool)
+        spool = Spool(self._config.batch.calls, MAX_BYTES[provider], most_of)
+        return BatchQueue(self._build(name), open_client(spec), spool)
 
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)

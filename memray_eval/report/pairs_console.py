@@ -135,9 +135,8 @@ def how_measured(report: PairwiseReport) -> str:
     which = (
         "Every two candidates were compared on each question."
         if report.is_whole
-        else f"Pairs of {report.n_rounds} Swiss rounds, {len(report.runs)} of them judged: win "
-        "rates are against opponents of about the same strength, so strengths, not win rates, "
-        "rank."
+        else "Not every two candidates were compared on each question; the duels say how often two "
+        "were. Win rates are against those that a candidate met, so strengths, not win rates, rank."
     )
     return (
         f"{which} A tie counts half. Intervals are clustered {by}; strength: log-odds by "

@@ -3,6 +3,7 @@ and resuming; budgets; a model that takes none."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import BatchesUnderWay, ConfigError
+from memray_eval.errors import BatchesUnderWay, ConfigError, Stopped
 from memray_eval.execution.runs import resume, run
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.results.run_folder import RunFolder
@@ -44,7 +45,7 @@ def configured(tmp_path: Path, apis: BatchApis) -> Callable[..., RunConfig]:
     data = write_responses(tmp_path, UNITS)
 
     def configure(metrics: tuple[str, ...] = METRICS, **judging: Any) -> RunConfig:
-        batch = {"poll_s": 0.05, "min_calls": 1} | judging.pop("batch", {})
+        batch = {"poll_s": 0.05} | judging.pop("batch", {})
         judging = {"mode": "batch", "price": PRICE, "batch": batch} | judging
         config = judging_job(data, tmp_path, apis.provider.base_url, metrics, "local", **judging)
         return config.model_copy(update={"out": str(tmp_path / "out")})
@@ -102,7 +103,7 @@ def test_what_a_batch_refuses_is_left_out_of_the_live_calls_that_follow(
 def test_detach_ends_after_submitting_and_resume_goes_on(
     tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
 ) -> None:
-    config = configured(batch={"limits": {"openai": {"calls": 4, "at_once": 2}}})
+    config = configured(batch={"calls": 4, "at_once": 2})
     with pytest.raises(BatchesUnderWay) as ended:
         run(config, print, quiet=True, detach=True)
     assert "2, with 8 judge calls" in str(ended.value)
@@ -169,13 +170,6 @@ def test_a_model_that_takes_no_batches_is_asked_live(
     assert any("takes no batches" in line for line in events(finished.folder))
 
 
-def test_few_calls_are_asked_live_with_auto(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
-) -> None:
-    run(configured(mode="auto", batch={"min_calls": 100}), print, quiet=True)
-    assert (apis.stats()["n_calls"], apis.stats()["n_live"]) == (0, CALLS)
-
-
 def test_without_a_memory_batches_keep_their_own(
     tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
 ) -> None:
@@ -227,3 +221,64 @@ def test_the_calls_of_a_model_that_is_off_go_to_its_successor(
     assert (finished.exit_code, finished.summary.n_units) == (0, UNITS)
     judges = {name for metric in finished.summary.metrics for name in metric.judges}
     assert judges == {"openai/gpt-6-luna"}
+
+
+def test_a_judge_of_google_is_asked_live_and_said_once(
+    apis: BatchApis, configured: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", "key-of-nobody")
+    config = configured(base_urls={"google": apis.provider.root})
+    finished = run(
+        config.model_copy(update={"judge": "google/gemini-3.8-flash"}), print, quiet=True
+    )
+    stats = apis.stats()
+    assert (finished.exit_code, stats["n_batches"], stats["n_live"]) == (0, 0, CALLS)
+    said = [line for line in events(finished.folder) if "take no batches: google/" in line]
+    assert len(said) == 1
+
+
+def test_the_journal_of_an_earlier_version_is_gone_on_with(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    apis.course = Course(looks=0)
+    with pytest.raises(BatchesUnderWay):
+        run(configured(batch={"calls": 4}), print, quiet=True, detach=True)
+    folder = RunFolder(only_run(tmp_path))
+    first, second, third = [Path(folder.path, "batches", name) for name in entries_in(folder)]
+    earlier = {"model": "local", "round": 1, "n_bytes": 9, "tokens": 9}
+    for path, changes in (
+        (first, {"state": "uploaded", "batch_id": ""}),
+        (second, {"state": "collected", "outcomes": {"expired": 4}}),
+        (third, {"judge": "google/gemini", "provider": "google"}),
+    ):
+        path.write_text(json.dumps(json.loads(path.read_text()) | earlier | changes))
+    second.with_suffix(".left.jsonl").write_text('["k", "expired"]\n')
+    stored = Path(folder.path, "run.yaml")
+    stored.write_text(stored.read_text().replace("mode: batch", "mode: auto"))
+    finished = resume(folder.path, print, quiet=True, settings=["judging.mode=batch"])
+    assert finished.exit_code == 0
+    lines = events(folder)
+    assert any("google/gemini is not fetched" in line for line in lines), lines
+    assert any("fetched again" in line for line in lines), lines
+    stats = apis.stats()
+    # only what Google has is sent again
+    counts = (stats["n_batches"], stats["n_calls"], stats["n_live"], stats["paid_again"])
+    assert counts == (4, CALLS, 0, 0)
+
+
+def entries_in(folder: RunFolder) -> list[str]:
+    entries = BatchJournal(folder).load()
+    return [f"{entry.tag}.json" for entry in sorted(entries, key=lambda entry: entry.batch_id)]
+
+
+def test_a_provider_that_answers_no_submission_stops_the_run(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    apis.course = Course(refuse=(500, "overloaded"))
+    with pytest.raises(Stopped, match="is out of reach"):
+        run(configured(), print, quiet=True)
+    assert apis.stats()["n_answered"] == 0
+    apis.course = Course()
+    done = resume(only_run(tmp_path), print, quiet=True)
+    stats = apis.stats()
+    assert (done.summary.n_units, stats["n_batches"], stats["n_live"]) == (UNITS, 1, 0)

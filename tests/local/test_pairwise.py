@@ -1,5 +1,5 @@
 """Pairwise runs through the command line: judged in both orders by a local server, resumed, kept,
-played in rounds, and shown beside a comparison."""
+and shown beside a comparison."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
 
 def test_a_pairwise_folder_says_its_kind(answers: Callable[..., str], tmp_path: Path) -> None:
     ordinary = RunFolder(answers("a", ["Sleep early."]))
-    pairs = PairsConfig(runs=("results/a:a", "results/b:b"), rounds=1)
+    pairs = PairsConfig(runs=("results/a:a", "results/b:b"))
     folder = RunFolder(str(tmp_path / "pairs"))
     folder.create()
     write_config(folder, read_config(ordinary).model_copy(update={"pairs": pairs}))
@@ -147,24 +147,46 @@ def test_a_pairwise_folder_says_its_kind(answers: Callable[..., str], tmp_path: 
     assert not is_pairwise(ordinary)
 
 
-def test_more_than_four_play_rounds_with_half_of_all_pairs(
+def test_every_two_of_many_are_compared_in_one_run(
     answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
 ) -> None:
     runs = [answers(f"m{n}", ["word " * (n + 1)] * 8) for n in range(6)]
     with serving(prefer_longer) as server:
-        done = pairwise(server, *runs, "--run-id", "cup", "--json", "--limit", "6")
+        done = pairwise(server, *runs, "--run-id", "cup", "--json", "--limit", "3")
         assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     criterion = report["criteria"][0]
-    assert report["runs"] == ["cup-round1", "cup-round2"]
-    assert criterion["n_pairs"] == 6 * 2 * 3
-    assert len(server.requests) <= 6 * 15  # half of 15 pairs in both orders
-    assert criterion["standings"][0]["candidate"] == "m5"
-    kept = RunFolder(str(tmp_path / "results" / "cup-round2")).read_json(FIGURES_OF_PAIRS)
+    assert (report["runs"], report["is_whole"]) == (["cup"], True)
+    assert criterion["n_pairs"] == 3 * 15
+    assert [row["candidate"] for row in criterion["standings"]] == [
+        f"m{n}" for n in range(5, -1, -1)
+    ]
+    kept = RunFolder(str(tmp_path / "results" / "cup")).read_json(FIGURES_OF_PAIRS)
     assert kept == report
     with serving(prefer_longer) as server:
-        again = CliRunner().invoke(app, ["resume", "results/cup-round2", "--json"])
+        again = CliRunner().invoke(app, ["resume", "results/cup", "--json"])
     assert json.loads(again.stdout) == report
+
+
+def test_swiss_rounds_of_an_earlier_version_say_that_not_every_two_were_compared(
+    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+) -> None:
+    runs = [answers(name, [f"{name} rests."] * 2) for name in ("a", "bb", "ccc")]
+    with serving(prefer_longer) as server:
+        pairwise(server, runs[0], runs[1], "--run-id", "cup-round1")
+        pairwise(server, runs[0], runs[2], "--run-id", "cup-round2")
+    last = RunFolder(str(tmp_path / "results" / "cup-round2"))
+    pairs = {"runs": runs, "rounds": 3, "earlier": ["results/cup-round1"]}
+    last.write_config(last.read_config() | {"pairs": pairs})
+    rounds = {"runs": ["cup-round1", "cup-round2"], "n_rounds": 3, "is_whole": False}
+    last.write_json(FIGURES_OF_PAIRS, last.read_json(FIGURES_OF_PAIRS) | rounds)
+    for words in (["report", last.path], ["resume", last.path], ["report", last.path]):
+        shown = CliRunner().invoke(app, words)
+        assert shown.exit_code == 0, shown.output
+        assert "Not every two candidates were compared" in " ".join(shown.output.split())
+    assert "4 pairs on 2 questions" in shown.output
+    assert "a against ccc" in shown.output
+    assert "bb against ccc" not in shown.output
 
 
 def test_criteria_of_one_s_own_are_compared_side_by_side(

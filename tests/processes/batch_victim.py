@@ -7,14 +7,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import EvalError
 from memray_eval.execution.runs import resume, run
-from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
+from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal
 from memray_eval.judges.batches.openai import OpenAIBatches
 from memray_eval.judges.batches.port import BatchResult, BatchStatus
 from tests.processes.test_cloud import only_run
@@ -52,7 +52,9 @@ def kill_at(step: str, n: int) -> None:  # noqa: C901 - a branch a step
     if step == "before the upload":
         begin = BatchJournal.begin
 
-        def dying_begin(self: BatchJournal, entry: BatchEntry, calls: bytes) -> None:
+        def dying_begin(
+            self: BatchJournal, entry: BatchEntry, calls: Iterable[BatchedCall]
+        ) -> None:
             begin(self, entry, calls)
             die()
 
@@ -67,10 +69,10 @@ def kill_at(step: str, n: int) -> None:  # noqa: C901 - a branch a step
         results = OpenAIBatches.results
 
         async def dying_results(
-            self: OpenAIBatches, batch_id: str, status: BatchStatus
+            self: OpenAIBatches, status: BatchStatus
         ) -> AsyncIterator[BatchResult]:
             n_yielded = 0
-            async for result in results(self, batch_id, status):
+            async for result in results(self, status):
                 yield result
                 if (n_yielded := n_yielded + 1) == 10:
                     die()

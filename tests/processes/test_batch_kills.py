@@ -56,7 +56,7 @@ def job_file(
     **changes: Any,
 ) -> Path:
     data = data or write_responses(tmp_path, UNITS)
-    batch = {"poll_s": 0.1, "min_calls": 1, "limits": {"openai": {"calls": calls, "at_once": 3}}}
+    batch = {"poll_s": 0.1, "calls": calls, "at_once": 3}
     changes |= {"mode": "batch", "batch": batch}
     config = judging_job(data, Path("unused"), server.base_url, metrics, "local", **changes)
     config = config.model_copy(update={"rows_per_block": 10, "out": out})

@@ -138,7 +138,7 @@ def test_a_full_store(tmp_path: Path, full: Full) -> None:
     if full.store == "segments":
         judging = {"cache": f"file://{disk}/calls"}
     if full.store == "journal":
-        judging = {"mode": "batch", "batch": {"min_calls": 1}}
+        judging = {"mode": "batch"}
     shell = f"ulimit -f {full.kb};" if full.store == "any file" else ""
     environment = {"TMPDIR": str(disk)} if full.store == "temp" else NO_ENVIRONMENT
     with serving_process(latency_s=0.05) as server, small_disk(disk, full.kb):

@@ -25,7 +25,7 @@ def reply(body: dict[str, Any]) -> str:
 
 
 def options(tmp_path: Path) -> dict[str, Any]:
-    batch = {"poll_s": 0.1, "min_calls": 1}
+    batch = {"poll_s": 0.1}
     return {"mode": "batch", "batch": batch, "price": PRICE}
 
 

@@ -13,10 +13,8 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.night
 
 ALONE = {
-    "batch_judging": "--calls 8 --batch 4 --seconds 0",
     "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
-    "pairwise": "--questions 6 --cups 2",
     "fuzz": "readers --inputs 50",
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",
@@ -52,7 +50,7 @@ IN_A_PROCESS = {
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 # Other tests hold these
-ELSEWHERE = {"batch_outcomes", "engine_kills", "engine_table", "estimates", "sentences"}
+ELSEWHERE = {"engine_kills", "engine_table", "estimates", "sentences"}
 
 
 def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
-"""The batch APIs of OpenAI (files, batches), Anthropic (message batches) and Google (files,
-batchGenerateContent), beside the calls of tests/servers/provider.py, whose `reply` answers the
-calls of batches too.
+"""The batch APIs of OpenAI (files, batches) and Anthropic (message batches), beside the calls of
+tests/servers/provider.py, whose `reply` answers the calls of batches too.
 
 How each batch goes is a `Course`; those of `courses` are taken in turn, then `course` holds. What a
 batch's calls are answered with counts as paid: `paid` by the digest of a request's body, whichever
@@ -16,8 +15,8 @@ import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -30,7 +29,6 @@ from tests.servers.provider import (
     Provider,
     Raw,
     Spent,
-    _write_candidate,
     _write_chat,
     _write_message,
 )
@@ -43,14 +41,14 @@ Odd = Literal[
 BATCH_SHARE = 0.5
 CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_FORMATS = {"openai": _write_chat, "anthropic": _write_message, "google": _write_candidate}
+_FORMATS = {"openai": _write_chat, "anthropic": _write_message}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """How a batch goes: it ends after so many `looks` at it and `seconds`, `never` if it is stuck
-    (`pending`: before it began). `share` of its calls are done by then. `odd` numbers calls that
-    come back otherwise, `files` says which files of results are there (OpenAI).
+    """How a batch goes: it ends after so many `looks` at it and `seconds`, `never` if it is stuck.
+    `share` of its calls are done by then. `odd` numbers calls that come back otherwise, `files`
+    says which files of results are there (OpenAI).
 
     `upload_lost` and `submit_lost`: it is done, and the connection breaks. `refuse`: the status
     and words that its submission is refused with, `busy` how often it gets 429 first, `failure`
@@ -61,7 +59,6 @@ class Course:
     end: End = "completed"
     share: float = 1.0
     never: bool = False
-    pending: bool = False
     cancels: bool = True
     odd: Mapping[int, str] = field(default_factory=dict)
     files: Literal["as due", "neither"] = "as due"
@@ -72,25 +69,6 @@ class Course:
     failure: str = ""
     results_gone: int = 0  # a status that the download of results gets instead
 
-    @classmethod
-    def of(cls, mapping: Mapping[str, Any]) -> Course:
-        """As JSON has it."""
-        values = dict(mapping)
-        values["odd"] = {int(index): odd for index, odd in values.get("odd", {}).items()}
-        if values.get("refuse"):
-            values["refuse"] = tuple(values["refuse"])
-        if wrong := values.keys() - {item.name for item in fields(cls)}:
-            raise ValueError(f"no {sorted(wrong)} of a course")
-        return cls(**values)
-
-
-@dataclass
-class FakeFile:
-    id: str
-    name: str
-    data: bytes
-    created: float
-
 
 @dataclass
 class FakeBatch:
@@ -100,21 +78,15 @@ class FakeBatch:
     id: str
     provider: str
     name: str
-    model: str
     calls: list[tuple[str, dict[str, Any]]]
     course: Course
     created: float
     tokens: int
-    input_file: str = ""
     looks: int = 0
     end: str = ""
     cancelled: bool = False
     results: tuple[list[bytes], list[bytes]] = field(default_factory=lambda: ([], []))
     counts: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def is_queued(self) -> bool:
-        return not self.end
 
 
 @dataclass
@@ -129,9 +101,8 @@ class BatchApis:
     most_bytes: int = 200_000_000
     most_queued: float = math.inf  # prompt tokens of all batches that have not ended
     most_open: float = math.inf
-    files: dict[str, FakeFile] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, FakeBatch] = field(default_factory=dict)
-    uploads: dict[str, tuple[str, int]] = field(default_factory=dict)
     usd: float = 0.0
     n_calls: int = 0
     n_refused: int = 0
@@ -143,22 +114,17 @@ class BatchApis:
         item = "/v1/messages/batches/{id}"
         return [
             web.post("/v1/files", self.openai_upload),
-            web.get("/v1/files", _either(self.openai_files, self.google_files)),
             web.get("/v1/files/{id}/content", self.openai_content),
             web.delete("/v1/files/{id}", self.delete_file),
             web.post("/v1/batches", self.openai_submit),
-            web.get("/v1/batches", _either(self.openai_list, self.google_list)),
-            web.get("/v1/batches/{id:[^:]+}", _either(self.shown("openai"), self.shown("google"))),
-            web.post("/v1/batches/{id}/cancel", self.cancelled("openai")),
+            web.get("/v1/batches", self.list_all),
+            web.get("/v1/batches/{id}", self.show),
+            web.post("/v1/batches/{id}/cancel", self.show),
             web.post("/v1/messages/batches", self.anthropic_submit),
-            web.get("/v1/messages/batches", self.anthropic_list),
-            web.get(item, self.shown("anthropic")),
+            web.get("/v1/messages/batches", self.list_all),
+            web.get(item, self.show),
             web.get(f"{item}/results", self.anthropic_results),
-            web.post(f"{item}/cancel", self.cancelled("anthropic")),
-            web.post("/upload/v1/files", self.google_upload),
-            web.get("/v1/files/{id:[^:]+}:download", self.google_download),
-            web.post("/v1/batches/{id:[^:]+}:cancel", self.cancelled("google")),
-            web.post("/v1/models/{model:[^:]+}:batchGenerateContent", self.google_submit),
+            web.post(f"{item}/cancel", self.show),
             web.get("/_batches", self.tell),
             web.post("/_batches", self.script),
         ]
@@ -171,9 +137,7 @@ class BatchApis:
     async def script(self, request: web.Request) -> web.Response:
         payload = await request.json()
         if "course" in payload:
-            self.course = Course.of(payload.pop("course"))
-        if "courses" in payload:
-            self.courses = deque(map(Course.of, payload.pop("courses")))
+            self.course = Course(**payload.pop("course"))
         for name, value in payload.items():
             setattr(self, name, value)
         return web.json_response({})
@@ -184,7 +148,7 @@ class BatchApis:
         return {
             "n_files": len(self.files),
             "n_batches": len(self.batches),
-            "n_open": sum(batch.is_queued for batch in self.batches.values()),
+            "n_open": len(self._queued()),
             "n_calls": self.n_calls,
             "n_live": answered.total() - self.n_calls,
             "n_refused": self.n_refused,
@@ -192,10 +156,12 @@ class BatchApis:
             "paid_again": answered.total() - len(answered),
             "usd": self.usd,
             "sizes": [len(batch.calls) for batch in self.batches.values()],
-            "ends": Counter(batch.end for batch in self.batches.values()),
         }
 
-    # What all three share
+    # What both share
+
+    def _queued(self) -> list[FakeBatch]:
+        return [batch for batch in self.batches.values() if not batch.end]
 
     def _next_course(self) -> Course:
         return self.courses[0] if self.courses else self.course
@@ -207,7 +173,7 @@ class BatchApis:
         self.n_made += 1
         return f"{prefix}{self.n_made:06d}"
 
-    def _refusal(self, provider: str, tokens: int) -> web.Response | None:
+    def _refusal(self, provider: str) -> web.Response | None:
         """Why a batch is not taken, if it is not."""
         course = self._next_course()
         if course.refuse is not None:
@@ -218,9 +184,7 @@ class BatchApis:
             self.busy += 1
             return _error(provider, 429, "too many requests", retry_after="0.2")
         self.busy = 0
-        queued = [batch for batch in self.batches.values() if batch.is_queued]
-        is_full = sum(batch.tokens for batch in queued) + tokens > self.most_queued
-        if len(queued) >= self.most_open or (is_full and provider != "openai"):
+        if len(self._queued()) >= self.most_open:
             return _error(provider, 429, "the queue of batches is full", retry_after="0.2")
         return None
 
@@ -229,63 +193,53 @@ class BatchApis:
         request: web.Request,
         provider: str,
         calls: list[tuple[str, dict[str, Any]]],
-        *,
-        name: str = "",
-        input_file: str = "",
+        name: str = "{}",
         failure: str = "",
     ) -> web.Response:
         tokens = sum(len(json.dumps(body)) for _, body in calls) // 4
-        if (refused := self._refusal(provider, tokens)) is not None:
+        if (refused := self._refusal(provider)) is not None:
             return refused
         course = self._take_course()
-        queued = sum(batch.tokens for batch in self.batches.values() if batch.is_queued)
+        queued = sum(batch.tokens for batch in self._queued())
         if not failure and queued + tokens > self.most_queued:
             failure = "token_limit_exceeded"
         if failure or course.failure:
             course = Course(looks=course.looks, end="failed", failure=failure or course.failure)
-        prefix = {"openai": "batch_", "anthropic": "msgbatch_", "google": "batches/b"}[provider]
-        batch = FakeBatch(
-            self._new_id(prefix),
-            provider,
-            name,
-            str(calls[0][1].get("model", "")) if calls else "",
-            calls,
-            course,
-            time.time(),
-            tokens,
-            input_file,
-        )
+        batch_id = self._new_id("batch_" if provider == "openai" else "msgbatch_")
+        batch = FakeBatch(batch_id, provider, name, calls, course, time.time(), tokens)
         self.batches[batch.id] = batch
         if course.submit_lost:
             await _break(request)
         return web.json_response(self._view(batch))
 
-    def _find(self, provider: str, request: web.Request) -> FakeBatch | None:
-        prefix = "batches/" if provider == "google" else ""
-        return self.batches.get(prefix + request.match_info["id"])
-
     def _view(self, batch: FakeBatch) -> dict[str, Any]:
         if batch.provider == "anthropic":
             return _anthropic_view(batch, self.provider.root)
-        return (_openai_view if batch.provider == "openai" else _google_view)(batch)
+        return _openai_view(batch)
 
-    def shown(self, provider: str) -> Handler:
-        async def handle(request: web.Request) -> web.Response:
-            if (batch := self._find(provider, request)) is None:
-                return _error(provider, 404, "no such batch")
-            await self._look(batch)
-            return web.json_response(self._view(batch))
-
-        return handle
-
-    def cancelled(self, provider: str) -> Handler:
-        async def handle(request: web.Request) -> web.Response:
-            if (batch := self._find(provider, request)) is None:
-                return _error(provider, 404, "no such batch")
+    async def show(self, request: web.Request) -> web.Response:
+        """Shows a batch, or cancels it, by the path."""
+        batch = self.batches.get(request.match_info["id"])
+        if batch is None:
+            return _error("anthropic" if "/messages/" in request.path else "openai", 404, "no such")
+        if request.path.endswith("/cancel"):
             batch.cancelled = True
-            return web.json_response({} if provider == "google" else self._view(batch))
+        else:
+            await self._look(batch)
+        return web.json_response(self._view(batch))
 
-        return handle
+    async def list_all(self, request: web.Request) -> web.Response:
+        """A page of the batches, the newest first."""
+        provider = "anthropic" if "/messages/" in request.path else "openai"
+        batches = [item for item in reversed(self.batches.values()) if item.provider == provider]
+        for item in batches if provider == "anthropic" else ():
+            await self._look(item)
+        views = list(map(self._view, batches))
+        limit = int(request.query.get("limit", 20))
+        after = request.query.get("after_id") or request.query.get("after")
+        start = 1 + [view["id"] for view in views].index(after) if after else 0
+        has_more = start + limit < len(views)
+        return web.json_response({"data": views[start : start + limit], "has_more": has_more})
 
     async def _look(self, batch: FakeBatch) -> None:
         """Moves a batch on: it is looked at."""
@@ -309,9 +263,9 @@ class BatchApis:
             if index < n_done:
                 await self._answer(batch, index, custom_id, body)
             elif end != "failed":
-                batch.counts["expired" if end == "expired" else "canceled"] += 1
-                if line := _unanswered(batch.provider, custom_id, end):
-                    batch.results[1].append(line)
+                kind = "expired" if end == "expired" else "canceled"
+                batch.counts[kind] += 1
+                batch.results[1].append(_result(batch.provider, custom_id, kind))
         batch.end = end
 
     async def _answer(
@@ -328,8 +282,7 @@ class BatchApis:
         if isinstance(outcome, Raw) and outcome.status == 400 and batch.provider == "openai":
             batch.counts["failed"] += 1
             assert isinstance(outcome.body, bytes)
-            refused = {"status_code": 400, "body": json.loads(outcome.body)}
-            bad.append(_line({"custom_id": custom_id, "response": refused, "error": None}))
+            bad.append(_result("openai", custom_id, "", 400, json.loads(outcome.body)))
             return
         if isinstance(outcome, Fault | Raw):
             batch.counts["failed"] += 1
@@ -349,10 +302,9 @@ class BatchApis:
         written = await _FORMATS[batch.provider](None, body, outcome, spent, {})  # type: ignore[arg-type]
         assert isinstance(written, web.Response)
         assert isinstance(written.body, bytes)
-        line = _answered(batch.provider, custom_id, json.loads(written.body))
-        good += [line] * (2 if odd == "twice" else 1)
-        if odd == "stranger":
-            good.append(_answered(batch.provider, "f" * 32, json.loads(written.body)))
+        keys = {"twice": [custom_id] * 2, "stranger": [custom_id, "f" * 32]}.get(odd, [custom_id])
+        body = json.loads(written.body)
+        good += [_result(batch.provider, key, "succeeded", 200, body) for key in keys]
 
     def count(self, body: dict[str, Any], spent: Spent, share: float = 1.0) -> None:
         """A request is answered, and so paid."""
@@ -373,40 +325,29 @@ class BatchApis:
         if len(data) > self.most_bytes:
             return _error("openai", 413, "the file is too large")
         name = str(sent.filename)  # type: ignore[union-attr]
-        file = FakeFile(self._new_id("file-"), name, data, time.time())
-        self.files[file.id] = file
-        if self._next_course().upload_lost and file.name not in self.lost_uploads:
-            self.lost_uploads.add(file.name)
+        self.files[file_id := self._new_id("file-")] = data
+        if self._next_course().upload_lost and name not in self.lost_uploads:
+            self.lost_uploads.add(name)
             await _break(request)
-        return web.json_response(_openai_file(file))
-
-    async def openai_files(self, request: web.Request) -> web.Response:
-        return _page(request, [_openai_file(item) for item in self.files.values()])
+        return web.json_response({"id": file_id, "object": "file", "status": "processed"})
 
     async def openai_content(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["id"]
-        if name.startswith("out-"):
-            kind, _, batch_id = name.removeprefix("out-").partition("-")
-            batch = self.batches.get(batch_id)
-            if batch is not None and batch.course.results_gone:
-                return _error("openai", batch.course.results_gone, "no such file")
-            if batch is not None:
-                return await _stream(request, batch.results[kind == "error"])
-        if name in self.files:
-            return web.Response(body=self.files[name].data)
-        return _error("openai", 404, "no such file")
+        kind, _, batch_id = request.match_info["id"].removeprefix("out-").partition("-")
+        if (batch := self.batches.get(batch_id)) is None or batch.course.results_gone:
+            return _error("openai", 404, "no such file")
+        return await _stream(request, batch.results[kind == "error"])
 
     async def delete_file(self, request: web.Request) -> web.Response:
         name = request.match_info["id"]
-        self.files.pop(name, None) or self.files.pop(f"files/{name}", None)
+        self.files.pop(name, None)
         return web.json_response({"id": name, "object": "file", "deleted": True})
 
     async def openai_submit(self, request: web.Request) -> web.StreamResponse:
         payload = await request.json()
-        file = self.files.get(payload.get("input_file_id"))
-        if file is None or payload.get("completion_window") != "24h":
+        data = self.files.get(payload.get("input_file_id"))
+        if data is None or payload.get("completion_window") != "24h":
             return _error("openai", 400, "no such file, or another window than 24h")
-        lines = [json.loads(line) for line in file.data.splitlines()]
+        lines = [json.loads(line) for line in data.splitlines()]
         calls = [(line["custom_id"], line["body"]) for line in lines]
         failure = ""
         if len({key for key, _ in calls}) < len(calls):
@@ -418,12 +359,7 @@ class BatchApis:
         elif any((line["method"], line["url"]) != ("POST", payload["endpoint"]) for line in lines):
             failure = "invalid_url"
         name = json.dumps(payload.get("metadata") or {})
-        return await self._make(
-            request, "openai", calls, name=name, input_file=file.id, failure=failure
-        )
-
-    async def openai_list(self, request: web.Request) -> web.Response:
-        return _page(request, list(map(self._view, self._of("openai"))))
+        return await self._make(request, "openai", calls, name, failure)
 
     # Anthropic
 
@@ -440,85 +376,11 @@ class BatchApis:
         calls = [(item["custom_id"], item["params"]) for item in requests]
         return await self._make(request, "anthropic", calls)
 
-    async def anthropic_list(self, request: web.Request) -> web.Response:
-        for item in self._of("anthropic"):
-            await self._look(item)
-        views = list(map(self._view, self._of("anthropic")))
-        limit, after = int(request.query.get("limit", 20)), request.query.get("after_id")
-        start = 1 + [view["id"] for view in views].index(after) if after else 0
-        page = views[start : start + limit]
-        has_more = start + limit < len(views)
-        ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
-        return web.json_response({"data": page, "has_more": has_more, **ends})
-
     async def anthropic_results(self, request: web.Request) -> web.StreamResponse:
         batch = self.batches.get(request.match_info["id"])
         if batch is None or not batch.end or batch.course.results_gone:
             return _error("anthropic", 404, "no results")
         return await _stream(request, [*batch.results[0], *batch.results[1]])
-
-    # Google
-
-    async def google_upload(self, request: web.Request) -> web.StreamResponse:
-        command = request.headers.get("X-Goog-Upload-Command", "")
-        if command == "start":
-            payload, upload_id = await request.json(), self._new_id("up")
-            size = int(request.headers["X-Goog-Upload-Header-Content-Length"])
-            self.uploads[upload_id] = (str(payload["file"].get("displayName", "")), size)
-            address = f"{self.provider.root}/upload/v1/files?upload_id={upload_id}"
-            return web.json_response({}, headers={"x-goog-upload-url": address})
-        upload_id = request.query["upload_id"]
-        name, size = self.uploads[upload_id]
-        file = self.files.setdefault(upload_id, FakeFile(upload_id, name, b"", time.time()))
-        file.data += await request.read()
-        if "finalize" not in command:
-            return web.Response(headers={"x-goog-upload-status": "active"})
-        del self.files[upload_id]
-        file.id = f"files/{self._new_id('f')}"
-        self.files[file.id] = file
-        if self._next_course().upload_lost and file.name not in self.lost_uploads:
-            self.lost_uploads.add(file.name)
-            await _break(request)
-        return web.json_response(
-            {"file": _google_file(file)}, headers={"x-goog-upload-status": "final"}
-        )
-
-    async def google_files(self, request: web.Request) -> web.Response:
-        listed = [_google_file(item) for item in self.files.values()]
-        return web.json_response({"files": listed})
-
-    async def google_download(self, request: web.Request) -> web.StreamResponse:
-        batch = self.batches.get("batches/" + request.match_info["id"].removeprefix("out-"))
-        if batch is None or batch.course.results_gone:
-            return _error("google", 404, "no such file")
-        return await _stream(request, [*batch.results[0], *batch.results[1]])
-
-    async def google_submit(self, request: web.Request) -> web.StreamResponse:
-        payload = (await request.json())["batch"]
-        file = self.files.get(payload["inputConfig"].get("fileName", ""))
-        if file is None:
-            return _error("google", 400, "no such file")
-        model = request.match_info["model"]
-        lines = [json.loads(line) for line in file.data.splitlines()]
-        calls = [(line["key"], {"model": model} | line["request"]) for line in lines]
-        name = payload["displayName"]
-        return await self._make(request, "google", calls, name=name, input_file=file.id)
-
-    async def google_list(self, request: web.Request) -> web.Response:
-        return web.json_response({"operations": list(map(self._view, self._of("google")))})
-
-    def _of(self, provider: str) -> Iterator[FakeBatch]:
-        """The newest first."""
-        return (item for item in reversed(self.batches.values()) if item.provider == provider)
-
-
-def _either(openai: Handler, google: Handler) -> Handler:
-    """Both have the path; Google's key comes in a header of its own."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await (google if "x-goog-api-key" in request.headers else openai)(request)
-
-    return handle
 
 
 # How each provider writes it
@@ -530,9 +392,6 @@ def _error(provider: str, status: int, words: str, retry_after: str | None = Non
     body: dict[str, Any] = {"error": {"message": words, "type": kind, "code": None, "param": None}}
     if provider == "anthropic":
         body = {"type": "error", "error": {"type": kind, "message": words}}
-    if provider == "google":
-        named = {429: "RESOURCE_EXHAUSTED", 404: "NOT_FOUND"}.get(status, "INVALID_ARGUMENT")
-        body = {"error": {"code": status, "message": words, "status": named}}
     return web.json_response(body, status=status, headers=headers)
 
 
@@ -563,63 +422,30 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
-def _answered(provider: str, custom_id: str, completion: dict[str, Any]) -> bytes:
+def _result(provider: str, custom_id: str, kind: str, status: int = 200, body: Any = None) -> bytes:
+    """A line of a file of results, in Anthropic's words of its kind."""
     if provider == "anthropic":
-        result = {"type": "succeeded", "message": completion}
-        return _line({"custom_id": custom_id, "result": result})
-    if provider == "google":
-        return _line({"key": custom_id, "response": completion})
-    response = {"status_code": 200, "request_id": "req_1", "body": completion}
+        key = "message" if kind == "succeeded" else "error"
+        return _line({"custom_id": custom_id, "result": {"type": kind, key: body}})
+    if body is None:
+        code = "batch_expired" if kind == "expired" else "batch_cancelled"
+        return _line({"custom_id": custom_id, "response": None, "error": {"code": code}})
+    response = {"status_code": status, "request_id": "req_1", "body": body}
     return _line({"id": "r", "custom_id": custom_id, "response": response, "error": None})
 
 
 def _failed_call(provider: str, custom_id: str, odd: str) -> bytes:
     """A call that failed by itself: for good, or (500) in a way that may pass."""
-    passing = odd == "error_500"
-    kind = "api_error" if passing else "invalid_request_error"
-    error = {"message": "scripted", "type": kind}
-    if provider == "anthropic":
-        result = {"type": "errored", "error": {"type": "error", "error": error}}
-        return _line({"custom_id": custom_id, "result": result})
-    if provider == "google":
-        status = {"code": 13 if passing else 3, "message": "scripted"}
-        if odd == "error_in_body":
-            return _line({"key": custom_id, "response": {"error": status}})
-        return _line({"key": custom_id, "error": status})
-    status_code = 500 if passing else 200 if odd == "error_in_body" else 400
-    response = {"status_code": status_code, "request_id": "", "body": {"error": error}}
-    return _line({"id": "r", "custom_id": custom_id, "response": response, "error": None})
-
-
-def _unanswered(provider: str, custom_id: str, end: str) -> bytes:
-    """A call that a batch ended before; Google leaves it out."""
-    if provider == "google":
-        return b""
-    if provider == "anthropic":
-        kind = "expired" if end == "expired" else "canceled"
-        return _line({"custom_id": custom_id, "result": {"type": kind}})
-    code = "batch_expired" if end == "expired" else "batch_cancelled"
-    error = {"code": code, "message": "this request could not be executed in time"}
-    return _line({"id": "r", "custom_id": custom_id, "response": None, "error": error})
-
-
-def _openai_file(file: FakeFile) -> dict[str, Any]:
-    return {
-        "id": file.id,
-        "object": "file",
-        "bytes": len(file.data),
-        "created_at": int(file.created),
-        "filename": file.name,
-        "purpose": "batch",
-        "status": "processed",
-    }
+    kind = "api_error" if odd == "error_500" else "invalid_request_error"
+    body = {"type": "error", "error": {"message": "scripted", "type": kind}}
+    status = 500 if odd == "error_500" else 200 if odd == "error_in_body" else 400
+    return _result(provider, custom_id, "errored", status, body)
 
 
 def _openai_view(batch: FakeBatch) -> dict[str, Any]:
     state = {"partly": "completed"}.get(batch.end, batch.end)
     if not state:
-        course = batch.course
-        state = "validating" if batch.looks == 0 or course.pending else "in_progress"
+        state = "validating" if batch.looks == 0 else "in_progress"
         state = "cancelling" if batch.cancelled else state
     has_files = batch.end and batch.course.files != "neither"
     good, bad = batch.results
@@ -630,21 +456,17 @@ def _openai_view(batch: FakeBatch) -> dict[str, Any]:
     return {
         "id": batch.id,
         "object": "batch",
-        "endpoint": "/v1/chat/completions",
         "errors": errors,
-        "input_file_id": batch.input_file,
-        "completion_window": "24h",
         "status": state,
         "output_file_id": f"out-output-{batch.id}" if has_files and good else None,
         "error_file_id": f"out-error-{batch.id}" if has_files and bad else None,
         "created_at": int(batch.created),
-        "expires_at": int(batch.created) + 86_400,
         "request_counts": {
             "total": len(batch.calls),
             "completed": batch.counts["succeeded"],
             "failed": batch.counts["failed"],
         },
-        "metadata": json.loads(batch.name or "{}"),
+        "metadata": json.loads(batch.name),
     }
 
 
@@ -661,53 +483,6 @@ def _anthropic_view(batch: FakeBatch, root: str) -> dict[str, Any]:
         "type": "message_batch",
         "processing_status": state,
         "request_counts": counts,
-        "created_at": _moment(batch.created),
-        "expires_at": _moment(batch.created + 86_400),
-        "ended_at": _moment(time.time()) if batch.end else None,
-        "cancel_initiated_at": None,
-        "archived_at": None,
+        "created_at": datetime.fromtimestamp(batch.created, UTC).isoformat(),
         "results_url": f"{root}/v1/messages/batches/{batch.id}/results" if has_results else None,
     }
-
-
-def _google_file(file: FakeFile) -> dict[str, Any]:
-    return {
-        "name": file.id,
-        "displayName": file.name,
-        "mimeType": "application/jsonl",
-        "sizeBytes": str(len(file.data)),
-        "state": "ACTIVE",
-    }
-
-
-def _google_view(batch: FakeBatch) -> dict[str, Any]:
-    state = {"completed": "SUCCEEDED", "partly": "PARTIALLY_SUCCEEDED"}.get(
-        batch.end, batch.end.upper()
-    )
-    if not state:
-        state = "PENDING" if batch.looks == 0 or batch.course.pending else "RUNNING"
-    metadata: dict[str, Any] = {
-        "@type": "type.googleapis.com/google.ai.generativelanguage.v1main.GenerateContentBatch",
-        "model": f"models/{batch.model}",
-        "displayName": batch.name,
-        "createTime": _moment(batch.created),
-        "updateTime": _moment(time.time()),
-        "state": f"BATCH_STATE_{state}",
-    }
-    if batch.end and batch.end != "failed" and batch.course.files != "neither":
-        metadata["output"] = {"responsesFile": f"files/out-{batch.id.removeprefix('batches/')}"}
-    return {"name": batch.id, "metadata": metadata, "done": bool(batch.end)}
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
-def _page(request: web.Request, listed: list[dict[str, Any]]) -> web.Response:
-    """A page of a list, OpenAI's way."""
-    limit, after = int(request.query.get("limit", 20)), request.query.get("after")
-    start = 1 + [item["id"] for item in listed].index(after) if after else 0
-    page = listed[start : start + limit]
-    return web.json_response(
-        {"object": "list", "data": page, "has_more": start + limit < len(listed)}
-    )

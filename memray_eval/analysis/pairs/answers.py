@@ -6,11 +6,11 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from memray_eval.analysis.comparing.open_runs import ComparedRun, open_sides, pick_candidates
 from memray_eval.analysis.pairs.models import PairSide
-from memray_eval.analysis.pairs.swiss import Two
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.lookup import find_run
@@ -115,18 +115,15 @@ def questions_of(
 
 
 def pair_rows(
-    answers: Sequence[Answers], pairs: Iterable[tuple[str, Two]]
+    answers: Sequence[Answers], questions: Iterable[tuple[str, Sequence[int]]]
 ) -> Iterator[dict[str, Any]]:
-    """A row of a dataset for each order of each pair, as `evaluate` takes rows."""
-    for key, (i, j) in pairs:
-        sample = sample_of(key, answers)
-        yield _row(sample, answers[i], answers[j], key)
-        yield _row(sample, answers[j], answers[i], key)
-
-
-def sample_of(key: str, answers: Sequence[Answers]) -> Sample:
-    """The question of a key, of the first side that has it: others may call it otherwise."""
-    return next(side.records[key].sample for side in answers if key in side.records)
+    """A row of a dataset for each order of every two answers to a question, as `evaluate` takes
+    rows. A question is that of the first side that was asked it: others may call it otherwise."""
+    for key, present in questions:
+        sample = answers[present[0]].records[key].sample
+        for i, j in combinations(present, 2):
+            yield _row(sample, answers[i], answers[j], key)
+            yield _row(sample, answers[j], answers[i], key)
 
 
 def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from memray_eval.analysis.statistics import Interval
 from memray_eval.types import Frozen
@@ -81,14 +81,15 @@ class PairSide(Frozen):
 
 
 class PairwiseReport(Frozen):
-    """The figures of a pairwise run, or of all rounds of one (`runs`, by id). `is_whole` says that
-    every two candidates were compared on every sample; in rounds they were not. `cluster` is the
-    field of the samples that intervals are clustered by, None for each sample."""
+    """The figures of a pairwise run (`runs`, by id: an earlier version made one of each round).
+    `is_whole` says that every two candidates were compared on every sample. `cluster` is the field
+    of the samples that intervals are clustered by, None for each sample."""
+
+    model_config = ConfigDict(extra="ignore")  # earlier versions kept the number of rounds
 
     runs: tuple[str, ...]
     sides: tuple[PairSide, ...]
     level: float
     cluster: str | None
     is_whole: bool
-    n_rounds: int
     criteria: tuple[Criterion, ...]

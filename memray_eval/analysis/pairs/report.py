@@ -1,5 +1,5 @@
-"""The report of a pairwise run, or of all its rounds: measured from records, kept in the folder of
-the last one, and found again beside the runs that it compares."""
+"""The report of a pairwise run: measured from its records, kept in its folder, and found again
+beside the runs that it compares."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from memray_eval.storage.paths import locate, readable
 logger = logging.getLogger(__name__)
 
 
-def report_pairs(
-    folders: Sequence[RunFolder], sides: Sequence[PairSide], n_rounds: int = 1
-) -> PairwiseReport:
-    """Measures the verdicts of a pairwise run's rounds. Raises DataError for unreadable records."""
-    how, names = Settings(), [side.name for side in sides]
-    with readable(folders[0].path):
-        cluster = find_cluster(folders[0].records())
+def report_pairs(folder: RunFolder, sides: Sequence[PairSide]) -> PairwiseReport:
+    """Measures the verdicts of a pairwise run. Raises DataError for unreadable records."""
+    how, names, kept = Settings(), [side.name for side in sides], read_report(folder)
+    with readable(folder.path):
+        cluster = find_cluster(folder.records())
+    # the rounds of an earlier version, which lie beside it
+    parent = folder.path.rpartition("/")[0] or "."
+    others = [run for run in kept.runs if run != folder.run_id] if kept is not None else []
+    folders = [*filter(RunFolder.has_manifest, (RunFolder(f"{parent}/{run}") for run in others))]
+    folders.append(folder)
     records = chain.from_iterable(folder.each() for folder in folders)
     verdicts = read_verdicts(records, names, cluster)
     return PairwiseReport(
@@ -35,8 +38,7 @@ def report_pairs(
         sides=tuple(sides),
         level=how.level,
         cluster=cluster,
-        is_whole=n_rounds == 1,
-        n_rounds=n_rounds,
+        is_whole=all(of_metric.is_whole for of_metric in verdicts),
         criteria=tuple(measure_pairs(of_metric, names, how) for of_metric in verdicts),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -25,7 +25,8 @@ class PairVerdicts:
     """The pairs of one metric that have both verdicts, as columns: the numbers of question, cluster
     and candidates (`i` < `j`), the verdicts with i's answer first and with j's first (1: the first
     is preferred), and by how many `doublings` i's answer is longer. `n_incomplete` pairs lack a
-    verdict. `unanswered` counts by candidate and kind, `n_unanswered` pairs are left out by it."""
+    verdict. `unanswered` counts by candidate and kind, `n_unanswered` pairs are left out by it.
+    `is_whole`: every two candidates that answered a question were compared on it."""
 
     metric: str
     question: Numbers
@@ -40,6 +41,7 @@ class PairVerdicts:
     statuses: Mapping[str, int] = field(default_factory=dict)
     unanswered: Mapping[tuple[str, str], int] = field(default_factory=dict)
     n_unanswered: int = 0
+    is_whole: bool = True
 
     @cached_property
     def points(self) -> FloatArray:
@@ -74,6 +76,7 @@ def read_verdicts(
     metrics: dict[str, _OfMetric] = {}
     unanswered: dict[tuple[str, str], set[Question]] = {}
     lost: set[tuple[Question, int, int]] = set()
+    seen: set[tuple[Question, int, int]] = set()
     for record in records:
         pair = _pair_or_none(record)
         if pair is None or not {pair.first, pair.second} <= number.keys():
@@ -81,6 +84,7 @@ def read_verdicts(
         question, first = (pair.sample_id, pair.task), number[pair.first]
         second = number[pair.second]
         key = (question, min(first, second), max(first, second))
+        seen.add(key)
         for lacking in pair.unanswered:
             unanswered.setdefault((lacking.candidate, lacking.kind), set()).add(question)
         if pair.unanswered:
@@ -101,23 +105,17 @@ def read_verdicts(
                 verdicts.values[order] = score.value
     compares = [name for name, of_metric in metrics.items() if of_metric.compares] or list(metrics)
     counts = {key: len(questions) for key, questions in unanswered.items()}
-    return [_to_columns(name, metrics[name], counts, len(lost)) for name in compares]
+    columns = [_to_columns(name, metrics[name], counts, len(lost)) for name in compares]
+    is_whole = _has_every_two(seen)
+    return [replace(of_metric, is_whole=is_whole) for of_metric in columns]
 
 
-def read_meetings(
-    records: Iterable[Record], sides: Sequence[str]
-) -> dict[Question, dict[int, frozenset[int]]]:
-    """Whom each side, by number, has been paired with on each question."""
-    number = {name: number for number, name in enumerate(sides)}
-    met: dict[Question, dict[int, frozenset[int]]] = {}
-    for record in records:
-        pair = _pair_or_none(record)
-        if pair is not None and {pair.first, pair.second} <= number.keys():
-            of_question = met.setdefault((pair.sample_id, pair.task), {})
-            i, j = number[pair.first], number[pair.second]
-            of_question[i] = of_question.get(i, frozenset()) | {j}
-            of_question[j] = of_question.get(j, frozenset()) | {i}
-    return met
+def _has_every_two(pairs: Iterable[tuple[Question, int, int]]) -> bool:
+    counts, sides = Counter[Question](), dict[Question, set[int]]()
+    for question, *two in pairs:
+        counts[question] += 1
+        sides.setdefault(question, set()).update(two)
+    return all(n == math.comb(len(sides[question]), 2) for question, n in counts.items())
 
 
 def _pair_or_none(record: Record) -> Pair | None:

@@ -46,7 +46,7 @@ def read_config(folder: RunFolder) -> RunConfig:
 
 
 def _without_withdrawn(value: Any, key: str) -> Any:
-    """A stored value without the keys that are withdrawn since; `key` is the dotted one."""
+    """A stored value without what is withdrawn since; `key` is the dotted one."""
     if isinstance(value, list):
         return [_without_withdrawn(item, key) for item in value]
     if not isinstance(value, dict):
@@ -55,7 +55,7 @@ def _without_withdrawn(value: Any, key: str) -> Any:
     return {
         name: _without_withdrawn(item, inner[name])
         for name, item in value.items()
-        if inner[name] not in INSTEAD
+        if inner[name] not in INSTEAD and f"{inner[name]}={item}" not in INSTEAD
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,9 @@ from memray_eval.judges.batches.journal import BatchEntry
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
+    BatchClient,
     BatchResult,
     BatchStatus,
-    FoundBatch,
-    RawBatches,
-    read_objects,
     to_line,
 )
 from memray_eval.judges.providers.anthropic import open_client
@@ -30,16 +29,9 @@ from memray_eval.provider_http.replies import Edge, token_count
 
 CLOCKS_S = 600.0  # how far the provider's clock may be off ours
 _ENDED = ("succeeded", "errored", "canceled", "expired")
-# Anthropic's types of errors as HTTP statuses: those that pass, and all others as 400
-_PASSING = {
-    "api_error": 500,
-    "overloaded_error": 529,
-    "rate_limit_error": 429,
-    "timeout_error": 504,
-}
 
 
-class AnthropicBatches(RawBatches):
+class AnthropicBatches(BatchClient):
     provider, has_files = "anthropic", False
     _state, _after = "processing_status", "after_id"
 
@@ -51,7 +43,7 @@ class AnthropicBatches(RawBatches):
     def line(self, key: str, request: Mapping[str, Any]) -> bytes:
         return to_line({"custom_id": key, "params": request})
 
-    async def submit(self, entry: BatchEntry, file_id: str, path: Path | None) -> str:
+    async def submit(self, entry: BatchEntry, path: Path | None) -> str:
         assert path is not None
         # As it lies in the file: a list of 100,000 requests would be in memory thrice. `post` is
         # the SDK's way to an endpoint with a body of one's own.
@@ -66,9 +58,9 @@ class AnthropicBatches(RawBatches):
 
     async def find(
         self, entry: BatchEntry, keys: Collection[str], known_ids: Collection[str]
-    ) -> FoundBatch:
+    ) -> str | None:
         is_unsure = False
-        async for batch in self._list(self._batches.with_raw_response.list):
+        async for batch in self._list():
             batch_id, created = batch.text("id"), _seconds(batch.get("created_at"))
             if created is not None and created < entry.created_s - CLOCKS_S:
                 break  # the newest come first
@@ -77,8 +69,8 @@ class AnthropicBatches(RawBatches):
             if batch.text("processing_status") != "ended":
                 is_unsure = True
             elif await self._holds(batch_id, keys):
-                return FoundBatch(batch_id)
-        return FoundBatch("", is_unsure)
+                return batch_id
+        return None if is_unsure else ""
 
     async def status(self, batch_id: str) -> BatchStatus:
         answer = await self._ask(lambda: self._batches.with_raw_response.retrieve(batch_id))
@@ -94,11 +86,10 @@ class AnthropicBatches(RawBatches):
 
     async def _holds(self, batch_id: str, keys: Collection[str]) -> bool:
         """True if the results of a batch that has ended are those of these calls."""
-        try:
-            async with self._downloaded(batch_id) as path:
-                return next(read_objects(path), {}).get("custom_id") in keys
-        except JudgeError:
-            return False
+        with suppress(JudgeError):
+            async for result in self.results(BatchStatus("ended", files=(batch_id,))):
+                return result.key in keys
+        return False
 
     def _open_results(self, name: str) -> Any:
         return self._batches.with_streaming_response.results(name, timeout=TRANSFER_S)
@@ -120,8 +111,8 @@ class AnthropicBatches(RawBatches):
             return BatchResult(key, "cancelled")
         error = result.get("error")
         inner = error.get("error") if isinstance(error, Mapping) else None
-        named = str(inner.get("type")) if isinstance(inner, Mapping) else ""
-        return BatchResult(key, "error", _PASSING.get(named, 400), json.dumps(error).encode())
+        is_wrong = isinstance(inner, Mapping) and inner.get("type") == "invalid_request_error"
+        return BatchResult(key, "error", 400 if is_wrong else 500, json.dumps(error).encode())
 
 
 async def _as_one_request(path: Path) -> AsyncIterator[bytes]:

@@ -3,8 +3,7 @@ and the provider's ids after. So a session that dies at any step leaves behind w
 needs to find what was sent, from any machine.
 
 batches/TAG.json         a batch and how far it is (BatchEntry)
-batches/TAG.calls.jsonl  its calls, a line each: key, unit and metric that pay for it, tokens
-batches/TAG.left.jsonl   of a collected batch, the calls that got no verdict, and why"""
+batches/TAG.calls.jsonl  its calls, a line each: key, unit and metric that pay for it, tokens"""
 
 from __future__ import annotations
 
@@ -14,34 +13,33 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from memray_eval.errors import DataError
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Frozen
 
-# Each step is written when it is done. `dropped`: it never reached the provider. `refused`: the
-# provider takes no batches of this judge. Both cost nothing.
+# Each step is written when it is done. `dropped`: it never reached the provider, or its queue.
+# `refused`: the provider takes no batches of this judge. Both cost nothing. `uploaded` was an
+# intent's second step in earlier versions.
 State = Literal["intent", "uploaded", "submitted", "collected", "dropped", "refused"]
 OPEN: tuple[State, ...] = ("intent", "uploaded", "submitted")
-ENTRY, CALLS, LEFT = ".json", ".calls.jsonl", ".left.jsonl"
+ENTRY, CALLS = ".json", ".calls.jsonl"
 
 
 class BatchEntry(Frozen):
     """One batch. `tag` is what the provider keeps with it; `most` what it may cost, `spent` what it
-    did, `lost` of that for calls that brought no verdict. `tokens` are an estimate of its prompts,
-    `outcomes` count its calls. Times in epoch seconds."""
+    did, `lost` of that for calls that brought no verdict; `outcomes` count its calls. Times in
+    epoch seconds. Earlier versions had further fields."""
+
+    model_config = ConfigDict(extra="ignore")
 
     tag: str
     judge: str
-    model: str
     provider: str
     state: State = "intent"
-    round: int = 1
     n_calls: int
-    n_bytes: int
-    tokens: int
     most: Spending
     created_s: float
     submitted_s: float | None = None
@@ -68,10 +66,6 @@ class BatchedCall(NamedTuple):
     unit: str
     metric: str
     tokens: int
-
-    @property
-    def line(self) -> bytes:
-        return json.dumps(list(self)).encode() + b"\n"
 
 
 class BatchJournal:
@@ -100,40 +94,25 @@ class BatchJournal:
                 ) from None
         return sorted(entries, key=lambda entry: (entry.created_s, entry.tag))
 
-    def begin(self, entry: BatchEntry, calls: bytes) -> None:
+    def begin(self, entry: BatchEntry, calls: Iterable[BatchedCall]) -> None:
         """Writes what is about to be sent: the calls first, so that an entry is never without."""
-        self._folder.write_batch_file(entry.tag + CALLS, calls)
+        lines = "".join(f"{json.dumps(call)}\n" for call in calls)
+        self._folder.write_batch_file(entry.tag + CALLS, lines.encode())
         self.write(entry)
 
     def write(self, entry: BatchEntry) -> None:
         data = entry.model_dump_json(indent=1).encode()
         self._folder.write_batch_file(entry.tag + ENTRY, data)
 
-    def write_left(self, tag: str, left: Mapping[str, str]) -> None:
-        """Writes which calls of a batch got no verdict, and why."""
-        lines = (json.dumps([key, why]) for key, why in left.items())
-        self._folder.write_batch_file(tag + LEFT, "".join(f"{line}\n" for line in lines).encode())
-
     def read_calls(self, tag: str) -> Iterator[BatchedCall]:
         """Raises DataError if they cannot be read."""
         try:
-            for line in self._read(tag + CALLS).splitlines():
+            (data,) = self._folder.read_batch_files([tag + CALLS])
+            for line in data.splitlines():
                 key, unit, metric, tokens = json.loads(line)
                 yield BatchedCall(str(key), str(unit), str(metric), int(tokens))
         except (ValueError, TypeError):
             raise DataError(f"{self._folder.path}/batches/{tag}{CALLS} cannot be read") from None
-
-    def read_left(self, tag: str) -> dict[str, str]:
-        """What write_left wrote; nothing if it did not."""
-        try:
-            pairs = [json.loads(line) for line in self._read(tag + LEFT).splitlines()]
-            return {str(key): str(why) for key, why in pairs}
-        except (DataError, ValueError, TypeError):
-            return {}
-
-    def _read(self, name: str) -> bytes:
-        (data,) = self._folder.read_batch_files([name])
-        return data
 
 
 def spent_in_batches(entries: Iterable[BatchEntry]) -> Spending:

@@ -15,10 +15,9 @@ from memray_eval.judges.batches.journal import BatchEntry
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
+    BatchClient,
     BatchResult,
     BatchStatus,
-    FoundBatch,
-    RawBatches,
     to_line,
 )
 from memray_eval.judges.providers.openai import open_client
@@ -32,7 +31,7 @@ _FULL = ("token_limit_exceeded", "rate_limit", "request_limit")
 _REFUSED = ("model_not_found", "model_not_supported", "not_supported", "unsupported", "mismatched")
 
 
-class OpenAIBatches(RawBatches):
+class OpenAIBatches(BatchClient):
     provider, _state, _after = "openai", "status", "after"
 
     def __init__(self, client: openai.AsyncOpenAI) -> None:
@@ -52,20 +51,14 @@ class OpenAIBatches(RawBatches):
 
         return await self._ask_for_id(send)
 
-    async def find_upload(self, entry: BatchEntry) -> str:
-        async for file in self._list(self._client.files.with_raw_response.list, purpose="batch"):
-            if file.get("filename") == f"{entry.tag}.jsonl" and file.get("bytes") == entry.n_bytes:
-                return file.text("id")
-        return ""
-
     async def delete_upload(self, file_id: str) -> None:
         await self._ask(lambda: self._client.files.with_raw_response.delete(file_id))
 
-    async def submit(self, entry: BatchEntry, file_id: str, path: Path | None) -> str:
+    async def submit(self, entry: BatchEntry, path: Path | None) -> str:
         create = self._batches.with_raw_response.create
         return await self._ask_for_id(
             lambda: create(
-                input_file_id=file_id,
+                input_file_id=entry.file_id,
                 endpoint=ENDPOINT,
                 completion_window="24h",
                 metadata={TAG: entry.tag},
@@ -74,12 +67,12 @@ class OpenAIBatches(RawBatches):
 
     async def find(
         self, entry: BatchEntry, keys: Collection[str], known_ids: Collection[str]
-    ) -> FoundBatch:
-        async for batch in self._list(self._batches.with_raw_response.list):
+    ) -> str | None:
+        async for batch in self._list():
             metadata = batch.get("metadata")
             if isinstance(metadata, Mapping) and metadata.get(TAG) == entry.tag:
-                return FoundBatch(batch.text("id"))
-        return FoundBatch()
+                return batch.text("id")
+        return ""
 
     async def status(self, batch_id: str) -> BatchStatus:
         answer = await self._ask(lambda: self._batches.with_raw_response.retrieve(batch_id))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -56,20 +55,19 @@ class BatchResult(NamedTuple):
     body: bytes = b""
 
 
-class FoundBatch(NamedTuple):
-    """A search for a batch whose submission was never answered: its id, "" if there is none.
-    `is_unsure`: some may be it, of a provider that shows what is in one only at its end."""
-
-    id: str = ""
-    is_unsure: bool = False
-
-
 class BatchClient(ABC):
     """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's.
-    With `has_files` requests are uploaded as a file before the batch is made of it."""
+    With `has_files` requests are uploaded as a file before the batch is made of it. The SDKs are
+    generated alike, and replies are read as they came: `_state` and `_after` are the names of a
+    batch's state and of a list's cursor."""
 
     provider: ClassVar[str]
     has_files: ClassVar[bool] = True
+    _state: ClassVar[str]
+    _after: ClassVar[str]
+
+    def __init__(self, batches: Any, edge: Edge) -> None:
+        self._batches, self._edge = batches, edge
 
     @abstractmethod
     def line(self, key: str, request: Mapping[str, Any]) -> bytes:
@@ -79,64 +77,40 @@ class BatchClient(ABC):
         """Sends a file of requests; returns its id."""
         raise NotImplementedError(f"{self.provider} takes no files of requests")
 
-    async def find_upload(self, entry: BatchEntry) -> str:
-        """The id of a file that was uploaded whole; "" if there is none."""
-        return ""
-
     async def delete_upload(self, file_id: str) -> None:
         return
 
     @abstractmethod
-    async def submit(self, entry: BatchEntry, file_id: str, path: Path | None) -> str:
-        """Makes a batch of an uploaded file, or of the one at `path`; returns its id."""
+    async def submit(self, entry: BatchEntry, path: Path | None) -> str:
+        """Makes a batch of the entry's uploaded file, or of the one at `path`; returns its id."""
 
     @abstractmethod
     async def find(
         self, entry: BatchEntry, keys: Collection[str], known_ids: Collection[str]
-    ) -> FoundBatch:
-        """Looks for a batch that was submitted, by its tag or by the `keys` of its calls.
-        `known_ids` are those of others."""
+    ) -> str | None:
+        """The id of a batch that was submitted, by its tag or by the `keys` of its calls; "" if
+        there is none, None while one that runs may be it. `known_ids` are those of others."""
 
     @abstractmethod
     async def status(self, batch_id: str) -> BatchStatus: ...
 
-    @abstractmethod
-    async def cancel(self, batch_id: str) -> None: ...
+    async def cancel(self, batch_id: str) -> None:
+        await self._ask(lambda: self._batches.with_raw_response.cancel(batch_id))
 
-    async def results(self, batch_id: str, status: BatchStatus) -> AsyncIterator[BatchResult]:
+    async def results(self, status: BatchStatus) -> AsyncIterator[BatchResult]:
         """The outcomes of the calls of a batch that has ended, in any order. A line that cannot be
         read is left out: its call counts as one without a result."""
         for name in status.files:
-            async with self._downloaded(name) as path:
+            with ScratchFolder("batch") as folder:
+                await self._download(name, path := Path(folder) / "file")
                 for line in read_objects(path):
                     if (result := self.read_result(line)) is not None:
                         yield result
-
-    @asynccontextmanager
-    async def _downloaded(self, name: str) -> AsyncIterator[Path]:
-        """A file of results on this machine, for the block."""
-        with ScratchFolder("batch") as folder:
-            await self._download(name, path := Path(folder) / "file")
-            yield path
-
-    @abstractmethod
-    async def _download(self, name: str, path: Path) -> None: ...
 
     @staticmethod
     @abstractmethod
     def read_result(line: Mapping[str, Any]) -> BatchResult | None:
         """A line of a file of results; None if it is none."""
-
-
-class RawBatches(BatchClient):
-    """Batch APIs whose SDKs are generated alike, OpenAI's and Anthropic's: replies are read as they
-    came. `_state` and `_after` are the names of a batch's state and of a list's cursor."""
-
-    _state: ClassVar[str]
-    _after: ClassVar[str]
-
-    def __init__(self, batches: Any, edge: Edge) -> None:
-        self._batches, self._edge = batches, edge
 
     @abstractmethod
     def _translate(self, error: Exception) -> JudgeError: ...
@@ -144,9 +118,6 @@ class RawBatches(BatchClient):
     @abstractmethod
     def _open_results(self, name: str) -> Any:
         """A file of results as the SDK streams it."""
-
-    async def cancel(self, batch_id: str) -> None:
-        await self._ask(lambda: self._batches.with_raw_response.cancel(batch_id))
 
     async def _download(self, name: str, path: Path) -> None:
         try:
@@ -173,23 +144,21 @@ class RawBatches(BatchClient):
 
     async def _ask_for_id(self, send: Callable[[], Awaitable[Any]]) -> str:
         if not (named := (await self._ask(send)).text("id")):
-            raise odd_answer(self._edge.host, "it names no id")
+            raise _odd_answer(self._edge.host, "it names no id")
         return named
 
-    async def _list(
-        self, page_of: Callable[..., Awaitable[Any]], **options: Any
-    ) -> AsyncIterator[JsonObject]:
-        """The objects of a list, the newest first."""
-        after: dict[str, str] = {}
+    async def _list(self) -> AsyncIterator[JsonObject]:
+        """The batches of the account, the newest first."""
+        page_of, after = self._batches.with_raw_response.list, dict[str, str]()
         for _ in range(MOST_PAGES):
-            page = await self._ask(lambda: page_of(limit=PAGE, **after, **options))  # noqa: B023
+            page = await self._ask(lambda: page_of(limit=PAGE, **after))  # noqa: B023
             try:
                 entries = page.objects("data")
                 for entry in entries:
                     yield entry
                 after = {self._after: entries[-1].text("id")} if entries else {}
             except InvalidReply as odd:
-                raise odd_answer(self._edge.host, str(odd)) from None
+                raise _odd_answer(self._edge.host, str(odd)) from None
             if not page.get("has_more") or not after:
                 return
 
@@ -206,7 +175,7 @@ def is_passing(error: JudgeError) -> bool:
     return error.status in _NO_REFUSAL or error.status >= 500 or error.status < 400
 
 
-def odd_answer(host: str, what: str) -> Unreadable:
+def _odd_answer(host: str, what: str) -> Unreadable:
     """The error of an answer with a success status that is not what it has to be."""
     return Unreadable(f"{host} answered 200, but oddly: {what}", status=200)
 

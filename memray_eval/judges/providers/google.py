@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextvars import ContextVar
-from functools import cached_property
 from typing import Any
 
 import httpx2
@@ -50,7 +48,6 @@ _FIELDS = {"max_tokens": "max_output_tokens", "stop": "stop_sequences"}
 _ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY")
 _ENDINGS: Mapping[str, Ending] = {**dict.fromkeys(_REFUSALS, "refused"), "MAX_TOKENS": "truncated"}
-_BODIES: ContextVar[list[bytes]] = ContextVar("bodies")
 
 
 class GoogleAdapter(ProviderAdapter):
@@ -95,32 +92,12 @@ class GoogleAdapter(ProviderAdapter):
     async def send(
         self, prepared: Request, messages: Turns, start: SharedStart | None
     ) -> HttpReply:
-        return await self._send(self._client, prepared, messages)  # Google finds starts itself
-
-    async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
-        # The SDK has no other way to say what it would send
-        bodies = list[bytes]()
-        token = _BODIES.set(bodies)
-        try:
-            await self._send(self._unsent, prepared, messages)
-        finally:
-            _BODIES.reset(token)
-        return dict(json.loads(bodies[0]))
-
-    @cached_property
-    def _unsent(self) -> genai.Client:
-        """A client that keeps what it would send."""
-        http = keep_open(httpx2.AsyncClient(transport=_Unsent()))
-        options = types.HttpOptions(base_url=_ADDRESS, httpx_async_client=http)
-        return genai.Client(api_key="none", http_options=options)
-
-    async def _send(self, client: genai.Client, prepared: Request, messages: Turns) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
             for turn in messages
             if turn["role"] != "system"
         ]
-        completion = await client.aio.models.generate_content(contents=turns, **prepared)
+        completion = await self._client.aio.models.generate_content(contents=turns, **prepared)
         answer = completion.sdk_http_response  # as it came: the SDK does not check what it reads
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 
@@ -155,29 +132,16 @@ class GoogleAdapter(ProviderAdapter):
         return self.edge.lost(error)
 
 
-class _Unsent(httpx2.AsyncBaseTransport):
-    """Keeps the bodies of requests for the task that makes them, and sends none."""
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        _BODIES.get().append(await request.aread())
-        return httpx2.Response(200, json={"candidates": []})
-
-
-def open_client(spec: JudgeSpec, **transport: Any) -> tuple[genai.Client, Edge]:
-    """The SDK's client for live calls and for batches, and where its calls go. Raises ConfigError
-    if a key is needed and not set."""
+def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
+    """Raises ConfigError if a key is needed and not set."""
     key = judge_key(spec, "google")
     # Over aiohttp the SDK sends a lost call a second time by itself.
-    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s, **transport)))
+    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s)))
     options = types.HttpOptions(
         base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
     )
     client = genai.Client(api_key=key, http_options=options)
-    return client, Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
-
-
-def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    client, edge = open_client(spec)
+    edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
     parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
     adapter = GoogleAdapter(client, spec.model, parameters, edge)
     return StructuredJudge(spec, adapter, access)

@@ -115,6 +115,7 @@ def test_every_problem_of_a_bad_dataset_is_printed(cli: Call, tmp_path: Path) ->
         ("view latest --label", 2, "--label was withdrawn: `calibrate RUN --sheet` writes"),
         ("view latest --queue=ana,bo", 2, "--queue was withdrawn: `calibrate RUN --sheet`"),
         ("frobnicate", 2, "No such command"),
+        ("pairwise a b --all-pairs", 2, "--all-pairs was withdrawn: leave it out"),
     ],
 )
 def test_wrong_use_is_a_message_and_an_exit_code(

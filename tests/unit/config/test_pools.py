@@ -105,13 +105,12 @@ def test_a_pool_is_told_by_its_servers_addresses_and_limits() -> None:
     ]
 
 
-def test_a_batch_is_refused_and_auto_asks_a_pool_live() -> None:
+def test_a_batch_of_a_pool_is_refused() -> None:
     judging, table = RunConfig.model_validate(keys()).judging, load_table(None)
     assert not takes_batches("both/m", judging, table)
     assert takes_batches("east/m", judging, table)
     with pytest.raises(ConfigError, match=r"a batch belongs to one account. .*\(east/m, west/m\)"):
         check_judge("both/m", judging.model_copy(update={"mode": "batch"}))
-    check_judge("both/m", judging.model_copy(update={"mode": "auto"}))
 
 
 def test_a_stored_config_means_the_same(tmp_path: Any) -> None:

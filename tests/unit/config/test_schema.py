@@ -245,6 +245,22 @@ def test_a_key_that_was_withdrawn_says_what_to_do(tmp_path: Path, setting: str) 
         load_config(job(tmp_path), settings=[setting])
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("mode=auto", "judging.mode=auto was withdrawn: write `judging.mode: batch` or `live`"),
+        ("mode=later", "judging.mode: must be 'live' or 'batch'"),
+        ("batch.min_calls=9", "judging.batch.min_calls was withdrawn: leave it out"),
+        ("batch.limits={openai: {calls: 9}}", "limits was withdrawn: set `judging.batch.calls`"),
+    ],
+)
+def test_a_value_or_key_of_batches_that_was_withdrawn_says_what_to_do(
+    tmp_path: Path, setting: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(job(tmp_path), settings=[f"judging.{setting}"])
+
+
 def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
     settings = ["engine.tensor_parallel=2", "engine.cpus=0.5"]
     with pytest.raises(ConfigError, match="each of the engine's 2 workers"):

@@ -9,8 +9,9 @@ import pytest
 
 from memray_eval.analysis.pairs.figures import measure_pairs
 from memray_eval.analysis.pairs.models import Criterion, PairSide, PairwiseReport
-from memray_eval.analysis.pairs.verdicts import read_meetings, read_verdicts
+from memray_eval.analysis.pairs.verdicts import PairVerdicts, read_verdicts
 from memray_eval.metrics._shared.pairs import VALUES
+from memray_eval.ports import FloatArray
 from memray_eval.report.pairs_console import format_strength, leader_in_words, render_pairs
 from memray_eval.types import PAIR, Candidate, Pair, Record, Response, Sample, Score, Unanswered
 
@@ -108,7 +109,7 @@ def test_an_answer_that_is_missing_is_no_loss() -> None:
     report = render_pairs(
         PairwiseReport(
             runs=("r",), sides=(PairSide(name=A, run="r", candidate=A),), level=0.95, cluster=None,
-            is_whole=True, n_rounds=1, criteria=(ranking,),
+            is_whole=True, criteria=(ranking,),
         )
     )  # fmt: skip
     output = " ".join(report.split())
@@ -173,11 +174,32 @@ def test_pairs_of_one_user_count_together() -> None:
     assert np.unique(together.cluster).size == 3
 
 
-def test_who_met_whom_is_read_from_the_records() -> None:
-    records = [row(1, A, B, "first"), row(1, B, A, None), row(2, A, "cy", "tie")]
-    met = read_meetings(records, (A, B, "cy"))
-    assert met["s1", ""] == {0: frozenset({1}), 1: frozenset({0})}
-    assert met["s2", ""] == {0: frozenset({2}), 2: frozenset({0})}
+def test_whether_every_two_were_compared_is_read_from_the_records() -> None:
+    empty = (Unanswered(candidate=A, kind="empty"),)
+    records = [*both(1, "tie", "tie"), row(1, A, "cy", None), row(1, B, "cy", None, empty)]
+    (whole,) = read_verdicts(records, (A, B, "cy"))
+    (swiss,) = read_verdicts(records[:-1], (A, B, "cy"))
+    (of_two,) = read_verdicts([*records, *both(2, "tie", "tie")], (A, B, "cy"))
+    assert (whole.is_whole, swiss.is_whole, of_two.is_whole) == (True, False, True)
+
+
+def test_planted_strengths_are_found_behind_a_bias_for_the_first() -> None:
+    random, n, ties, bias = np.random.default_rng(0), 6, np.exp(-0.5), 0.4
+    planted = 0.4 * np.arange(n)[::-1]
+    rows = [(q, i, j) for q in range(200) for i in range(n) for j in range(i + 1, n)]
+    question, i, j = np.array(rows).T
+
+    def verdicts(gap: FloatArray) -> FloatArray:
+        first, second = np.exp(gap / 2), np.exp(-gap / 2)
+        drawn = random.random(gap.size) * (first + second + ties)
+        return np.where(drawn < first, 1.0, np.where(drawn < first + second, 0.0, 0.5))
+
+    gap = planted[i] - planted[j]
+    i_first, j_first = verdicts(gap + bias), verdicts(-gap + bias)
+    pairs = PairVerdicts("m", question, question, i, j, i_first, j_first, np.zeros(len(rows)))
+    measured = measure_pairs(pairs, [str(number) for number in range(n)])
+    assert [row.candidate for row in measured.standings] == [str(number) for number in range(n)]
+    assert (measured.first_share.value or 0) > 0.55
 
 
 def test_rows_that_are_no_pairs_are_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,8 @@ def entry(tag: str, created_s: float = 1.0, **changes: object) -> BatchEntry:
     fixed = BatchEntry(
         tag=tag,
         judge="openai/m",
-        model="m",
         provider="openai",
         n_calls=3,
-        n_bytes=30,
-        tokens=21,
         most=Spending(usd=2.0, tokens=50),
         created_s=created_s,
     )
@@ -46,7 +44,7 @@ def test_a_run_without_batches_has_an_empty_journal(journal: BatchJournal) -> No
 def test_what_was_written_is_read_in_order_of_time(journal: BatchJournal) -> None:
     late, early = entry("b", 2.0), entry("a", 1.0)
     for batch in (late, early):
-        journal.begin(batch, b"".join(call.line for call in CALLS))
+        journal.begin(batch, CALLS)
     journal.write(late.model_copy(update={"state": "submitted", "batch_id": "batch_1"}))
     batches = journal.load()
     assert [(batch.tag, batch.state, batch.batch_id) for batch in batches] == [
@@ -54,9 +52,6 @@ def test_what_was_written_is_read_in_order_of_time(journal: BatchJournal) -> Non
         ("b", "submitted", "batch_1"),
     ]
     assert list(journal.read_calls("b")) == CALLS
-    assert journal.read_left("b") == {}
-    journal.write_left("b", {"key1": "expired"})
-    assert journal.read_left("b") == {"key1": "expired"}
 
 
 def test_tags_differ_and_fit_every_provider(journal: BatchJournal) -> None:
@@ -66,14 +61,24 @@ def test_tags_differ_and_fit_every_provider(journal: BatchJournal) -> None:
 
 
 def test_a_broken_entry_is_no_batch_that_never_was(journal: BatchJournal, tmp_path: Path) -> None:
-    journal.begin(entry("a"), b"")
+    journal.begin(entry("a"), ())
     (tmp_path / "run" / "batches" / "a.json").write_text("{")
     with pytest.raises(DataError, match="put it back"):
         journal.load()
 
 
-def test_broken_calls_are_an_error(journal: BatchJournal) -> None:
-    journal.begin(entry("a"), b"[1]\n")
+def test_a_batch_of_an_earlier_version_is_read(journal: BatchJournal, tmp_path: Path) -> None:
+    journal.begin(entry("a"), ())
+    path = tmp_path / "run" / "batches" / "a.json"
+    earlier = {"model": "m", "round": 2, "n_bytes": 30, "tokens": 21, "state": "uploaded"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | earlier))
+    (batch,) = journal.load()
+    assert (batch.state, batch.is_open) == ("uploaded", True)
+
+
+def test_broken_calls_are_an_error(journal: BatchJournal, tmp_path: Path) -> None:
+    journal.begin(entry("a"), ())
+    (tmp_path / "run" / "batches" / "a.calls.jsonl").write_text("[1]\n")
     with pytest.raises(DataError, match="cannot be read"):
         list(journal.read_calls("a"))
 
