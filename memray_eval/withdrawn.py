@@ -3,6 +3,8 @@ suites, metrics. CHANGELOG.md says the same under "Removed"."""
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 # The names, parted by spaces, and the rest of the sentence "NAME was withdrawn: ..."
 _WITHDRAWN = (
     (
@@ -29,12 +31,18 @@ _WITHDRAWN = (
     ("nolima nolima_contains lveval --needles --books", "write a suite for your copy."),
     ("risk_over_context", "read `risk_escalation` over the turns of sessions."),
     ("repeats_itself", "write a metric of your own, FILE.py:NAME"),
+    (
+        "servers.*.pool",
+        "put a gateway (such as the LiteLLM proxy) in front of the accounts and name it as "
+        "MODEL@URL",
+    ),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}
 
 
 def what_instead(name: str) -> str | None:
-    """One sentence for a name that was withdrawn, None for any other."""
-    text = INSTEAD.get(name)
+    """One sentence for a name that was withdrawn, None for any other; `*` stands for the user's
+    own part of a name."""
+    text = next((text for names, text in INSTEAD.items() if fnmatchcase(name, names)), None)
     return None if text is None else f"{name} was withdrawn: {text}"

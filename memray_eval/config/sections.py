@@ -300,8 +300,8 @@ class JudgePrice(Frozen):
 
 class NamedServer(Frozen):
     """Models of the job's own, named NAME/MODEL: of an OpenAI-compatible server at `url`, of
-    functions in `code`, of an account at a `provider`, or of a `pool` of such servers. Without a
-    `price` a run on it has no budget in dollars."""
+    functions in `code`, or of an account at a `provider`. Without a `price` a run on it has no
+    budget in dollars."""
 
     url: str | None = None
     """Its address, such as http://localhost:8000/v1."""
@@ -311,10 +311,6 @@ class NamedServer(Frozen):
     provider: Provider | None = None
     """It is an account of openai, anthropic or google, by its own key: at the provider's address,
     or at `url`, such as a region's."""
-    pool: tuple[str, ...] | None = None
-    """In place of an address, the names of servers that serve the same models: judges are
-    POOL/MODEL, and each call goes to the member with most free capacity. `NAME: [a, b]` for
-    short."""
     api_key_env: str | None = None
     """The environment variable with its key, if it wants one."""
     limits: RateLimits | None = None
@@ -328,19 +324,9 @@ class NamedServer(Frozen):
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> NamedServer:
-        if self.pool is not None:
-            for name in sorted(self.model_fields_set - {"pool", "stream"}):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"a pool has no {name} of its own: give it to the servers in the pool"
-                    )
-            return self
         is_server = self.url is not None or self.provider is not None
         if is_server == (self.code is not None):
-            raise ValueError(
-                "write either url or code (or provider: openai, anthropic or google, or a pool of "
-                "other servers)"
-            )
+            raise ValueError("write either url or code (or provider: openai, anthropic or google)")
         return self
 
 

@@ -35,7 +35,6 @@ from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 from memray_eval.execution.schedule import Wave, schedule
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN
-from memray_eval.judges.router import describe_pools
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.stages.embed import collect_texts, distinct_texts
 from memray_eval.text_processing.sample_text import memory_lines
@@ -486,8 +485,6 @@ def _list_assumptions(
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
-    for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
-        yield f"{line}; its limits are their sum"
     has_engines = "vllm" in backends or spec.embedded_judge is not None
     if has_engines and assumed.engine is not None:
         yield from _list_engine_times(assumed.engine)

@@ -32,7 +32,6 @@ from memray_eval.judges.accounts import (
     key_variable,
     may_bill,
     own_server,
-    pool_members,
     provider_of,
 )
 from memray_eval.judges.router import asked_judges, unpriced
@@ -118,13 +117,12 @@ class AskedServer(NamedTuple):
 def servers_asked(spec: RunSpec) -> list[AskedServer]:
     """The servers of a job's judges, candidates and embeddings, each model of each once."""
     asked = list[AskedServer]()
-    for name in asked_judges(spec.all_judges.values(), spec.judging):
-        for judge in pool_members(name, spec.judging) or (name,):
-            if is_embedded(judge) or code_of(judge, spec.judging) is not None:
-                continue
-            url, variable = own_server(judge, spec.judging), key_variable(judge, spec.judging)
-            provider = provider_of(judge, spec.judging)
-            asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
+    for judge in asked_judges(spec.all_judges.values(), spec.judging):
+        if is_embedded(judge) or code_of(judge, spec.judging) is not None:
+            continue
+        url, variable = own_server(judge, spec.judging), key_variable(judge, spec.judging)
+        provider = provider_of(judge, spec.judging)
+        asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
     models: list[Candidate | EmbeddingConfig] = [
         candidate for candidate in spec.candidates if candidate.backend == "openai"
     ]
