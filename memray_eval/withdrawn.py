@@ -36,6 +36,7 @@ _WITHDRAWN = (
         "put a gateway (such as the LiteLLM proxy) in front of the accounts and name it as "
         "MODEL@URL",
     ),
+    ("judging.limits_at", "give each cluster its part of the limit in `judging.limits`"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
 )
 INSTEAD = {name: text for names, text in _WITHDRAWN for name in names.split()}

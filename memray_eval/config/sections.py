@@ -33,16 +33,6 @@ def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
     return judges
 
 
-def _refuse_no_redis(url: str) -> str:
-    """Raises ValueError for what is no address of a Redis."""
-    if not re.fullmatch(r"rediss?://[\w.:\[\]-]+(/\d+)?", url):
-        raise ValueError(
-            "must be redis://HOST:PORT/0 (rediss:// for TLS); a password goes into the environment "
-            "variable MEMRAY_EVAL_REDIS_PASSWORD"
-        )
-    return url
-
-
 # One judge, or several who vote
 Jury = Annotated[str | tuple[str, ...], AfterValidator(_refuse_twice)]
 Provider = Literal["openai", "anthropic", "google"]
@@ -448,9 +438,6 @@ class JudgingConfig(Frozen):
     """How long a call is expected to take."""
     limits: dict[str, RateLimits] = Field(default_factory=dict)
     """By judge, the account's limits, which hold whatever the provider's headers say."""
-    limits_at: Annotated[str, AfterValidator(_refuse_no_redis)] | None = None
-    """A Redis by which runs of several clusters keep to each account's limits together:
-    `redis://HOST:PORT/0`, or rediss://. A password is in MEMRAY_EVAL_REDIS_PASSWORD alone."""
     price: dict[str, JudgePrice] = Field(default_factory=dict)
     """By judge, what it bills."""
     breaker: BreakerConfig = BreakerConfig()

@@ -91,11 +91,6 @@ def check_judges(spec: RunSpec, path: str) -> None:
         )
     if choices:
         check_calls(spec.judging.cache, path)
-    if choices and spec.judging.limits_at is not None:
-        require_package("redis")
-        from memray_eval.judges.limits.redis_limits import check_limits_at  # an extra
-
-        check_limits_at(spec.judging.limits_at)
 
 
 def _how_to_price(judges: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from memray_eval.withdrawn import what_instead
 
 PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others have none
 # Withdrawn keys that a run has been judged by, with what they are in one that was not
-JUDGED_BY = {"servers.*.pool": None}
+JUDGED_BY = {"servers.*.pool": None, "judging.limits_at": None}
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
 
