@@ -36,6 +36,11 @@ _WITHDRAWN = (
         "put a gateway (such as the LiteLLM proxy) in front of the accounts and name it as "
         "MODEL@URL",
     ),
+    (
+        "cluster.phases=auto",
+        "write `apart` where GPUs would wait for judges, else leave the key out",
+    ),
+    ("judging.actors={*", "write how many there are"),
     ("judging.limits_at", "give each cluster its part of the limit in `judging.limits`"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
 )

@@ -60,7 +60,6 @@ class CountRange(Frozen):
 
 
 Counts = Count | CountRange
-CountsOrNone = Counts | None
 
 
 def least_of(counts: int | CountRange) -> int:
@@ -428,7 +427,7 @@ class JudgingConfig(Frozen):
     model that refuses one of the `parameters` is asked without it. `servers` are those of the job,
     which RunConfig hands on."""
 
-    actors: CountsOrNone = None
+    actors: Count | None = None
     """Judge actors on Ray; by default one a CPU."""
     cpus: Positive = 0.1
     """CPUs of each."""
@@ -685,9 +684,8 @@ class ClusterConfig(Frozen):
     """How long a run waits for nodes that the plan needs."""
     models_at_once: Count | Literal["auto"] = "auto"
     """How many models' engines are up side by side; `auto` takes as many as fit on GPUs."""
-    phases: Literal["together", "apart", "auto"] = "auto"
-    """`together` judges while engines generate, `apart` afterwards, when the GPUs are given back;
-    `auto` by the estimate."""
+    phases: Literal["together", "apart"] = "together"
+    """`together` judges while engines generate, `apart` afterwards, without their GPUs."""
 
 
 # A list of words as its source gives it, or ours, which is wider

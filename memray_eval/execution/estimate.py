@@ -28,7 +28,7 @@ from memray_eval.execution.estimate_judges import (
     tokens_of,
 )
 from memray_eval.execution.estimate_sample import PromptReader, SampledUnit, sample_units
-from memray_eval.execution.executors import StageSeconds, choose_phases
+from memray_eval.execution.executors import choose_phases
 from memray_eval.execution.plan import LONG_CHARS, Device, engine_device, fit_engine, judge_pool
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
@@ -148,12 +148,7 @@ def estimate(
         for stage in ("generate", "judge", "embed", "write")
         if (slowest := next((bound for bound in bounds if bound.stage == stage), None))
     )
-    order, reason = choose_phases(
-        spec,
-        work.device,
-        has_cpu_nodes=has_cpu_nodes(spec, capacity, placement),
-        seconds=lambda: stage_seconds(stages),
-    )
+    order, reason = choose_phases(spec)
     uses = tuple(_phase_uses(stages, work.startup_s, placement))
     use = next(use for use in uses if use.order == order)
     unscored = f"not scored, and not in the estimate: {', '.join(spec.unscored)}"
@@ -398,23 +393,6 @@ def _as_reply(record: Record) -> Record:
         return record
     reply = response.model_copy(update={"text": f"You asked. {response.text}"})
     return record.model_copy(update={"response": reply})
-
-
-def stage_seconds(stages: Iterable[StageEstimate]) -> StageSeconds:
-    """The seconds of generating and of judging, each alone."""
-    alone = {stage.stage: stage.seconds for stage in stages}
-    return StageSeconds(alone.get("generate", 0.0), alone.get("judge", 0.0))
-
-
-def has_cpu_nodes(spec: RunSpec, capacity: Capacity, placement: Placement | None = None) -> bool:
-    """True if a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
-    A single machine cannot give its GPUs back."""
-    if placement is not None:
-        groups = placement.cluster_spec.groups
-        return any(group.cpus and group.max_nodes and not group.gpus for group in groups)
-    return bool(capacity.nodes) and (
-        bool(spec.cluster.wait_s) or any(node.cpus and not node.gpus for node in capacity.nodes)
-    )
 
 
 def _phase_uses(

@@ -73,18 +73,11 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
-    """The number of judge actors at first of each of so many pipelines side by side, which share
+    """The number of judge actors of each of so many pipelines side by side, which share
     what a run has: as configured, else one per CPU, to MOST_JUDGES."""
     configured = spec.judging.actors
-    actors = min(MOST_JUDGES, int(cpus)) if configured is None else least_of(configured)
+    actors = min(MOST_JUDGES, int(cpus)) if configured is None else configured
     return max(1, actors // pipelines)
-
-
-def most_judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
-    """The same at most, as its cluster grows."""
-    if spec.judging.actors is None:
-        return judge_actors(spec, cpus, pipelines)
-    return max(1, most_of(spec.judging.actors) // pipelines)
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:

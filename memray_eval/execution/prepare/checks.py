@@ -17,10 +17,8 @@ from memray_eval.config.environment import (
 from memray_eval.config.sections import EmbeddingConfig, Provider
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError
-from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
-from memray_eval.execution.executors import StageSeconds, choose_phases
-from memray_eval.execution.plan import engine_device
+from memray_eval.execution.estimate import Estimate, estimate
+from memray_eval.execution.executors import choose_phases
 from memray_eval.execution.prepare.resolve import check_affect
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
@@ -214,22 +212,8 @@ def check_device(spec: RunSpec) -> None:
         )
 
 
-def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeState) -> PhaseChoice:
+def decide_phases(spec: RunSpec, scan: Scan, state: ResumeState) -> PhaseChoice:
     """The order of the phases, by what earlier sessions left to do."""
     units = max(1, spec.units_of(scan.n_asked) - state.n_unasked)
-    n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
-
-    def seconds_left() -> StageSeconds:
-        alone = stage_seconds(estimate(spec, scan, capacity).stages)
-        return StageSeconds(
-            alone.generate_s * (units - n_generated) / units,
-            alone.judge_s * (units - n_scored) / units,
-        )
-
-    return choose_phases(
-        spec,
-        engine_device(spec, capacity.all_gpus),
-        has_cpu_nodes=has_cpu_nodes(spec, capacity),
-        is_generated=n_generated >= units,
-        seconds=seconds_left,
-    )
+    n_generated = len(state.finished) + len(state.generated)
+    return choose_phases(spec, is_generated=n_generated >= units)

@@ -59,7 +59,9 @@ def _without_withdrawn(value: Any, key: str) -> Any:
     return {
         name: _without_withdrawn(item, inner[name])
         for name, item in value.items()
-        if what_instead(inner[name]) is None and not (isinstance(item, dict) and item.get("pool"))
+        if what_instead(inner[name]) is None
+        and what_instead(f"{inner[name]}={item}") is None
+        and not (isinstance(item, dict) and item.get("pool"))
     }
 
 

@@ -84,7 +84,7 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 class PipelineSetup:
     """A run's plan with what was started for it. `engine` is that of the pipeline's model,
     `services` those of its judges. `label_selector` keeps work off nodes with GPUs (None:
-    anywhere). `engines_at_first` begin of a range, `judge_actors` grow to `most_judge_actors`."""
+    anywhere). `engines_at_first` begin of a range."""
 
     plan: RunPlan
     context: StageContext
@@ -96,7 +96,6 @@ class PipelineSetup:
     tasks_at_once: int = 2
     engines_at_first: int | None = None
     judge_actors: int = 1
-    most_judge_actors: int = 1
     judge_tasks: int = 4
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
@@ -379,8 +378,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
             JudgeRecords,
             fn_constructor_args=judging_arguments(spec, setup.services, setup.context),
             compute=ActorPoolStrategy(
-                min_size=min(setup.judge_actors, inputs),
-                max_size=min(max(setup.judge_actors, setup.most_judge_actors), inputs),
+                size=min(setup.judge_actors, inputs),
                 max_tasks_in_flight_per_actor=setup.judge_tasks,
                 max_concurrent_calls_per_actor=setup.judge_tasks,
             ),

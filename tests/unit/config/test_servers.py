@@ -108,7 +108,8 @@ def test_a_run_that_a_pool_judged_is_read_and_not_resumed(tmp_path: Path) -> Non
     folder, config = RunFolder(str(tmp_path / "run")), job()
     folder.create()
     stored = config.model_dump(mode="json")
-    stored["servers"]["local"]["pool"] = None  # as earlier versions wrote it
+    stored["servers"]["local"]["pool"] = None  # as earlier versions wrote it, with these
+    stored["cluster"]["phases"], stored["judging"]["actors"] = "auto", {"min": 1, "max": 2}
     folder.write_config(stored)
     check_resumable(folder)
     assert read_config(folder) == config

@@ -358,7 +358,7 @@ def test_what_binds_what_would_next_and_that_gpus_wait_is_said() -> None:
     assert any(line.startswith("    gpus: 1 x (16 CPUs, 2 L4; 0 to 3 spot): ") for line in lines)
 
 
-@pytest.mark.parametrize("phases", ["together", "apart", "auto"])
+@pytest.mark.parametrize("phases", ["together", "apart"])
 def test_node_hours_of_both_orders_of_phases(phases: str) -> None:
     estimate = estimate_of(slowly_judged(phases), samples=60_000, cluster_spec=OFFER)
     alone = {stage.stage: stage.seconds for stage in estimate.stages}
