@@ -41,6 +41,11 @@ _WITHDRAWN = (
         "write `apart` where GPUs would wait for judges, else leave the key out",
     ),
     ("judging.actors={*", "write how many there are"),
+    (
+        "judging.price.*.cache_write_1h_usd servers.*.price.cache_write_1h_usd",
+        "leave it out: for a judge of Anthropic's it is twice `input_usd`",
+    ),
+    ("affect.tts_model affect.voice affect.cpus affect.batch_size", "leave the key out"),
     ("judging.limits_at", "give each cluster its part of the limit in `judging.limits`"),
     ("constraints_followed", "lm-eval's task ifeval has them; or write a metric, FILE.py:NAME"),
 )

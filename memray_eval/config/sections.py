@@ -279,9 +279,7 @@ class JudgePrice(Frozen):
     input."""
     cache_write_usd: Dollars | None = None
     """US dollars per million input tokens that its prompt cache takes for five minutes; by default
-    those of other input."""
-    cache_write_1h_usd: Dollars | None = None
-    """The same for an hour, as in batches."""
+    those of other input. For an hour, as in batches, Anthropic's costs twice other input."""
     batch_factor: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     """The share of these prices that calls of a batch are billed, such as 0.5; by default all of
     them."""
@@ -628,10 +626,6 @@ class AffectConfig(Frozen):
     tts: NameOrOff = "auto"
     """Who speaks queries that have no recording: `auto` (openai if its key is set), `openai`, or
     `off`."""
-    tts_model: str = "gpt-4o-mini-tts"
-    """OpenAI's model for speech."""
-    voice: str | None = None
-    """OpenAI's voice; by default alloy."""
     speech_weight: float = 0.3
     """How much what was heard counts."""
     text_weight: float = 0.7
@@ -648,10 +642,6 @@ class AffectConfig(Frozen):
     """Where speech is kept so that none is made twice, `auto` (this machine) or a path."""
     actors: Count = 1
     """Actors of this stage on Ray."""
-    cpus: Positive = 0.3
-    """CPUs of each."""
-    batch_size: Count = 16
-    """Samples that are read together."""
 
     @property
     def hears(self) -> bool:

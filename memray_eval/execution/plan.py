@@ -29,6 +29,7 @@ _GIB = 1 << 30
 ENGINE_OVERHEAD_GIB = 1.5  # beside weights and KV cache: a rough allowance, not measured
 EMBED_GIB = 1.0
 ACTOR_GIB = 0.3
+AFFECT_CPUS = 0.3
 AFFECT_GIB = 0.5  # clients and sounds; a transformer's weights come on top
 SLACK = 1e-6
 # Ray puts an actor that takes no CPU on a head of no CPUs too (ray-project/ray#41824)
@@ -229,8 +230,8 @@ def judge_engine_pools(spec: RunSpec, device: Device) -> list[Pool]:
 def _affect_pool(affect: AffectConfig) -> list[Pool]:
     if not affect.enabled:
         return []
-    knob = "affect.actors, affect.cpus, or --affect off"
-    return [_pool("affect", affect.actors, affect.cpus, AFFECT_GIB, knob)]
+    knob = "affect.actors, or --affect off"
+    return [_pool("affect", affect.actors, AFFECT_CPUS, AFFECT_GIB, knob)]
 
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:

@@ -27,6 +27,7 @@ from memray_eval.withdrawn import what_instead
 
 THINKING_OUTPUT_TOKENS = 16_384  # of a judge that thinks first: its thinking counts, too
 DEFAULT_OUTPUT_TOKENS = 2048
+WRITE_1H = 2.0  # what Anthropic bills for writing its cache for an hour, in prices of other input
 
 
 def is_embedded(judge: str) -> bool:
@@ -154,7 +155,9 @@ def price_of(
     server = server_of(name, config)
     own = config.price.get(name) or (server.price if server is not None else None)
     if own is not None:
-        return Price(**own.model_dump())
+        is_anthropic = provider_of(name, config) == "anthropic"
+        write_1h_usd = WRITE_1H * own.input_usd if is_anthropic else None
+        return Price(**own.model_dump())._replace(cache_write_1h_usd=write_1h_usd)
     if server is not None and server.code is not None:
         return FREE
     return entry_of(name, config, table).price_on(day or date.today())

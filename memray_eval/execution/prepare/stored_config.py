@@ -19,8 +19,13 @@ from memray_eval.storage.paths import locate
 from memray_eval.withdrawn import what_instead
 
 PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others have none
-# Withdrawn keys that a run has been judged by, with what they are in one that was not
-JUDGED_BY = {"servers.*.pool": None, "judging.limits_at": None}
+# Withdrawn keys that a run has been judged or heard by, with what they are in one that was not
+JUDGED_BY = {
+    "servers.*.pool": None,
+    "judging.limits_at": None,
+    "affect.tts_model": "gpt-4o-mini-tts",
+    "affect.voice": None,
+}
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
 
@@ -66,7 +71,7 @@ def _without_withdrawn(value: Any, key: str) -> Any:
 
 
 def check_resumable(folder: RunFolder) -> None:
-    """Raises ConfigError if the run was judged by what is withdrawn since."""
+    """Raises ConfigError if the run was judged or heard by what is withdrawn since."""
     for key, value in _leaves(folder.read_config(), ""):
         for pattern, otherwise in JUDGED_BY.items():
             if fnmatchcase(key, pattern) and value != otherwise:

@@ -35,6 +35,7 @@ from memray_eval.execution.block_stages import (
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
 from memray_eval.execution.plan import (
     ACTOR_GIB,
+    AFFECT_CPUS,
     AFFECT_GIB,
     EMBED_GIB,
     STAGE_CPUS,
@@ -233,7 +234,7 @@ def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
     """The options of a stage of tasks: few at a time, on other CPUs than an actor stage's, or Ray
     Data would run it on that actor's event loop. `inputs` are its blocks, if not the shards."""
     spec = setup.plan.spec
-    stages = spec.judging.cpus, spec.embedding.cpus, spec.affect.cpus
+    stages = spec.judging.cpus, spec.embedding.cpus, AFFECT_CPUS
     taken = {*stages, STAGE_CPUS, WRITER_CPUS}
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
     return {
@@ -297,7 +298,7 @@ def add_affect(dataset: Dataset, setup: PipelineSetup, asking: PromptSpec) -> Da
         EnrichSamples,
         fn_constructor_args=affect_arguments(setup.plan.spec, asking, setup.services),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
-        **setup.actor_options(affect.cpus, AFFECT_GIB),
+        **setup.actor_options(AFFECT_CPUS, AFFECT_GIB),
     )
 
 

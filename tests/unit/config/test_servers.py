@@ -121,6 +121,19 @@ def test_a_run_that_a_pool_judged_is_read_and_not_resumed(tmp_path: Path) -> Non
         check_resumable(folder)
 
 
+@pytest.mark.parametrize(("provider", "write_1h_usd"), [("anthropic", 2.0), ("openai", None)])
+def test_an_hour_of_anthropic_s_cache_costs_twice_its_input(
+    provider: str, write_1h_usd: float | None
+) -> None:
+    price = {"input_usd": 1, "output_usd": 2, "cache_write_usd": 1.25}
+    servers = {"second": {"provider": provider, "price": price}}
+    judging = job(servers=SERVERS | servers, judging={"price": {f"{provider}/n": price}}).judging
+    for judge in ("second/m", f"{provider}/n"):
+        found = price_of(judge, judging, load_table(None))
+        assert found is not None
+        assert (found.cache_write_usd, found.cache_write_1h_usd) == (1.25, write_1h_usd)
+
+
 def test_a_job_file_and_settings(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
