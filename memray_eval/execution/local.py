@@ -96,7 +96,6 @@ class LocalExecutor:
                     *service_options(self._plan, self._folder),
                     self._pool.max_in_flight,
                     self._counter.add_line,
-                    limits_at=self._spec.judging.limits_at,
                 )
             try:
                 if judges_in_batches(self._spec, self._folder):

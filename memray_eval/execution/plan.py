@@ -29,6 +29,7 @@ _GIB = 1 << 30
 ENGINE_OVERHEAD_GIB = 1.5  # beside weights and KV cache: a rough allowance, not measured
 EMBED_GIB = 1.0
 ACTOR_GIB = 0.3
+AFFECT_CPUS = 0.3
 AFFECT_GIB = 0.5  # clients and sounds; a transformer's weights come on top
 SLACK = 1e-6
 # Ray puts an actor that takes no CPU on a head of no CPUs too (ray-project/ray#41824)
@@ -73,18 +74,11 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
-    """The number of judge actors at first of each of so many pipelines side by side, which share
+    """The number of judge actors of each of so many pipelines side by side, which share
     what a run has: as configured, else one per CPU, to MOST_JUDGES."""
     configured = spec.judging.actors
-    actors = min(MOST_JUDGES, int(cpus)) if configured is None else least_of(configured)
+    actors = min(MOST_JUDGES, int(cpus)) if configured is None else configured
     return max(1, actors // pipelines)
-
-
-def most_judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
-    """The same at most, as its cluster grows."""
-    if spec.judging.actors is None:
-        return judge_actors(spec, cpus, pipelines)
-    return max(1, most_of(spec.judging.actors) // pipelines)
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
@@ -236,8 +230,8 @@ def judge_engine_pools(spec: RunSpec, device: Device) -> list[Pool]:
 def _affect_pool(affect: AffectConfig) -> list[Pool]:
     if not affect.enabled:
         return []
-    knob = "affect.actors, affect.cpus, or --affect off"
-    return [_pool("affect", affect.actors, affect.cpus, AFFECT_GIB, knob)]
+    knob = "affect.actors, or --affect off"
+    return [_pool("affect", affect.actors, AFFECT_CPUS, AFFECT_GIB, knob)]
 
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:

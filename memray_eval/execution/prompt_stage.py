@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -30,7 +29,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, samples_from_table, to_table, unanswered
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import note_passages, render
-from memray_eval.types import SESSION, TURN, Candidate, Passage, Prompt, Record, Sample
+from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
 
 if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan
@@ -40,9 +39,7 @@ logger = logging.getLogger(__name__)
 SHARD, PROMPT, ANSWER = "shard", "prompt", "answer"
 SECOND = "second_answer"  # with a larger limit; as ANSWER
 TOKENS, SAMPLING = "prompt_tokens_int32", "sampling_params"
-PREFIX = "prompt_prefix"  # the same for prompts that begin alike, null for others
 FORM, TRUNCATED = "prompt_form", "truncated_tokens"  # of RECORD_SCHEMA, known before the answer is
-PREFIX_CHARS = 4_000  # of a context: those of one conversation often end at different turns
 BLOCK_BYTES = 4 << 20  # a block is handed on here, however long its contexts are
 
 _PROMPT_TYPE = pa.struct(
@@ -71,7 +68,7 @@ ANSWER_TYPE = pa.struct(
 SERVER_SCHEMA = pa.schema([*RECORD_SCHEMA, (PROMPT, _PROMPT_TYPE)])
 # Tokens are little-endian int32: a list of Python numbers would take nine times as much. SAMPLING
 # is JSON: fields of vLLM's SamplingParams
-ASKING = {TOKENS: pa.large_binary(), SAMPLING: pa.string(), PREFIX: pa.string()}
+ASKING = {TOKENS: pa.large_binary(), SAMPLING: pa.string()}
 ENGINE_SCHEMA = pa.schema([*RECORD_SCHEMA, *ASKING.items()])
 Row = dict[str, Any]
 # The columns of a row that ask, and which passages of a conversation they show
@@ -280,17 +277,9 @@ def _row(
             metadata = {**record.sample.metadata, **noted}
             bare = record.sample.model_copy(update={"metadata": metadata})
             record = record.model_copy(update={"sample": bare})
-        return record, {**row, PREFIX: _prefix_of(sample)}
+        return record, row
     except Exception as error:
         return unanswered(record, f"no prompt can be built: {describe_error(error)}"), {}
-
-
-def _prefix_of(sample: Sample) -> str | None:
-    """A digest of the prompt's beginning that others share: of a session, or of a context."""
-    turn = sample.metadata if TURN in sample.metadata else {}
-    start = str(turn.get(SESSION, "")) or (sample.context or "")[:PREFIX_CHARS]
-    text = start.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=8).hexdigest() if start else None
 
 
 def read_block(table: pa.Table, asking: PromptSpec) -> Iterator[Sample]:

@@ -14,7 +14,6 @@ from uuid import uuid4
 from memray_eval.execution.call_totals import CallTotals, queue_lengths
 from memray_eval.execution.engine_phases import EnginePhase, EnginePhases
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
-from memray_eval.execution.prefix_router import PrefixAsk, PrefixRouter
 from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver, Calls
@@ -47,7 +46,7 @@ class RunCounter:
         self._caught, self._most_caught = 0, most_caught
         self._parameters = ParameterBook(self.add_line)
         self._calls = CallTotals()
-        self._exporter, self._router = exporter, PrefixRouter()
+        self._exporter = exporter
         self._engines = EnginePhases()
         self._unexported: dict[str, list[CallMetricsSnapshot]] = {}
         self._exported_at = 0.0
@@ -97,25 +96,10 @@ class RunCounter:
     def take_step(self, step: Step) -> Standing:
         return self._parameters.take(step)
 
-    def place_rows(self, ask: PrefixAsk) -> str:
-        return self._router.place(ask)
-
-    async def engine_for(self, ask: PrefixAsk) -> str:
-        """The name of the engine that answers rows which begin alike; "" if none is known."""
-        return self.place_rows(ask)
-
-    def record_answered(self, client: str, engine: str, rows: int) -> None:
-        self._router.record_answered(client, engine, rows)
-
-    def forget_client(self, client: str) -> None:
-        self._router.forget_client(client)
-
-    def add_engine(self, pipeline: str, engine: str) -> None:
-        self._router.add(pipeline, engine)
+    def add_engine(self, engine: str) -> None:
         self._engines.enter(engine, None, "up", time.time())
 
-    def lose_engine(self, pipeline: str, engine: str) -> None:
-        self._router.lose(pipeline, engine)
+    def lose_engine(self, engine: str) -> None:
         self._engines.enter(engine, None, "PENDING", time.time())
 
     def enter_engine_phase(self, engine: str, model: str, phase: EnginePhase) -> None:

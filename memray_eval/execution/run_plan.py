@@ -9,7 +9,7 @@ from datetime import date
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from memray_eval.affect.speech_client import LISTENING_MODEL
+from memray_eval.affect.speech_client import LISTENING_MODEL, SPEAKING_MODEL
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
@@ -202,7 +202,7 @@ class RunSpec:
         affect = self.affect
         if self.adds_affect and affect.hears and affect.base_url is None:
             is_synthetic = choose_synthesis(affect.tts) == "openai"
-            names += [f"openai/{affect.tts_model}"] if is_synthetic else []
+            names += [f"openai/{SPEAKING_MODEL}"] if is_synthetic else []
             names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []
         return Roster(self.judging, self.judge_table, today).retiring_lines(names)
 

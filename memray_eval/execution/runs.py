@@ -30,6 +30,7 @@ from memray_eval.execution.prepare.scanning import keep_scan, scan_dataset, scan
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.prepare.stored_config import (
     apply_resume_settings,
+    check_resumable,
     check_same_run,
     read_config,
     write_config,
@@ -44,7 +45,7 @@ from memray_eval.execution.run_manifest import (
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
-from memray_eval.judges.router import describe_pools, named_judges
+from memray_eval.judges.router import named_judges
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.results.run_folder import RunFolder, new_run_id
 
@@ -129,6 +130,7 @@ def estimate_of(
 def _resume(
     folder: RunFolder, config: RunConfig, say: Callable[[str], None], quiet: bool, detach: bool
 ) -> RunResult:
+    check_resumable(folder)
     _check_detach(config, detach)
     with folder.held(), ExitStack() as stack:
         # Read only now: another process that held the folder may have gone on.
@@ -162,8 +164,6 @@ def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) ->
     """Makes the checks that need neither dataset nor cluster, and says what the config came to."""
     for succession in spec.successions:
         say(f"{succession}.")
-    for pool in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
-        say(f"The judge {pool}.")
     for line in proxied(spec):
         say(line)
     for name in spec.hidden_metrics:

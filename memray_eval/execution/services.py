@@ -24,7 +24,7 @@ from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_fi
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Claim, Spending
-from memray_eval.judges.limits.rate_limiter import Limiter, SharedLimits
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.paid_calls import PaidCalls
 from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.judges.segment_log import SegmentLog
@@ -98,7 +98,6 @@ class JudgeServices:
             await self.ledger.close()
         with suppress(ServiceLost, TimeoutError):
             await asyncio.wait_for(self.limiter.leave(self.run), LEAVE_S)
-        await self.limiter.close()
 
 
 class AskingStage:
@@ -151,13 +150,12 @@ def start_services(
     *,
     members: int = 1,
     limiter: Any = None,
-    limits_at: str | None = None,
     start: Callable[..., Any] = lambda service, *options: service(*options),
 ) -> JudgeServices:
     """The services of a run in `folder`, made by `start` of their classes; `say` hears what a
-    person should know. Without a `limiter` it is this process's own, with those at `limits_at`."""
+    person should know. Without a `limiter` it is this process's own."""
     return JudgeServices(
-        limiter=Limiter(shared=shared_limits(limits_at)) if limiter is None else limiter,
+        limiter=Limiter() if limiter is None else limiter,
         calls=None
         if cache == OFF
         else start(StoredCalls, *calls_location(cache, folder), say, folder),
@@ -175,15 +173,6 @@ def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str,
     spent = spending_before(folder, plan.n_before, spec.budget, is_live=True)
     cache = calls_setting(spec.judging, folder)
     return spec.budget, cache, folder.path, spent, plan.n_before + 1
-
-
-def shared_limits(limits_at: str | None) -> SharedLimits | None:
-    """What limiters of several clusters know together in a Redis; None without one."""
-    if limits_at is None:
-        return None
-    from memray_eval.judges.limits.redis_limits import RedisLimits  # an extra
-
-    return RedisLimits(limits_at)
 
 
 class RunLedger(BudgetLedger):

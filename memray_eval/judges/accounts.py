@@ -1,9 +1,8 @@
-"""How a judge is asked: its server, pool, key, limits, price and parameters, by the job's config,
+"""How a judge is asked: its server, key, limits, price and parameters, by the job's config,
 the environment and the judge table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
@@ -28,6 +27,7 @@ from memray_eval.withdrawn import what_instead
 
 THINKING_OUTPUT_TOKENS = 16_384  # of a judge that thinks first: its thinking counts, too
 DEFAULT_OUTPUT_TOKENS = 2048
+WRITE_1H = 2.0  # what Anthropic bills for writing its cache for an hour, in prices of other input
 
 
 def is_embedded(judge: str) -> bool:
@@ -38,8 +38,7 @@ def provider_of(name: str, config: JudgingConfig) -> Provider:
     """Whose protocol a judge speaks. Raises ConfigError for a name that is no judge."""
     provider, _, model = name.partition("/")
     if model and (server := config.servers.get(provider)) is not None:
-        members = server.pool or (provider,)
-        return config.servers[members[0]].provider or "openai"
+        return server.provider or "openai"
     if provider not in PROVIDERS or not model:
         known = list(dict.fromkeys([*PROVIDERS, *LOCAL_SERVERS, *config.servers]))
         of_ollama = "ollama" if ":" in name else None  # as it calls its models
@@ -55,14 +54,6 @@ def provider_of(name: str, config: JudgingConfig) -> Provider:
 def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
     """The named server whose model a judge is; None for a provider's."""
     return config.servers.get(name.partition("/")[0])
-
-
-def pool_members(name: str, config: JudgingConfig) -> tuple[str, ...]:
-    """The judges of a pool's judge, one a server: (east/m, west/m) for both/m; else empty."""
-    server, (_, _, model) = server_of(name, config), name.partition("/")
-    if server is None or server.pool is None:
-        return ()
-    return tuple(f"{member}/{model}" for member in server.pool)
 
 
 def own_server(name: str, config: JudgingConfig) -> str | None:
@@ -87,8 +78,6 @@ def model_name(name: str, config: JudgingConfig) -> str:
     """What a judge's model is called, whichever account asks it: PROVIDER/MODEL where that is a
     provider's own, else as the judge."""
     server, (_, _, model) = server_of(name, config), name.partition("/")
-    if server is not None and server.pool is not None:
-        server = config.servers[server.pool[0]]
     return f"{server.provider}/{model}" if server is not None and server.provider else name
 
 
@@ -120,16 +109,6 @@ def check_judge(name: str, config: JudgingConfig) -> None:
     """Raises ConfigError for a name that is no judge, or whose key is not set."""
     if sdk := PROVIDERS[provider_of(name, config)].extra:
         require_package(sdk)
-    if members := pool_members(name, config):
-        if config.mode == "batch":
-            raise ConfigError(
-                f"judging.mode is batch and judge {name} is a pool, whose servers are accounts of "
-                "their own; a batch belongs to one account. Name one of them "
-                f"({', '.join(members)}), or ask the pool live (judging.mode: live)"
-            )
-        for member in members:
-            check_judge(member, config)
-        return
     code = code_of(name, config)
     if code is not None and not callable(code.load()):
         raise ConfigError(
@@ -144,8 +123,8 @@ def check_judge(name: str, config: JudgingConfig) -> None:
 
 
 def entry_of(name: str, config: JudgingConfig, table: JudgeTable) -> ModelEntry:
-    """What the table knows of a judge's model: of an account of a provider, and of a pool of such
-    accounts, what it knows of the provider's."""
+    """What the table knows of a judge's model: of an account of a provider, what it knows of the
+    provider's."""
     if name in table.models:
         return table.models[name]
     return table.models.get(model_name(name, config), ModelEntry())
@@ -154,12 +133,9 @@ def entry_of(name: str, config: JudgingConfig, table: JudgeTable) -> ModelEntry:
 def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[RateLimits, bool]:
     """A judge's limits before anything is learnt, and whether they are firm: what the config says
     is, the table's is not (and does not hold for a server of one's own). A local model's server has
-    none; a pool's are those of its members together."""
+    none."""
     if is_embedded(name):
         return RateLimits(), True
-    if members := pool_members(name, config):
-        of_each = [limits_of(member, config, table) for member in members]
-        return sum_limits(limits for limits, _ in of_each), all(firm for _, firm in of_each)
     if name in config.limits:
         return config.limits[name], True
     server = server_of(name, config)
@@ -169,31 +145,21 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
     return (entry_of(name, config, table).limits if is_theirs else RateLimits()), False
 
 
-def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
-    """What a pool's members allow together; unknown if one of them leaves a kind open."""
-    members = list(limits)
-    amounts = {kind: [getattr(m, kind) for m in members] for kind in RateLimits.model_fields}
-    return RateLimits(**{kind: None if None in of else sum(of) for kind, of in amounts.items()})
-
-
 def price_of(
     name: str, config: JudgingConfig, table: JudgeTable, day: date | None = None
 ) -> Price | None:
     """What a judge's tokens cost today, or on a `day`, by the config, else by the table; None:
-    unknown. The run's own code and embedded judge are free; of a pool, its dearest member's."""
+    unknown. The run's own code and embedded judge are free."""
     if is_embedded(name):
         return FREE
     server = server_of(name, config)
     own = config.price.get(name) or (server.price if server is not None else None)
     if own is not None:
-        return Price(**own.model_dump())
+        is_anthropic = provider_of(name, config) == "anthropic"
+        write_1h_usd = WRITE_1H * own.input_usd if is_anthropic else None
+        return Price(**own.model_dump())._replace(cache_write_1h_usd=write_1h_usd)
     if server is not None and server.code is not None:
         return FREE
-    if members := pool_members(name, config):
-        prices = [price_of(member, config, table, day) for member in members]
-        priced = [price for price in prices if price is not None]
-        dearest = max(priced, key=lambda price: price.input_usd + price.output_usd, default=None)
-        return dearest if len(priced) == len(prices) else None
     return entry_of(name, config, table).price_on(day or date.today())
 
 
@@ -203,8 +169,6 @@ def may_bill(name: str, config: JudgingConfig) -> bool:
     named = server_of(name, config)
     if named is not None and named.code is not None:
         return False
-    if members := pool_members(name, config):
-        return any(may_bill(member, config) for member in members)
     server = own_server(name, config)
     return server is None or not is_private_host(host_of(server))
 
@@ -224,9 +188,7 @@ def parameters_of(name: str, config: JudgingConfig, table: JudgeTable) -> dict[s
 
 
 def parameter_target(name: str, config: JudgingConfig) -> str:
-    """What a judge's refusals of parameters are kept by: its model at its address, or its pool."""
-    if pool_members(name, config):
-        return name
+    """What a judge's refusals of parameters are kept by: its model at its address."""
     address = server_address(provider_of(name, config), own_server(name, config))
     return f"{name.partition('/')[2]} at {address}"
 
@@ -255,18 +217,9 @@ def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache
 
 
 def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
-    """Whether a judge may be asked through its provider's batch API, as far as is known. A pool may
-    not: a batch belongs to one account, which alone can say what became of it."""
-    if is_embedded(name) or code_of(name, config) is not None or pool_members(name, config):
+    """Whether a judge may be asked through its provider's batch API, as far as is known."""
+    if is_embedded(name) or code_of(name, config) is not None:
         return False
     if provider_of(name, config) == "google":  # not through its API
         return False
     return entry_of(name, config, table).takes_batches is not False
-
-
-def describe_account(name: str, config: JudgingConfig, table: JudgeTable) -> str:
-    limits, is_firm = limits_of(name, config, table)
-    details = [server_address(provider_of(name, config), own_server(name, config))]
-    if is_firm and limits.requests_per_min is not None:
-        details.append(f"{limits.requests_per_min:,.10g} requests/min")
-    return f"{name.partition('/')[0]} ({', '.join(details)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -22,7 +22,6 @@ from memray_eval.judges.accounts import (
     own_server,
     parameter_target,
     parameters_of,
-    pool_members,
     price_of,
     provider_of,
     server_of,
@@ -37,7 +36,6 @@ from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
 from memray_eval.judges.limits.limiter_member import AdmissionOptions, JudgeEndpoint, RunHooks
-from memray_eval.judges.limits.pool import MemberPool
 from memray_eval.judges.limits.rate_limiter import LimiterPort
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.model_table import JudgeTable, load_table
@@ -49,7 +47,6 @@ from memray_eval.judges.structured_judge import (
     Admission,
     CallPolicy,
     CallStore,
-    NoAdmission,
     RepeatedJudge,
     StructuredJudge,
 )
@@ -62,7 +59,6 @@ from memray_eval.provider_http.retry import RetryPolicy
 SERVER_MODEL = "judge"  # how the embedded judge's engines call its model
 EMBEDDED_OUTPUT_TOKENS = 1024
 IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
-MEMBER_FAILURES = 3  # calls in a row that a pool's member fails before it rests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +148,6 @@ class _JudgeFactory:
                 self._built[name] = self._build_embedded(name)
             elif (code := code_of(name, self._config)) is not None:
                 self._built[name] = self._build_code(name, code)
-            elif members := pool_members(name, self._config):
-                self._built[name] = self._build_pool(name, members)
             else:
                 self._built[name] = self._build_provider(name)
         return self._built[name]
@@ -191,26 +185,6 @@ class _JudgeFactory:
         admission = self._build_admission(self._endpoint_of(spec), spec)
         return self._builder_of(name)(spec, self._build_policy(name, admission, negotiates=True))
 
-    def _build_pool(self, name: str, members: Sequence[str]) -> StructuredJudge:
-        """One judge of several accounts or regions: each has a client, a rate limit, a breaker and
-        a price of its own; parameters and the memory of calls are the model's."""
-        config, whole = self._config, self._provider_spec(name)
-        builder, judges = self._builder_of(name), list[StructuredJudge]()
-        admissions: dict[str, AdmissionController] = {}
-        for member in members:
-            spec = replace(
-                self._provider_spec(member),
-                parameters=whole.parameters,
-                cache=whole.cache,
-                price=price_of(member, config, self._table) or whole.price,
-            )
-            admissions[member] = self._build_admission(self._endpoint_of(spec), spec, pool=name)
-            judges.append(builder(spec, self._build_policy(member, admissions[member])))
-        waits_s = config.breaker.outage_s, config.ceiling_s
-        pool = MemberPool(name, admissions, *waits_s, self._hooks)
-        access = self._build_policy(name, NoAdmission(), negotiates=True)
-        return StructuredJudge(whole, judges[0].adapter, access, pool, judges)
-
     def _builder_of(self, name: str) -> Callable[[JudgeSpec, CallPolicy], StructuredJudge]:
         # An SDK takes a second to import: only the one that is used is.
         provider = provider_of(name, self._config)
@@ -245,9 +219,8 @@ class _JudgeFactory:
 
     def _identity_of(self, name: str, *, is_own_server: bool) -> str:
         """What the calls of a judge are remembered by, where that is its model and not where it is
-        asked: of a pool, and of a provider's account. "": by name and address."""
-        is_pool = bool(pool_members(name, self._config))
-        if server_of(name, self._config) is None or (is_own_server and not is_pool):
+        asked: of a provider's account. "": by name and address."""
+        if server_of(name, self._config) is None or is_own_server:
             return ""
         return model_name(name, self._config)
 
@@ -273,25 +246,15 @@ class _JudgeFactory:
         cache = cache_of(name, self._config, self._table)
         return replace(cache, secret=self._services.secret)
 
-    def _build_admission(
-        self, endpoint: JudgeEndpoint, spec: JudgeSpec, pool: str = ""
-    ) -> AdmissionController:
-        """What lets calls through to a judge; a `pool` member rests sooner."""
+    def _build_admission(self, endpoint: JudgeEndpoint, spec: JudgeSpec) -> AdmissionController:
         config, services, name = self._config, self._services, endpoint.name
-        breaker = config.breaker
         limits, is_firm = limits_of(name, config, self._table)
-        member, others = services.member, ""
-        if pool:
-            fewer = {"failures": min(breaker.failures, MEMBER_FAILURES), "fatal": 1}
-            breaker = breaker.model_copy(update=fewer)
-            member = f"{member} {pool}"  # the account may be asked beside its pool, too
-            others = f"it rests, and the others of {pool} are asked"
         return AdmissionController(
             endpoint,
             services.limiter,
-            Breaker(name, breaker, services.say, others=others),
+            Breaker(name, config.breaker, services.say),
             AdmissionOptions(
-                member=member,
+                member=services.member,
                 run=services.run,
                 members=services.members,
                 limits=limits,
@@ -299,7 +262,6 @@ class _JudgeFactory:
                 max_in_flight=services.max_in_flight,
                 max_output_tokens=spec.max_output_tokens,
                 patience_s=config.ceiling_s,
-                in_pool=bool(pool),
             ),
             budget=services.budget,
             price=spec.price,

@@ -22,11 +22,9 @@ from memray_eval.config.sections import (
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.judges.accounts import (
     check_judge,
-    describe_account,
     is_embedded,
     is_reachable,
     model_name,
-    pool_members,
     price_of,
 )
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
@@ -325,18 +323,6 @@ def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
     return repeats * max(
         calls_in(task) for task in {"", *(choice.task for choice in choices.values())}
     )
-
-
-def describe_pools(
-    choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
-) -> list[str]:
-    """A line for each judge that is a pool: its servers, their addresses and limits."""
-    lines = []
-    for name in asked_judges(choices, config):
-        if members := pool_members(name, config):
-            accounts = ", ".join(describe_account(member, config, table) for member in members)
-            lines.append(f"{name} is a pool of {len(members)}: {accounts}")
-    return lines
 
 
 def unpriced(

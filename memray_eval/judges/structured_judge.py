@@ -26,7 +26,6 @@ from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_di
 from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.limiter_member import CallPermit
-from memray_eval.judges.limits.pool import MemberPool
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.parsing import InvalidVerdict, parse_judgment, reads_text
 from memray_eval.judges.prices import Spent
@@ -116,9 +115,8 @@ class Prepared(NamedTuple):
 @dataclass(eq=False)
 class JudgeCall:
     """One verdict that is asked for, with the start of its prompt for the provider's cache (None:
-    without). `remembered_by` are the messages without a secret nonce; `route` is the account of a
-    pool that is asked, `failed_at` those that have failed. `run` asks at once; a batch takes `key`,
-    `tokens` and `request()`, and `StructuredJudge.read_batched` reads its answer."""
+    without). `remembered_by` are the messages without a secret nonce. `run` asks at once; a batch
+    takes `key`, `tokens` and `request()`, and `StructuredJudge.read_batched` reads its answer."""
 
     judge: StructuredJudge
     judgment: type[BaseModel]
@@ -130,11 +128,9 @@ class JudgeCall:
     start: SharedStart | None = None
     version: int = 0
     spent: Spent = field(default_factory=Spent)
-    failed_at: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._access, self._began = self.judge.access, time.perf_counter()
-        self.route = next(iter(self.judge.routes.values()))
         self._retries, self._n_invalid = Retries(self._access.policy), 0
         self._is_ours = self._is_outdated = False
         negotiable, signature = self.judge.adapter.negotiable, self.judge.signature
@@ -208,7 +204,7 @@ class JudgeCall:
             raise _AskedElsewhere
         self._is_ours = True
         if claimed == "again":
-            self.route.access.observer.on_repeated()
+            self._access.observer.on_repeated()
 
     async def _wait_for_other(self) -> Verdict | None:
         """The verdict that another run asks for; None if that came to nothing: it is ours then."""
@@ -247,36 +243,29 @@ class JudgeCall:
             self.spent.put_on(error)
             _log_failed_call(self.judge.name, error)
             is_failed = not isinstance(error, Refused)
-            self.route.access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
+            self._access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
             raise
         finally:
             await self._attempt.end("failed")
-        self.route.access.observer.on_verdict(self.spent.sent, is_failed=False)
+        self._access.observer.on_verdict(self.spent.sent, is_failed=False)
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[CallPermit]:
-        """Waits until the call may go; in a pool, at the account that is chosen."""
-        start_key = None if self.start is None else self.start.key
-        permission = (
-            self._permit_at(self.judge.name)
-            if self.judge.pool is None
-            else self.judge.pool.permit_at_member(self._permit_at, start_key, self.failed_at)
-        )
-        async with permission as permit, self._retries.timed():
+        """Waits until the call may go."""
+        async with self._permit() as permit, self._retries.timed():
             await self._claim()
             with self._observed():
                 yield permit
 
     @asynccontextmanager
-    async def _permit_at(self, account: str) -> AsyncIterator[CallPermit]:
-        """The call's permit at one account: behind the one that caches its start there."""
-        self.route = self.judge.routes[account]
-        admission = self.route.access.admission
+    async def _permit(self) -> AsyncIterator[CallPermit]:
+        """The call's permit: behind the call that caches its start."""
+        admission = self._access.admission
         if self.start is None:
             async with admission.permit(self.tokens) as permit:
                 yield permit
             return
-        key = self.start.key if self.judge.pool is None else f"{self.start.key} {account}"
+        key = self.start.key
         async with self.judge.starts.follow(key) as is_cached:
             cached, answered = self.start.tokens if is_cached else 0.0, self.spent.answered
             try:
@@ -289,7 +278,7 @@ class JudgeCall:
     @contextmanager
     def _observed(self) -> Iterator[None]:
         """Around a call: the observer hears that it was sent, and its outcome."""
-        observer, spent = self.route.access.observer, self.spent
+        observer, spent = self._access.observer, self.spent
         observer.on_sent(is_again=spent.sent > 0)
         spent.sent += 1
         before, uncounted, paid_usd = spent.usage, spent.uncounted, spent.cost_usd
@@ -311,11 +300,11 @@ class JudgeCall:
 
     async def _send(self, permit: CallPermit) -> Reply:
         """One request. Raises JudgeError, also over an odd reply, which may be paid for."""
-        adapter, request = self.route.adapter, self.prepared.request
+        adapter, request = self.judge.adapter, self.prepared.request
         try:
             if changes := self._attempt.latest():
                 request = adapter.adjust(request, changes)
-            async with whole_reply(self.route.timeout_s, "judging.timeout_s"):
+            async with whole_reply(self.judge.timeout_s, "judging.timeout_s"):
                 sent = await adapter.send(request, self.messages, self.start)
             reply = adapter.read(sent)
         except Exception as raised:
@@ -324,12 +313,12 @@ class JudgeCall:
                 error = JudgeError(f"the call could not be made: {type(raised).__name__}")
             if (usage := Usage.of(error)) != Usage():
                 permit.used = CallCost.from_usage(usage)
-                self.spent.add(usage, self.route.price)
+                self.spent.add(usage, self.judge.price)
             if isinstance(error, Throttled | Unavailable):
                 await self._attempt.end("failed")
             raise error from None
         await self._attempt.end("taken")
-        self.spent.add(reply.usage, self.route.price)
+        self.spent.add(reply.usage, self.judge.price)
         self.spent.served_model = reply.served_model
         self.spent.uncounted += not reply.is_counted
         permit.used = _known_cost(reply, permit.estimate)
@@ -348,7 +337,7 @@ class JudgeCall:
     async def _store(self, judgment: BaseModel | None) -> None:
         if (calls := self._access.calls) is not None:
             if not await calls.put(self.judge.as_paid(self.key, judgment, self.spent)):
-                self.route.access.observer.on_unkept()
+                self._access.observer.on_unkept()
             self._is_ours = False
 
     def _verdict(self, judgment: BaseModel | None) -> Verdict:
@@ -394,21 +383,12 @@ class JudgeCall:
 
 
 class StructuredJudge:
-    """Asks one model, which all `members` of a pool have; `pool` says for each call which of them
-    is asked. Build it on the event loop that will use it, in `closing_clients`."""
+    """Asks one model. Build it on the event loop that will use it, in `closing_clients`."""
 
-    def __init__(
-        self,
-        spec: JudgeSpec,
-        adapter: ProviderAdapter,
-        access: CallPolicy,
-        pool: MemberPool | None = None,
-        members: Sequence[StructuredJudge] = (),
-    ) -> None:
+    def __init__(self, spec: JudgeSpec, adapter: ProviderAdapter, access: CallPolicy) -> None:
         self.name, self.identity = spec.name, spec.remembered_by
         self.adapter, self.price, self.access = adapter, spec.price, access
-        self.timeout_s, self.pool = spec.timeout_s, pool
-        self.routes = {judge.name: judge for judge in members or [self]}
+        self.timeout_s = spec.timeout_s
         self.starts, self._under_way = StartQueue(), StartQueue()
         self.signature = signature_of(adapter.negotiable) if access.parameters else frozenset[str]()
         self._cache = spec.cache

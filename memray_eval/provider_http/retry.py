@@ -86,8 +86,6 @@ class Retries:
                 delay_s = self._backoff_s(self._throttles)
             else:
                 delay_s = max(SHORTEST_WAIT_S, wait_s)
-        elif error.is_for_another:
-            delay_s = SHORTEST_WAIT_S
         else:
             self._failures += 1
             if self._failures >= self._policy.tries or not is_admitted:

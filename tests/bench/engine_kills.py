@@ -447,7 +447,7 @@ def judging(folder: Path) -> Iterator[dict[str, Any]]:
     os.environ["OPENAI_API_KEY"] = "key-of-nobody"  # before Ray's workers start
     with serving(judgment_reply, latency_s=1.0) as server:
         yield {
-            "actors": {"min": 1, "max": 3},
+            "actors": 3,
             "cpus": 1.0,
             "max_in_flight": 2,
             "base_urls": {"openai": server.base_url},

@@ -324,11 +324,11 @@ def table_of(prompts: Prompts, answer: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from memray_eval.execution.prompt_stage import PREFIX, SAMPLING, TOKENS
+    from memray_eval.execution.prompt_stage import SAMPLING, TOKENS
 
     sampling = json.dumps({"temperature": 0.0, "max_tokens": answer, "ignore_eos": True})
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]
-    shared = {SAMPLING: sampling, PREFIX: None, "candidate_config": ASKED_BY}
+    shared = {SAMPLING: sampling, "candidate_config": ASKED_BY}
     return pa.Table.from_pylist([shared | {TOKENS: one} for one in tokens])
 
 

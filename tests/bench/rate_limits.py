@@ -2,14 +2,14 @@
 then tokens/min.
 
     python -m tests.bench.rate_limits [--seconds 90] [--per-min 3000] [--executor local]
-        [--clusters 2] [--redis]
+        [--clusters 2]
 
 The provider enforces its limit by a sliding window of a minute and announces it in its headers; the
 run knows nothing of it beforehand. Use is what was let in over what the limit allows, from 10 s
 after the first request (the limit is known, and all four actors are up) to 5 s before the last (the
 first of them has no more to do); over the whole span it is printed too. Several clusters are a run
-each, in processes of their own, that ask on one key at the same time: with `--redis` by one limit
-(judging.limits_at, a redis-server of its own), without it each by what its answers say."""
+each, in processes of their own, that ask on one key at the same time, each by what its answers
+say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import argparse
 import multiprocessing
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,18 @@ from memray_eval.execution.runs import run
 from tests.bench.judge_throughput import METRICS
 from tests.build import judging_job, write_responses
 from tests.servers.process import serving_process
-from tests.servers.redis_server import serving_redis
 
 REQUESTS_PER_MIN, TOKENS_PER_MIN = 6000, 6_000_000
 LATENCY_S, KNOWN_AFTER_S, TAIL_S = 0.2, 10.0, 5.0
 
 
-def judged(
-    units: int, executor: str = "ray", clusters: int = 1, redis: bool = False, **limits: Any
-) -> dict[str, Any]:
+def judged(units: int, executor: str = "ray", clusters: int = 1, **limits: Any) -> dict[str, Any]:
     """The provider's counts after a run of four judge actors in each cluster, or in one process
     (`local`); the units are shared out."""
     with (
         serving_process(latency_s=LATENCY_S, **limits) as server,
         tempfile.TemporaryDirectory() as folder,
-        ExitStack() as services,
     ):
-        shared = {"limits_at": services.enter_context(serving_redis())} if redis else {}
         folders = [Path(folder, str(cluster)) for cluster in range(clusters)]
         for own in folders:
             own.mkdir()
@@ -55,7 +49,6 @@ def judged(
                 executor,
                 actors=4,
                 latency_s=LATENCY_S,
-                **shared,
             )
             for own in folders
         ]
@@ -97,9 +90,8 @@ def main() -> None:
     parser.add_argument("--executor", default="ray", choices=["ray", "local"])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--clusters", type=int, default=1)
-    parser.add_argument("--redis", action="store_true")
     options = parser.parse_args()
-    runs = (options.executor, options.clusters, options.redis)
+    runs = (options.executor, options.clusters)
     units = round(options.per_min / 60.0 * options.seconds / len(METRICS))
     for _ in range(options.rounds):
         stats = judged(units, *runs, requests_per_min=options.per_min)

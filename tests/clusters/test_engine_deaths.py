@@ -53,7 +53,6 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
             "row": row,
             "prompt_tokens_int32": f"{row}".encode(),
             "sampling_params": json.dumps({"seed": row}),
-            "prompt_prefix": None,
             "candidate_config": Candidate(name="c", model="embedded").model_dump_json(),
         }
         for row in range(ROWS)

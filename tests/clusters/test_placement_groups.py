@@ -71,7 +71,6 @@ def generate(
     own = {
         "prompt_tokens_int32": b"1234",
         "sampling_params": sampling,
-        "prompt_prefix": None,
         "candidate_config": Candidate(name="c", model="embedded").model_dump_json(),
     }
     rows = [{"row": row, **own} for row in range(4)]

@@ -184,7 +184,6 @@ def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> 
             "tts": "openai",
             "base_url": server.base_url,
             "cache": str(tmp_path / "audio"),
-            "batch_size": 4,
         }
         config = {
             "dataset": str(tmp_path / "samples.jsonl"),
@@ -223,7 +222,6 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
             "enabled": True,
             "traits": "judge",
             "judge": "openai/j",
-            "batch_size": 2,
         }
         config = job(
             candidate,

@@ -116,7 +116,6 @@ def generate(config: EngineConfig, context: StageContext) -> None:
         {
             "prompt_tokens_int32": f"{row}".encode(),
             "sampling_params": json.dumps({"seed": row}),
-            "prompt_prefix": None,
             "candidate_config": Candidate(name="c", model=MODEL).model_dump_json(),
         }
         for row in range(ENGINES)

@@ -46,7 +46,6 @@ IN_A_PROCESS = {
     "counter": "--members 4",
     "driver_ceiling": "--units 40 80 --replicas 1",
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
-    "prefix_hits": "--engines 1 --contexts 2 --questions 2 --tokens 60",
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 # Other tests hold these

@@ -18,7 +18,6 @@ from memray_eval.execution.ray.services import LIMITER, NAMESPACE
 from tests.build import finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Limits, Provider, serving
-from tests.servers.redis_server import serving_redis
 
 pytestmark = pytest.mark.night
 
@@ -128,19 +127,3 @@ def test_two_runs_at_once_have_a_pace_each_where_they_have_an_account_each(
         assert all(alone_s <= span < together_s for span in spans.values())
     else:
         assert next(iter(spans.values())) >= together_s
-
-
-def test_the_limiter_of_a_cluster_shares_its_pace_by_a_redis(job: Job) -> None:
-    """It is another actor than that of runs without one, and its run has taken leave."""
-    with serving(reply) as server, serving_redis() as url:
-        finish_well(judged(job, server, 2400, limits_at=url))
-        limiter = ray.get_actor(f"{LIMITER}_{key_digest(url)}", namespace=NAMESPACE)
-        (name,) = ray.get(limiter.limits_by_judge.remote())
-        import redis  # an extra
-
-        with redis.Redis.from_url(url) as client:
-            kept = client.hget(f"memray_eval:limits:1:{name}", "state")
-        ray.kill(limiter)
-    assert f"@127.0.0.1:{server.port}/v1" in name
-    assert b'"members":{}' in kept
-    assert b'"requests_per_min":2400' in kept

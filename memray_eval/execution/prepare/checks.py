@@ -17,10 +17,8 @@ from memray_eval.config.environment import (
 from memray_eval.config.sections import EmbeddingConfig, Provider
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError
-from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.estimate import Estimate, estimate, stage_seconds
-from memray_eval.execution.executors import StageSeconds, choose_phases, has_cpu_nodes
-from memray_eval.execution.plan import engine_device
+from memray_eval.execution.estimate import Estimate, estimate
+from memray_eval.execution.executors import choose_phases
 from memray_eval.execution.prepare.resolve import check_affect
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
@@ -32,7 +30,6 @@ from memray_eval.judges.accounts import (
     key_variable,
     may_bill,
     own_server,
-    pool_members,
     provider_of,
 )
 from memray_eval.judges.router import asked_judges, unpriced
@@ -92,11 +89,6 @@ def check_judges(spec: RunSpec, path: str) -> None:
         )
     if choices:
         check_calls(spec.judging.cache, path)
-    if choices and spec.judging.limits_at is not None:
-        require_package("redis")
-        from memray_eval.judges.limits.redis_limits import check_limits_at  # an extra
-
-        check_limits_at(spec.judging.limits_at)
 
 
 def _how_to_price(judges: Sequence[str]) -> str:
@@ -118,13 +110,12 @@ class AskedServer(NamedTuple):
 def servers_asked(spec: RunSpec) -> list[AskedServer]:
     """The servers of a job's judges, candidates and embeddings, each model of each once."""
     asked = list[AskedServer]()
-    for name in asked_judges(spec.all_judges.values(), spec.judging):
-        for judge in pool_members(name, spec.judging) or (name,):
-            if is_embedded(judge) or code_of(judge, spec.judging) is not None:
-                continue
-            url, variable = own_server(judge, spec.judging), key_variable(judge, spec.judging)
-            provider = provider_of(judge, spec.judging)
-            asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
+    for judge in asked_judges(spec.all_judges.values(), spec.judging):
+        if is_embedded(judge) or code_of(judge, spec.judging) is not None:
+            continue
+        url, variable = own_server(judge, spec.judging), key_variable(judge, spec.judging)
+        provider = provider_of(judge, spec.judging)
+        asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
     models: list[Candidate | EmbeddingConfig] = [
         candidate for candidate in spec.candidates if candidate.backend == "openai"
     ]
@@ -221,22 +212,8 @@ def check_device(spec: RunSpec) -> None:
         )
 
 
-def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeState) -> PhaseChoice:
+def decide_phases(spec: RunSpec, scan: Scan, state: ResumeState) -> PhaseChoice:
     """The order of the phases, by what earlier sessions left to do."""
     units = max(1, spec.units_of(scan.n_asked) - state.n_unasked)
-    n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
-
-    def seconds_left() -> StageSeconds:
-        alone = stage_seconds(estimate(spec, scan, capacity).bounds)
-        return StageSeconds(
-            alone.generate_s * (units - n_generated) / units,
-            alone.judge_s * (units - n_scored) / units,
-        )
-
-    return choose_phases(
-        spec,
-        engine_device(spec, capacity.all_gpus),
-        has_cpu_nodes=has_cpu_nodes(spec, capacity),
-        is_generated=n_generated >= units,
-        seconds=seconds_left,
-    )
+    n_generated = len(state.finished) + len(state.generated)
+    return choose_phases(spec, is_generated=n_generated >= units)

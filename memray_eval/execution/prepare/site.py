@@ -12,7 +12,7 @@ from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.executors import choose_executor
 from memray_eval.execution.plan import engine_device
 from memray_eval.execution.prepare.checks import check_device, decide_phases
-from memray_eval.execution.run_plan import PhaseOrder, RunPlan, RunSpec
+from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.schedule import check_turns
 from memray_eval.execution.waiting import Waiting
 
@@ -39,19 +39,18 @@ class RunSite:
     def reach(self, is_new: bool) -> None:
         """Finds what there is: on this machine, or on the cluster, which is joined. Raises
         ConfigError or ResourceError if the run would fit in no order of its phases."""
-        spec, phases = self._spec, self._spec.cluster.phases
+        spec = self._spec
         if self.kind != "joined":
             self._first = local_capacity(spec.cluster)
             if self.kind == "alone":
-                check_turns(spec, self._first, "apart" if phases == "apart" else "together")
+                check_turns(spec, self._first, spec.cluster.phases)
             return
         check_device(spec)
         self.connect()
         if is_new and not spec.cluster.wait_s:
             from memray_eval.execution.ray.cluster import free_capacity
 
-            order: PhaseOrder = "together" if phases == "together" else "apart"
-            self._first = free_capacity(spec, self.capacity, order)
+            self._first = free_capacity(spec, self.capacity, spec.cluster.phases)
 
     def connect(self) -> Capacity:
         """Joins the run's cluster, or starts one; nothing if that is done."""
@@ -72,7 +71,7 @@ class RunSite:
         if executor.name == "local":
             say(f"Executor: local ({executor.reason}).")
             return replace(plan, executor="local")
-        phases = decide_phases(spec, plan.scan, self.capacity, plan.resume_state)
+        phases = decide_phases(spec, plan.scan, plan.resume_state)
         is_on_gpus = engine_device(spec, self.capacity.all_gpus) == "gpu"
         if spec.metrics and not spec.has_responses and (phases.order != "together" or is_on_gpus):
             say(f"Phases: {phases.order} ({phases.reason}).")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,16 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
-from memray_eval.withdrawn import INSTEAD
+from memray_eval.withdrawn import what_instead
 
 PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others have none
+# Withdrawn keys that a run has been judged or heard by, with what they are in one that was not
+JUDGED_BY = {
+    "servers.*.pool": None,
+    "judging.limits_at": None,
+    "affect.tts_model": "gpt-4o-mini-tts",
+    "affect.voice": None,
+}
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
 
@@ -46,7 +54,8 @@ def read_config(folder: RunFolder) -> RunConfig:
 
 
 def _without_withdrawn(value: Any, key: str) -> Any:
-    """A stored value without what is withdrawn since; `key` is the dotted one."""
+    """A stored value without the keys that are withdrawn since, and without pools of servers; `key`
+    is the dotted one."""
     if isinstance(value, list):
         return [_without_withdrawn(item, key) for item in value]
     if not isinstance(value, dict):
@@ -55,8 +64,27 @@ def _without_withdrawn(value: Any, key: str) -> Any:
     return {
         name: _without_withdrawn(item, inner[name])
         for name, item in value.items()
-        if inner[name] not in INSTEAD and f"{inner[name]}={item}" not in INSTEAD
+        if what_instead(inner[name]) is None
+        and what_instead(f"{inner[name]}={item}") is None
+        and not (isinstance(item, dict) and item.get("pool"))
     }
+
+
+def check_resumable(folder: RunFolder) -> None:
+    """Raises ConfigError if the run was judged or heard by what is withdrawn since."""
+    for key, value in _leaves(folder.read_config(), ""):
+        for pattern, otherwise in JUDGED_BY.items():
+            if fnmatchcase(key, pattern) and value != otherwise:
+                raise ConfigError(f"{folder.path}: {what_instead(key)}; start a new run")
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """The dotted keys of a stored config with their values."""
+    if not isinstance(value, dict):
+        yield key, value
+        return
+    for name, item in value.items():
+        yield from _leaves(item, f"{key}.{name}".removeprefix("."))
 
 
 def is_pairwise(folder: RunFolder) -> bool:

@@ -60,7 +60,6 @@ from memray_eval.types.json_text import candidate_from_json
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
-LEAST_PLACES = 64  # rows of one context that an engine may have, however few it answers at once
 STRUCTURED = "structured_outputs_config"  # of vLLM's arguments
 _TASKS: Final = ("generate",)  # of vLLM's server
 _JSON = {"Content-Type": "application/json"}
@@ -97,7 +96,6 @@ def add_engines(
     logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
     start = engine_starter(config, model, device, context)
     in_flight = blocks_in_flight(config, blocks, at_first)
-    places = max(LEAST_PLACES, config.rows * (config.concurrent_batches or 1))
     compute = ActorPoolStrategy(
         min_size=least,
         initial_size=at_first,
@@ -110,7 +108,7 @@ def add_engines(
         dataset,
         EngineClient,
         partial(placement.next_client, start),
-        fn_constructor_args=(model, least, places, context, load_stored, sessions),
+        fn_constructor_args=(model, least, context, load_stored, sessions),
         batch_format="pyarrow",
         batch_size=config.rows,
         zero_copy_batch=True,

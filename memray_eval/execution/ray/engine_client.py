@@ -8,8 +8,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from itertools import groupby
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,10 @@ from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
 from memray_eval.execution.block_stages import collect_engine_answers
-from memray_eval.execution.prefix_router import PrefixAsk
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
     FORM,
-    PREFIX,
     SAMPLING,
     SECOND,
     TRUNCATED,
@@ -133,32 +130,27 @@ class EngineFinder:
 
 
 class EngineClient(EngineFinder):
-    """Has one engine answer rows, and rows that begin alike the pipeline's engine for such
-    (prefix_router.py), which has `places` rows when it is busy. While the own one is not up, any
-    other answers, until it is clear that a row kills them all (lost_rows.py). An engine that fails
-    to start for good is done without if `least` others are up, else GenerationError says why. A
-    restarted one takes responses of the run's folder. With `sessions` it asks whole ones."""
+    """Has one engine answer rows. While it is not up, any other of the pipeline answers, until it
+    is clear that a row kills them all (lost_rows.py). An engine that fails to start for good is
+    done without if `least` others are up, else GenerationError says why. A restarted one takes
+    responses of the run's folder. With `sessions` it asks whole ones."""
 
     def __init__(
         self,
         model: str,
         least: int,
-        places: int,
         context: StageContext | None,
         load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
         sessions: SessionSpec | None = None,
     ) -> None:
         name = str(ray.get_runtime_context().get_actor_name())
         super().__init__(model, pipeline_of(name) or "", least, context, engine_name(name))
-        self._places, self._placed = places, dict[str, Any]()  # engines by name
         self._look = asyncio.Lock()
         self._died_alone: Any = None  # the last engine that was lost with rows that it had alone
         self._asker = PersistentAsker(self._ask, model)
         self._add_stored = load_stored(context)
         self._sessions = None if sessions is None else Sessions(sessions)
         self._failure: GenerationError | None = None
-        if context is not None:
-            context.counter.forget_client(self._own_name)
         try:
             if self._add_stored is None:
                 self._wait_for_own()
@@ -174,8 +166,7 @@ class EngineClient(EngineFinder):
             return
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
-        parts = [self._answer(part) for part in split_by_prefix(table)]
-        yield pa.concat_tables(await asyncio.gather(*parts))
+        yield await self._answer(table)
 
     async def _answer(self, table: pa.Table) -> pa.Table:
         return await ask_again(table, await self._asker.answer(table), self._asker.answer)
@@ -195,43 +186,11 @@ class EngineClient(EngineFinder):
             return answered
         while True:
             engine = self._own or await self._any_engine()
-            async with self._place(table, engine) as placed:
-                try:
-                    answered = await self._call(placed, placed.answer, table)
-                    return answered
-                except EngineReserved:
-                    await self._call(placed, placed.wait_for_others)
-
-    @asynccontextmanager
-    async def _place(self, table: pa.Table, engine: Any) -> AsyncIterator[Any]:
-        """The engine that answers rows which begin like these; `engine` if they do not."""
-        prefixes = set(table.column(PREFIX).to_pylist())
-        prefix = prefixes.pop() if len(prefixes) == 1 else None
-        if prefix is None or self._context is None:
-            yield engine
-            return
-        counter, own = self._context.counter, self._own_name if engine == self._own else ""
-        name = await counter.engine_for(
-            PrefixAsk(self._pipeline, self._own_name, own, prefix, table.num_rows, self._places)
-        )
-        try:
-            yield await self._engine_named(name) or engine
-        finally:
-            counter.record_answered(self._own_name, name, table.num_rows)
-
-    async def _engine_named(self, name: str) -> Any:
-        """The pipeline's engine of this name; None if it has ended."""
-        if name and name not in self._placed:
             try:
-                self._placed[name] = await asyncio.to_thread(ray.get_actor, name)
-            except ValueError:
-                self._forget(name)
-        return self._placed.get(name)
-
-    def _forget(self, name: str) -> None:
-        self._placed.pop(name, None)
-        if self._context is not None:
-            self._context.counter.lose_engine(self._pipeline, name)
+                answered = await self._call(engine, engine.answer, table)
+                return answered
+            except EngineReserved:
+                await self._call(engine, engine.wait_for_others)
 
     async def _reserve_engine(self) -> tuple[Any, int]:
         """An engine that answers nothing until it is asked with this ticket: another than the one
@@ -248,11 +207,10 @@ class EngineClient(EngineFinder):
 
     def _note_loss(self, engine: Any, reason: str) -> None:
         self._up = [other for other in self._up if other != engine]
-        for name in [name for name, placed in self._placed.items() if placed == engine]:
-            self._forget(name)
         if engine == self._own:
             self._own = None
-            self._forget(self._own_name)
+            if self._context is not None:
+                self._context.counter.lose_engine(self._own_name)
             self._tell_loss(reason)
 
     async def _any_engine(self) -> Any:
@@ -277,24 +235,11 @@ class EngineClient(EngineFinder):
                     ray.get(engine.ready.remote())
                     self._own = engine
                     if self._context is not None:
-                        self._context.counter.add_engine(self._pipeline, self._own_name)
+                        self._context.counter.add_engine(self._own_name)
                 except GenerationError:
                     self._find_engines()
                     return
             time.sleep(0.1)
-
-
-def split_by_prefix(table: pa.Table) -> list[pa.Table]:
-    """Neighbouring rows that begin alike apart from others; rows that are alone stay together."""
-    parts, n_taken = list[tuple[int, int, bool]](), 0  # start, rows, whether each is alone
-    for _, rows in groupby(table.column(PREFIX).to_pylist()):
-        n_rows = len(list(rows))
-        if n_rows == 1 and parts and parts[-1][2]:
-            parts[-1] = (parts[-1][0], parts[-1][1] + 1, True)
-        else:
-            parts.append((n_taken, n_rows, n_rows == 1))
-        n_taken += n_rows
-    return [table.slice(start, n_rows) for start, n_rows, _ in parts] or [table]
 
 
 async def ask_again(

@@ -23,7 +23,6 @@ from memray_eval.execution.plan import (
     judge_actors,
     judge_pool,
     judging_pools,
-    most_judge_actors,
 )
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.judge_port import judge_port
@@ -109,7 +108,6 @@ class RayExecutor:
                 reservation=self.plan.reservation or NodeReservation(),
                 tasks_at_once=max(2, int(capacity.cpus) // 4),
                 judge_actors=pool.actors,
-                most_judge_actors=most_judge_actors(spec, judge_cpus),
                 judge_tasks=pool.tasks,
             )
             if order == "together":
@@ -206,9 +204,8 @@ class RayExecutor:
             pools = find_pools(tails, wave)
             shared = replace(setup, label_selector=cluster.select_cpu_nodes(pools))
             if scores:
-                first = judge_actors(spec, capacity.cpus, len(wave))
-                most = most_judge_actors(spec, capacity.cpus, len(wave))
-                shared = replace(shared, judge_actors=first, most_judge_actors=most)
+                actors = judge_actors(spec, capacity.cpus, len(wave))
+                shared = replace(shared, judge_actors=actors)
             if len(wave) == 1:  # the models of a larger one would take the same room
                 engine = spec.engine_of(wave[0][0].model)
                 at_first = engines_at_first(engine, pools, capacity)

@@ -35,6 +35,7 @@ from memray_eval.execution.block_stages import (
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
 from memray_eval.execution.plan import (
     ACTOR_GIB,
+    AFFECT_CPUS,
     AFFECT_GIB,
     EMBED_GIB,
     STAGE_CPUS,
@@ -84,7 +85,7 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 class PipelineSetup:
     """A run's plan with what was started for it. `engine` is that of the pipeline's model,
     `services` those of its judges. `label_selector` keeps work off nodes with GPUs (None:
-    anywhere). `engines_at_first` begin of a range, `judge_actors` grow to `most_judge_actors`."""
+    anywhere). `engines_at_first` begin of a range."""
 
     plan: RunPlan
     context: StageContext
@@ -96,7 +97,6 @@ class PipelineSetup:
     tasks_at_once: int = 2
     engines_at_first: int | None = None
     judge_actors: int = 1
-    most_judge_actors: int = 1
     judge_tasks: int = 4
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
     """The options of a stage of tasks: few at a time, on other CPUs than an actor stage's, or Ray
     Data would run it on that actor's event loop. `inputs` are its blocks, if not the shards."""
     spec = setup.plan.spec
-    stages = spec.judging.cpus, spec.embedding.cpus, spec.affect.cpus
+    stages = spec.judging.cpus, spec.embedding.cpus, AFFECT_CPUS
     taken = {*stages, STAGE_CPUS, WRITER_CPUS}
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
     return {
@@ -298,7 +298,7 @@ def add_affect(dataset: Dataset, setup: PipelineSetup, asking: PromptSpec) -> Da
         EnrichSamples,
         fn_constructor_args=affect_arguments(setup.plan.spec, asking, setup.services),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
-        **setup.actor_options(affect.cpus, AFFECT_GIB),
+        **setup.actor_options(AFFECT_CPUS, AFFECT_GIB),
     )
 
 
@@ -379,8 +379,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
             JudgeRecords,
             fn_constructor_args=judging_arguments(spec, setup.services, setup.context),
             compute=ActorPoolStrategy(
-                min_size=min(setup.judge_actors, inputs),
-                max_size=min(max(setup.judge_actors, setup.most_judge_actors), inputs),
+                size=min(setup.judge_actors, inputs),
                 max_tasks_in_flight_per_actor=setup.judge_tasks,
                 max_concurrent_calls_per_actor=setup.judge_tasks,
             ),

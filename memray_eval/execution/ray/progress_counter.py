@@ -14,7 +14,6 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from memray_eval.execution.exported_metrics import RUN, Exporter, Series
-from memray_eval.execution.prefix_router import PrefixAsk
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.ray.log_collection import send_logs_to, send_warnings
 from memray_eval.execution.run_counter import RunCounter
@@ -27,8 +26,7 @@ ANSWER_S = 10.0
 REPORTS = (
     "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
     "record_failed_unit", "record_logs", "add_line", "stop", "restore_parameters",
-    "record_answered", "forget_client", "add_engine", "lose_engine",
-    "enter_engine_phase", "end_engine",
+    "add_engine", "lose_engine", "enter_engine_phase", "end_engine",
 )  # fmt: skip
 
 
@@ -78,11 +76,6 @@ class RemoteCounter:
         with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
             return cast(Standing, await self._send("take_step", step))
         return Standing(dict(step.changes))
-
-    async def engine_for(self, ask: PrefixAsk) -> str:
-        with suppress(ray.exceptions.RayError):  # it is being restarted
-            return str(await self._send("place_rows", ask))
-        return ""
 
     async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it

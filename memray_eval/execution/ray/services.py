@@ -12,7 +12,6 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from memray_eval.config.environment import key_digest
 from memray_eval.errors import ServiceLost
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.services import (
@@ -22,7 +21,6 @@ from memray_eval.execution.services import (
     RunLedger,
     StoredCalls,
     service_options,
-    shared_limits,
     start_services,
 )
 from memray_eval.judges.limits.rate_limiter import Limiter
@@ -42,12 +40,11 @@ _MANY = 10_000  # calls that may wait in a service at once
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
 class LimiterActor(Limiter):
     """The cluster's limiter. After a restart it holds back for as long as slots of the one before
-    may still be used; limits come back with the first reservations, or from `limits_at`."""
+    may still be used; limits come back with the first reservations."""
 
-    def __init__(self, limits_at: str | None = None) -> None:
+    def __init__(self) -> None:
         is_again = ray.get_runtime_context().was_current_actor_reconstructed
-        hold_s = HORIZON_S if is_again else 0.0
-        super().__init__(hold_s=hold_s, shared=shared_limits(limits_at))
+        super().__init__(hold_s=HORIZON_S if is_again else 0.0)
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
@@ -93,14 +90,13 @@ def start_actors(
 ) -> JudgeServices:
     """Starts the services of a session as actors, for `members` judge actors. The limiter is the
     cluster's: it outlives the run, for the next one and for others."""
-    limits_at = plan.spec.judging.limits_at
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
-        name=LIMITER if limits_at is None else f"{LIMITER}_{key_digest(limits_at)}",
+        name=LIMITER,
         namespace=NAMESPACE,
         get_if_exists=True,
         lifetime="detached",
         resources=on_head_node(),
-    ).remote(limits_at)
+    ).remote()
 
     def start(service: type, *options: Any) -> ActorService:
         actor, what = _ACTORS[service]

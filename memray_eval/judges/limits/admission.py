@@ -25,8 +25,6 @@ from memray_eval.judges.limits.limiter_member import (
     CallPermit,
     JudgeEndpoint,
     LimiterMember,
-    MemberRests,
-    Rest,
     RunHooks,
     SlotQueue,
 )
@@ -67,7 +65,6 @@ class AdmissionController:
             hooks,
             lambda: self._stalls.start(),
             self._apply_grant,
-            moves_on=options.in_pool,
         )
         self._stalls = StallWatch(self._member, self._queue, self._notices, options, hooks)
         self._held_by: HeldBy | None = None
@@ -92,16 +89,6 @@ class AdmissionController:
             return BindingLimit(what=IN_FLIGHT, amount=places, source=source)
         return None
 
-    def rest(self) -> Rest | None:
-        """Why it lets no call through now; None: it does, were it as a probe."""
-        left_s = self._queue.paused_until - self._hooks.clock()
-        refused = Rest(left_s, Throttled("429: too many requests")) if left_s > 0.0 else None
-        return self._stalls.rest() or self._breaker.rest() or refused
-
-    def calls_per_min(self) -> float | None:
-        """How many calls like the last ones the limits allow; None: no known limit."""
-        return self._member.calls_per_min(self._estimator.last)
-
     @asynccontextmanager
     async def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
@@ -111,15 +98,12 @@ class AdmissionController:
         corrected by what earlier calls took.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
-        reach, Throttled that is marked as stalled if it lets no call through, MemberRests in
-        place of a wait if it is in a pool, BudgetSpent at the end of the money, Stopped when the
-        run ends."""
+        reach, Throttled that is marked as stalled if it lets no call through, BudgetSpent at the
+        end of the money, Stopped when the run ends."""
         async with self._places:
             if self._hooks.is_stopping():
                 raise Stopped("the run is stopping")
             self._stalls.check()
-            if self._options.in_pool and self.rest() is not None:
-                raise MemberRests
             permit = CallPermit(input_tokens, self._estimator.estimate(input_tokens, cached_tokens))
             async with self._reserve_budget(permit):
                 with self._observer.waiting():
@@ -163,15 +147,11 @@ class AdmissionController:
             try:
                 wait_s = self._breaker.admit()
             except JudgeError as error:
-                if self._options.in_pool:
-                    raise MemberRests from None
                 is_quota = isinstance(error, QuotaExhausted)
                 error.is_stalled = is_quota or self._breaker.is_unreached
                 raise
             if wait_s <= 0:
                 return sent_at
-            if self._options.in_pool:
-                raise MemberRests
             await self._hooks.sleep(wait_s)
 
     @asynccontextmanager
@@ -200,8 +180,6 @@ class AdmissionController:
             yield
         except JudgeError as error:
             self._breaker.record_failure(error)
-            if self._options.in_pool and self._breaker.is_open:
-                self._queue.fail_waiting(MemberRests)
             if isinstance(error, Throttled):
                 if (wait_s := error.retry_after_s or 0.0) > DAY_S:
                     self._notices.report_implausible_retry_after(wait_s)
@@ -237,12 +215,10 @@ class _CostEstimator:
     def __init__(self) -> None:
         self._ratio: float | None = None  # of real input tokens to those of the rough figure
         self._output_tokens = FIRST_OUTPUT_TOKENS
-        self.last = CallCost()
 
     def estimate(self, input_tokens: float, cached_tokens: float = 0.0) -> CallCost:
         ratio = self._ratio or 1.0
-        self.last = CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
-        return self.last
+        return CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
 
     def learn(self, permit: CallPermit) -> None:
         ratio = permit.used.input_tokens / max(1.0, permit.raw_input)

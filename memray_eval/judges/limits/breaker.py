@@ -20,7 +20,6 @@ from memray_eval.errors import (
     Unreadable,
     WrongAddress,
 )
-from memray_eval.judges.limits.limiter_member import Rest
 
 # No verdict, but somebody answered.
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)
@@ -45,7 +44,7 @@ class _Outage:
 class Breaker:
     """Every call that `admit` let go ends in exactly one of `record_success`, `record_failure` and
     `record_abandoned`; what `admit` raises was no call. `say` gets a line when the breaker opens
-    and closes; `others` says who is asked meanwhile. For one event loop."""
+    and closes. For one event loop."""
 
     def __init__(
         self,
@@ -53,10 +52,8 @@ class Breaker:
         config: BreakerConfig,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
-        others: str = "",
     ) -> None:
         self._name, self._config, self._say, self._clock = name, config, say, clock
-        self._others = others
         self._failures = self._fatals = self._in_flight = 0
         self._outage: _Outage | None = None
         self._is_reached = False
@@ -83,18 +80,6 @@ class Breaker:
     def is_given_up(self) -> bool:
         """True if it is open for what somebody has to mend."""
         return self._outage is not None and self._outage.is_fatal
-
-    def rest(self) -> Rest | None:
-        """For how long no call is let go, and why; None: the next one is, as the probe maybe."""
-        outage = self._outage
-        if outage is None:
-            return None
-        now_s = self._clock()
-        left_s = self._config.probe_s if outage.is_probing else outage.probe_at_s - now_s
-        if left_s <= 0:
-            return None
-        is_long = now_s - outage.since_s > self._outage_s
-        return Rest(left_s, outage.cause, is_final=outage.is_fatal or is_long)
 
     def admit(self) -> float:
         """Seconds to wait before asking again; 0.0: go, the breaker is closed or this call is its
@@ -173,7 +158,6 @@ class Breaker:
         count, meanwhile = (
             (self._fatals, "calls fail at once") if is_fatal else (self._failures, "pausing")
         )
-        meanwhile = self._others or meanwhile
         calls = f"{count} calls in a row" if count > 1 else "a call"
         self._say(f"{self._name}: {calls} failed ({cause}); {meanwhile}, next try in {pause_s:g} s")
 

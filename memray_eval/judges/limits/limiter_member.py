@@ -20,10 +20,8 @@ from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort, Reservati
 from memray_eval.judges.limits.rate_pacer import (
     LATE_S,
     NOTHING,
-    REQUESTS,
     CallCost,
     LateSlot,
-    known_lanes,
 )
 from memray_eval.log_once import log_once
 
@@ -54,7 +52,7 @@ class JudgeEndpoint(NamedTuple):
 class AdmissionOptions:
     """How one judge actor, `member` (one of `members` of its `run`), may ask one judge. `limits`
     are known beforehand, firm if the user set them. A judge that lets no call through for
-    `patience_s` fails the calls that wait for it; one `in_pool` raises MemberRests at once."""
+    `patience_s` fails the calls that wait for it."""
 
     member: str
     run: str = ""
@@ -64,7 +62,6 @@ class AdmissionOptions:
     max_in_flight: int = 64
     max_output_tokens: int = 2048
     patience_s: float = 600.0
-    in_pool: bool = False
 
     @property
     def first_places(self) -> int:
@@ -75,18 +72,6 @@ class AdmissionOptions:
 
     def is_set_by_user(self, lane: str) -> bool:
         return self.is_firm and getattr(self.limits, lane) is not None
-
-
-class Rest(NamedTuple):
-    """Why a judge takes no call for this long; `is_final` if no waiting is worth it."""
-
-    left_s: float
-    error: JudgeError
-    is_final: bool = False
-
-
-class MemberRests(Exception):
-    """A pool's member takes no call now: it is for another member. No error of a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,18 +129,6 @@ class LimiterMember:
         self.provider_limits: RateLimits | None = None
         self.learnt_at = -math.inf
         self._found_per_min: float | None = None
-
-    def calls_per_min(self, cost: CallCost) -> float | None:
-        """How many calls of this cost the known limits allow; None: any number."""
-        of_provider = known_lanes(self.provider_limits or RateLimits())
-        limits = known_lanes(self._options.limits)
-        if self._options.is_firm:
-            limits = of_provider | limits
-        else:
-            learnt = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
-            limits |= learnt | of_provider
-        rates = (limit / max(1.0, cost.in_lane(lane)) for lane, limit in limits.items())
-        return min(rates, default=None)
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
         """Asks for slots for calls of these costs."""
@@ -269,8 +242,7 @@ class LimiterMember:
 
 class SlotQueue:
     """Gets slots from the limiter as long as calls wait; while a request is on its way the next
-    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant. With
-    `moves_on` a pause fails the calls that wait with MemberRests."""
+    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant."""
 
     def __init__(
         self,
@@ -278,9 +250,8 @@ class SlotQueue:
         hooks: RunHooks,
         on_queued: Callable[[], None],
         on_grant: Callable[[Grant], None],
-        moves_on: bool = False,
     ) -> None:
-        self._member, self._hooks, self._moves_on = member, hooks, moves_on
+        self._member, self._hooks = member, hooks
         self._on_queued, self._on_grant = on_queued, on_grant
         self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
         self._free_until = 0.0
@@ -315,15 +286,11 @@ class SlotQueue:
                 self._member.note_late(LateSlot(at, cost, now if is_used else None))
             if is_used and self.paused_until <= at:
                 return now
-            if self._moves_on and self.paused_until > now:
-                raise MemberRests
 
     def pause(self, until: float) -> None:
         """Drops the slots before `until`: the judge refuses calls until then."""
         if until > self.paused_until:
             self.paused_until, self._free_until = until, 0.0
-            if self._moves_on:
-                self.fail_waiting(MemberRests)
 
     def fail_waiting(self, error: Callable[[], Exception]) -> None:
         """Fails every call that waits, each with an error of its own."""

@@ -12,7 +12,6 @@ from memray_eval.errors import Stopped, Throttled
 from memray_eval.judges.limits.limiter_member import (
     AdmissionOptions,
     LimiterMember,
-    Rest,
     RunHooks,
     SlotQueue,
 )
@@ -164,14 +163,6 @@ class StallWatch:
         """Raises Throttled while the judge is given up; after a pause a few calls try again."""
         if self._given_up is not None and self._hooks.clock() < self._given_up[1]:
             raise _stalled_error(self._given_up[0])
-
-    def rest(self) -> Rest | None:
-        """How long it is given up for, and why."""
-        if self._given_up is None:
-            return None
-        reason, until = self._given_up
-        left_s = until - self._hooks.clock()
-        return Rest(left_s, _stalled_error(reason), is_final=True) if left_s > 0 else None
 
     def note_answer(self) -> None:
         self._answered_at, self._last_refusal = self._hooks.clock(), ""

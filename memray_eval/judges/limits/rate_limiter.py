@@ -9,10 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
-
-import orjson
+from typing import NamedTuple, Protocol
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.rate_pacer import (
@@ -38,8 +35,6 @@ GATHER_S, LOOK_S = 0.1, 1.0
 MEMBER_S = 60.0
 # A judge that nobody has asked for this long is forgotten, with what was learnt of it.
 FORGET_S = 86_400.0
-
-T = TypeVar("T")
 
 
 class Reservation(NamedTuple):
@@ -104,23 +99,6 @@ class LimiterPort(Protocol):
     async def standing(self, judge: str) -> StallStatus: ...
 
 
-class SharedLimits(Protocol):
-    """What limiters of several clusters know together of each judge."""
-
-    async def swap(self, judge: str, change: Callable[[bytes | None], tuple[T, bytes]]) -> T:
-        """Puts what `change` makes in the place of what is known (None: nothing, or what this
-        limiter was the last to put there), with nothing in between: it is called again if another
-        limiter was first. Raises ServiceLost."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-def _plain(value: object) -> object:
-    """What JSON has for the parts of a pace."""
-    return value.model_dump() if isinstance(value, RateLimits) else list(cast(deque[Any], value))
-
-
 def _lowest_limits(limits: Collection[RateLimits]) -> RateLimits:
     """The limits that all of these keep to: the lowest of each kind."""
     known = [of_member.model_dump(exclude_none=True) for of_member in limits]
@@ -170,22 +148,6 @@ class _Judge:
     slotless: tuple[float, HeldBy | None] | None = None
     changed: _Signal = field(default_factory=_Signal)
     paused: _Signal = field(default_factory=_Signal)
-    swapping: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def dump(self) -> bytes:
-        """What limiters share of it, as JSON."""
-        times = {"canary_at": self.canary_at, "applied_at": self.applied_at}
-        shared = {**times, "members": self.members, "pace": self.pace.dump()}
-        return orjson.dumps(shared, default=_plain)
-
-    def load(self, dumped: bytes) -> None:
-        shared = orjson.loads(dumped)
-        self.canary_at, self.applied_at = shared["canary_at"], shared["applied_at"]
-        self.members = {
-            name: _Member(**{**member, "limits": RateLimits(**member["limits"])})
-            for name, member in shared["members"].items()
-        }
-        self.pace = RatePacer.load(shared["pace"])
 
     def report(self, wanted: Reservation, is_over: bool, now: float) -> None:
         """Takes over what a member's calls took, and its limits unless its run is over."""
@@ -279,16 +241,9 @@ class _Judge:
 class Limiter:
     """The paces of all judges of a cluster, behind one queue each. The lowest firm limits of the
     members that live hold for all of them; one not heard of for MEMBER_S counts no more. `hold_s`
-    after a restart nothing is granted, as earlier slots may still be in use. What limiters of
-    several clusters know is `shared`, which then has all of it through a restart."""
+    after a restart nothing is granted, as earlier slots may still be in use."""
 
-    def __init__(
-        self,
-        hold_s: float = 0.0,
-        clock: Callable[[], float] = time.time,
-        shared: SharedLimits | None = None,
-    ) -> None:
-        self._shared = shared
+    def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
         self._judges: dict[str, _Judge] = {}
         self._left_runs: deque[str] = deque(maxlen=100)
@@ -297,7 +252,7 @@ class Limiter:
         """At least one slot (waits for one in the horizon), or freedom without a limit."""
         judge = self._judge_of(wanted)
         is_over = wanted.run in self._left_runs
-        await self._change(judge, partial(judge.report, wanted, is_over))
+        judge.report(wanted, is_over, self._clock())
         granted, gather_s = Grant(), 0.0
         if wanted.costs:
             gather_s = judge.gather_s(wanted)
@@ -318,30 +273,8 @@ class Limiter:
         """Ends a run: its limits hold no longer, its reservations end without a slot."""
         self._left_runs.append(run)
         for judge in list(self._judges.values()):
-            await self._change(judge, partial(judge.drop, run))
+            judge.drop(run, self._clock())
             judge.changed.announce()
-
-    async def close(self) -> None:
-        if self._shared is not None:
-            await self._shared.close()
-
-    async def _change(self, judge: _Judge, change: Callable[[float], T]) -> T:
-        """Makes a change to a judge now; to what limiters share of it, once more for each of them
-        that was first."""
-        if self._shared is None:
-            return change(self._clock())
-
-        def change_shared(dumped: bytes | None) -> tuple[T, bytes]:
-            if dumped is not None:  # else what was known last is as good
-                judge.load(dumped)
-            return change(self._clock()), judge.dump()
-
-        async with judge.swapping:
-            paused_until = judge.pace.blocked_until()
-            changed = await self._shared.swap(judge.name, change_shared)
-        if judge.pace.blocked_until() > paused_until:
-            judge.paused.announce()
-        return changed
 
     async def _wait_for_slots(self, wanted: Reservation, judge: _Judge) -> Grant:
         """The first in the queue waits for its slots, or for freedom."""
@@ -349,12 +282,12 @@ class Limiter:
         while granted is None:
             if wanted.run in self._left_runs:
                 return Grant()
-            granted, left, wait_s = await self._change(judge, partial(judge.look, wanted))
+            granted, left, wait_s = judge.look(wanted, self._clock())
             if granted is None:
                 await judge.changed.wait(min(LOOK_S, max(GATHER_S, wait_s)))
         if left:  # or who is the last to find some would always get less than the others
             await asyncio.sleep(GATHER_S)
-            more = await self._change(judge, lambda now: judge.pace.reserve(left, now))
+            more = judge.pace.reserve(left, self._clock())
             return granted._replace(times=granted.times + more)
         return granted
 
@@ -363,19 +296,16 @@ class Limiter:
     ) -> float:
         if (state := self._judges.get(judge)) is None:
             return 0.0
-
-        def refuse(now: float) -> None:
-            state.pace.settle(NOTHING, done, now)
-            state.pace.throttled(sent_at, retry_after_s, now)
-
-        await self._change(state, refuse)
+        now = self._clock()
+        state.pace.settle(NOTHING, done, now)
+        state.pace.throttled(sent_at, retry_after_s, now)
         state.changed.announce()
         state.paused.announce()
         return state.pace.blocked_until()
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         if (state := self._judges.get(judge)) is not None:
-            await self._change(state, lambda now: state.pace.learn(limits, now))
+            state.pace.learn(limits, self._clock())
             state.changed.announce()
 
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
@@ -387,7 +317,7 @@ class Limiter:
                 await asyncio.sleep(min(LOOK_S, left_s))  # its first reservation is on its way
                 continue
             if not is_heard and member in state.members:
-                is_heard = await self._change(state, partial(state.hear, member))
+                is_heard = state.hear(member, self._clock())
             if (until := state.pace.blocked_until()) > known_until:
                 return until
             await state.paused.wait(left_s)

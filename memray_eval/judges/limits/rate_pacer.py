@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.types import TokenCounts
@@ -41,9 +41,7 @@ SHYNESS, LEAST_KEPT = 0.95, 0.7
 # A found limit is tried out slowly at first, then faster: at double pace this long after it was
 # reached.
 DOUBLES_S = 200.0
-NEVER = -1e12  # a time before all others, which JSON has
-# Where limiters share a window, its slots that are no longer corrected go together by so much.
-SHARED_S = 0.1
+NEVER = -1e12  # a time before all others
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
 
@@ -137,26 +135,6 @@ class SlidingWindow:
         if not self._slots:
             self._cost = CallCost()  # no dust of floats
 
-    def dump(self) -> list[list[float]]:
-        """[time, calls, *cost] of its slots; old ones within SHARED_S together, at the last one's
-        time."""
-        dumped, old = list[list[float]](), NEVER
-        for at, calls, cost in self._slots:
-            if dumped and at < self._slots[-1][0] - 2 * HORIZON_S and at // SHARED_S == old:
-                added = zip(dumped[-1][1:], (calls, *cost), strict=True)
-                dumped[-1] = [at, *(before + more for before, more in added)]
-            else:
-                dumped.append([at, calls, *cost])
-            old = at // SHARED_S
-        return dumped
-
-    @classmethod
-    def load(cls, dumped: Iterable[Sequence[float]]) -> SlidingWindow:
-        window = cls()
-        for at, calls, *cost in dumped:
-            window.add(at, int(calls), CallCost(*cost))
-        return window
-
     def room_at(self, cost: CallCost, limits: Mapping[str, float], more: int = 1) -> float:
         """From when this many more calls, of this cost together, stay within the limits; those that
         are above them alone, from when nothing else is left."""
@@ -202,23 +180,6 @@ class RatePacer:
         self.is_proven, self._n_failed = is_firm, 0
         self.refused_since: float | None = None
         self._refused_at = NEVER
-
-    def dump(self) -> dict[str, Any]:
-        """What `load` makes the same pacer of, for JSON."""
-        return {**vars(self), "_last_minute": self._last_minute.dump()}
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> RatePacer:
-        pacer = cls(RateLimits(), is_firm=False)
-        for name, value in dumped.items():
-            if name == "_last_minute":
-                value = SlidingWindow.load(value)
-            elif name in ("_firm", "_assumed"):
-                value = value and RateLimits(**value)
-            elif isinstance(value, list):
-                value = deque(map(tuple, value))
-            setattr(pacer, name, value)
-        return pacer
 
     @property
     def is_free(self) -> bool:

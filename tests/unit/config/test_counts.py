@@ -1,4 +1,4 @@
-"""How many engines and judge actors a run has: a number, or a range."""
+"""How many engines a run has: a number, or a range."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from memray_eval.errors import ConfigError
 JOB = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]}
 
 
-def loaded(tmp_path: Path, section: str, key: str, value: Any) -> Any:
+def replicas(tmp_path: Path, value: Any) -> int | CountRange:
     path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(JOB | {section: {key: value}}))
-    return getattr(getattr(load_config(path, {}, []), section), key)
+    path.write_text(yaml.safe_dump(JOB | {"engine": {"replicas": value}}))
+    return load_config(path, {}, []).engine.replicas
 
 
-@pytest.mark.parametrize(("section", "key"), [("engine", "replicas"), ("judging", "actors")])
 @pytest.mark.parametrize(
     ("value", "least", "most"),
     [
@@ -31,15 +30,12 @@ def loaded(tmp_path: Path, section: str, key: str, value: Any) -> Any:
         ({"min": 4, "max": 4}, 4, 4),
     ],
 )
-def test_a_number_or_a_range(
-    tmp_path: Path, section: str, key: str, value: Any, least: int, most: int
-) -> None:
-    counts = loaded(tmp_path, section, key, value)
+def test_a_number_or_a_range(tmp_path: Path, value: Any, least: int, most: int) -> None:
+    counts = replicas(tmp_path, value)
     assert isinstance(counts, CountRange if isinstance(value, dict) else int)
     assert (least_of(counts), most_of(counts)) == (least, most)
 
 
-@pytest.mark.parametrize(("section", "key"), [("engine", "replicas"), ("judging", "actors")])
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -55,13 +51,11 @@ def test_a_number_or_a_range(
         ({"min": 1, "max": 8, "mx": 8}, ".mx: no such key; did you mean 'max'?"),
     ],
 )
-def test_what_is_neither_is_told_of_once(
-    tmp_path: Path, section: str, key: str, value: Any, message: str
-) -> None:
+def test_what_is_neither_is_told_of_once(tmp_path: Path, value: Any, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        loaded(tmp_path, section, key, value)
-    (line,) = [line for line in str(raised.value).splitlines() if key in line]
-    assert line.strip() == f"{section}.{key}{message}"
+        replicas(tmp_path, value)
+    (line,) = [line for line in str(raised.value).splitlines() if "replicas" in line]
+    assert line.strip() == f"engine.replicas{message}"
     assert "CountRange" not in str(raised.value)
 
 

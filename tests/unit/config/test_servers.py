@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import variables_of
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.execution.prepare.stored_config import read_config, write_config
+from memray_eval.execution.prepare.stored_config import check_resumable, read_config, write_config
 from memray_eval.judges.accounts import (
     check_judge,
     key_variable,
@@ -33,15 +34,15 @@ SERVERS: dict[str, Any] = {
         "price": {"input_usd": 1, "output_usd": 2},
     },
 }
+JOB: dict[str, Any] = {
+    "dataset": "d.jsonl",
+    "candidates": [{"name": "mine", "model": "local/org/model"}],
+    "servers": SERVERS,
+}
 
 
 def job(**keys: Any) -> RunConfig:
-    base = {
-        "dataset": "d.jsonl",
-        "candidates": [{"name": "mine", "model": "local/org/model"}],
-        "servers": SERVERS,
-    }
-    return RunConfig.model_validate(base | keys)
+    return RunConfig.model_validate(JOB | keys)
 
 
 def test_a_candidate_and_an_embedding_are_asked_at_their_server() -> None:
@@ -91,6 +92,46 @@ def test_a_stored_config_has_them_once_and_means_the_same(tmp_path: Path) -> Non
     assert "servers" not in folder.read_config()["judging"]
     assert read_config(folder) == config
     assert read_config(folder).judging.servers == config.servers
+
+
+@pytest.mark.parametrize("pool", [["local"], {"pool": ["local"]}], ids=["list", "mapping"])
+def test_a_pool_is_withdrawn(tmp_path: Path, pool: Any) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(JOB | {"servers": SERVERS | {"both": pool}}))
+    with pytest.raises(ConfigError) as error:
+        load_config(path)
+    _, line = str(error.value).splitlines()
+    assert line.startswith("  servers.both.pool was withdrawn: put a gateway")
+
+
+def test_a_run_that_a_pool_judged_is_read_and_not_resumed(tmp_path: Path) -> None:
+    folder, config = RunFolder(str(tmp_path / "run")), job()
+    folder.create()
+    stored = config.model_dump(mode="json")
+    stored["servers"]["local"]["pool"] = None  # as earlier versions wrote it, with these
+    stored["cluster"]["phases"], stored["judging"]["actors"] = "auto", {"min": 1, "max": 2}
+    folder.write_config(stored)
+    check_resumable(folder)
+    assert read_config(folder) == config
+    empty = dict.fromkeys(stored["servers"]["local"])
+    stored["servers"]["both"] = {**empty, "pool": ["local", "lab"], "stream": "auto"}
+    folder.write_config(stored)
+    assert read_config(folder) == config
+    with pytest.raises(ConfigError, match=r"servers\.both\.pool was withdrawn: put a gateway"):
+        check_resumable(folder)
+
+
+@pytest.mark.parametrize(("provider", "write_1h_usd"), [("anthropic", 2.0), ("openai", None)])
+def test_an_hour_of_anthropic_s_cache_costs_twice_its_input(
+    provider: str, write_1h_usd: float | None
+) -> None:
+    price = {"input_usd": 1, "output_usd": 2, "cache_write_usd": 1.25}
+    servers = {"second": {"provider": provider, "price": price}}
+    judging = job(servers=SERVERS | servers, judging={"price": {f"{provider}/n": price}}).judging
+    for judge in ("second/m", f"{provider}/n"):
+        found = price_of(judge, judging, load_table(None))
+        assert found is not None
+        assert (found.cache_write_usd, found.cache_write_1h_usd) == (1.25, write_1h_usd)
 
 
 def test_a_job_file_and_settings(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_a_lost_engine_waits_for_a_node_again_and_one_that_has_ended_is_not_show
     counter = RunCounter()
     for engine in ("a", "b"):
         counter.enter_engine_phase(engine, "m", "up")
-    counter.lose_engine("p", "a")
-    counter.lose_engine("p", "unknown")
+    counter.lose_engine("a")
+    counter.lose_engine("unknown")
     assert shown(counter) == [("PENDING", 1), ("up", 1)]
     counter.end_engine("a")
     assert shown(counter) == []

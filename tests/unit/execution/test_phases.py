@@ -7,14 +7,9 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ResourceError
+from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.capacity import Capacity, Node
-from memray_eval.execution.executors import (
-    StageSeconds,
-    choose_phases,
-    duration_text,
-    has_cpu_nodes,
-)
+from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
 from memray_eval.execution.prepare.checks import decide_phases
 from memray_eval.execution.prepare.resolve import resolve
@@ -46,7 +41,7 @@ def config(**changes: Any) -> RunConfig:
     return RunConfig.model_validate(data | changes | judging)
 
 
-def spec(phases: str = "auto", **changes: Any) -> RunSpec:
+def spec(phases: str = "together", **changes: Any) -> RunSpec:
     return resolve(config(cluster={"phases": phases}, **changes))
 
 
@@ -55,37 +50,22 @@ def capacity(*nodes: Node) -> Capacity:
     return Capacity(where="here", cpus=cpus, gpus=gpus, memory_gib=1000, nodes=nodes)
 
 
-SLOW_JUDGE, SLOW_ENGINE = StageSeconds(60, 3600), StageSeconds(3600, 60)
-
-
 @pytest.mark.parametrize(
-    ("job", "device", "has_cpus", "seconds", "order", "reason"),
+    ("job", "order"),
     [
-        (spec(), "gpu", True, SLOW_JUDGE, "apart", "60 min and generating 60 s, so GPUs would"),
-        (spec(), "gpu", True, SLOW_ENGINE, "together", "about 60 s and generating 60 min"),
-        (spec(), "cpu", True, SLOW_JUDGE, "together", "the engines run on CPUs"),
-        (spec(), "gpu", False, SLOW_JUDGE, "together", "no nodes without GPUs to judge on"),
-        (spec(candidates=[SERVED]), "gpu", True, SLOW_JUDGE, "together", "no candidate runs"),
-        (spec(judge="embedded"), "gpu", True, SLOW_JUDGE, "together", "embedded judge takes a GPU"),
-        (spec(assumptions={}), "gpu", True, SLOW_JUDGE, "together", "nobody said how fast"),
-        (spec("apart"), "cpu", False, SLOW_ENGINE, "apart", "cluster.phases says so"),
-        (spec("apart", candidates=[SERVED]), "cpu", True, SLOW_ENGINE, "apart", "says so"),
-        (spec("together"), "gpu", True, SLOW_JUDGE, "together", "cluster.phases says so"),
+        (resolve(config()), "together"),
+        (spec("together"), "together"),
+        (spec("apart"), "apart"),
+        (spec("apart", candidates=[SERVED]), "apart"),
     ],
-)  # fmt: skip
-def test_the_order_and_why(
-    job: RunSpec, device: Any, has_cpus: bool, seconds: StageSeconds, order: str, reason: str
-) -> None:
-    choice = choose_phases(job, device, has_cpu_nodes=has_cpus, seconds=lambda: seconds)
-    assert choice.order == order
-    assert reason in choice.reason
+)
+def test_the_order_is_the_job_s(job: RunSpec, order: str) -> None:
+    assert choose_phases(job) == (order, "cluster.phases says so")
 
 
 def test_what_has_nothing_to_generate_or_to_score_has_no_phases() -> None:
     def choose(job: RunSpec, **facts: bool) -> str:
-        seconds = StageSeconds(0, 0)
-        facts = {"has_cpu_nodes": True} | facts
-        return choose_phases(job, "gpu", **facts, seconds=lambda: seconds).order
+        return choose_phases(job, **facts).order
 
     existing = [{"name": "given", "model": "given", "backend": "given"}]
     assert choose(resolve(config(cluster={"phases": "apart"}), generate_only=True)) == "together"
@@ -94,14 +74,14 @@ def test_what_has_nothing_to_generate_or_to_score_has_no_phases() -> None:
 
 
 def test_the_rest_of_a_run_decides_when_it_goes_on() -> None:
-    job, room = spec(), capacity(GPU, CPU)
+    job = spec("apart")
     scan = scan_dataset(job.read, [])
     units = [f"{number:016x}" for number in range(scan.n_samples)]
 
     def order(n_finished: int, n_generated: int) -> str:
         finished, generated = units[:n_finished], units[n_finished : n_finished + n_generated]
         state = ResumeState(UnitIdSet(finished), UnitIdSet(generated))
-        return decide_phases(job, scan, room, state).order
+        return decide_phases(job, scan, state).order
 
     assert order(0, 0) == "apart"
     assert order(119, 0) == "apart"
@@ -113,6 +93,10 @@ def test_a_resumed_run_may_change_its_phases() -> None:
     assert apply_resume_settings(config(), ["cluster.phases=apart"]).cluster.phases == "apart"
     with pytest.raises(ValueError, match="phases"):
         config(cluster={"phases": "later"})
+    with pytest.raises(ConfigError, match=r"cluster\.phases=auto was withdrawn: write `apart`"):
+        apply_resume_settings(config(), ["cluster.phases=auto"])
+    with pytest.raises(ConfigError, match="was withdrawn: write how many there are"):
+        apply_resume_settings(config(), ["judging.actors={min: 1, max: 2}"])
 
 
 def test_judging_apart_needs_no_engine_and_generating_no_judge() -> None:
@@ -150,11 +134,6 @@ def test_judges_are_counted_on_nodes_without_gpus() -> None:
     assert capacity(GPU).cpus_beside_gpus == 4  # there is nothing else
     alone = Capacity(where="this machine", cpus=2, gpus=1, memory_gib=8)
     assert alone.cpus_beside_gpus == 2
-    job, waits = spec(), resolve(config(cluster={"wait_s": 9}))
-    assert [
-        has_cpu_nodes(job, room) for room in (capacity(GPU, CPU), capacity(GPU, HEAD), alone)
-    ] == [True, False, False]
-    assert has_cpu_nodes(waits, capacity(HEAD))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from memray_eval.execution.plan import (
     engines_at_first,
     fit_engine,
     judge_pool,
-    most_judge_actors,
     pipeline_pools,
 )
 from memray_eval.execution.prepare.resolve import resolve
@@ -100,10 +99,10 @@ def test_of_a_range_as_many_engines_begin_as_find_room(
 def test_a_plan_needs_the_least_of_a_range() -> None:
     job = config(
         engine={"replicas": {"min": 2, "max": 8}, "device": "gpu"},
-        judging={"actors": {"min": 2, "max": 6}, "cpus": 1.0},
+        judging={"actors": 2, "cpus": 1.0},
     )
     pool = judge_pool(job, 64, 16)
-    assert (pool.actors, most_judge_actors(job, 64)) == (2, 6)
+    assert pool.actors == 2
     pools = pipeline_pools(job, job.candidates, "gpu", judge_actors=pool.actors)
     check_room(pools, capacity(8, 2))
     with pytest.raises(ResourceError, match=r"the plan needs 2 GPUs and this machine has 1;"):

@@ -32,7 +32,6 @@ KEYS = {
         "66a7390aa3be23915a264164c4b34fae",
     ],
     "lab/qwen3": ["f38cdea613c890d64fc0f3d2d8516ff5", "bc866477fb41d6e6840aff19541b9a42"],
-    "both/qwen3": ["2226d0118c9612820e215d33642417d9", "9f5da01d333c2556466d3109faf06ce9"],
     "second/claude-opus-4-5": [
         "614fedf06ddecfee3af22b158a387133",
         "7d1021e23b4f69622f3b4db4e824ec1c",
@@ -81,7 +80,6 @@ def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) ->
     servers: dict[str, Any] = {
         "lab": {"url": "http://localhost:9/v1"},
         "hub": {"url": "http://localhost:8/v1"},
-        "both": {"pool": ["lab", "hub"]},
         "second": {"provider": "anthropic", "api_key_env": "SECOND_API_KEY"},
     }
     config = JudgingConfig.model_validate({"servers": servers, "repeats": 2})

@@ -14,7 +14,6 @@ from memray_eval.execution.prompt_stage import (
     ANSWER_TYPE,
     ASKING,
     ENGINE_SCHEMA,
-    PREFIX,
     SAMPLING,
     SECOND,
     TOKENS,
@@ -47,7 +46,7 @@ def rows(retry_max_tokens: int | None, n: int) -> pa.Table:
         for i in range(n)
     ]
     sampling = {"temperature": 0.0, "max_tokens": 7, "stop": []}
-    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [json.dumps(sampling)] * n, PREFIX: [None] * n}
+    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [json.dumps(sampling)] * n}
     table = to_table(records)
     for field in list(ENGINE_SCHEMA)[len(table.schema) :]:
         table = table.append_column(field, pa.array(own[field.name], field.type))

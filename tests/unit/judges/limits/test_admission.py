@@ -121,14 +121,13 @@ def gate_to(
     name: str = "judge",
     budget: BudgetPort | None = None,
     hooks: RunHooks = RunHooks(clock=clock),
-    others: str = "",
     observer: CallObserver | None = None,
     **options: Any,
 ) -> AdmissionController:
     return AdmissionController(
         JudgeEndpoint(name),
         limiter,
-        Breaker(name, breaker, hooks.say, hooks.clock, others),
+        Breaker(name, breaker, hooks.say, hooks.clock),
         AdmissionOptions(**{"member": "a", "limits": FAST, "is_firm": True} | options),
         budget=budget,
         price=FREE,
