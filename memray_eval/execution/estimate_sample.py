@@ -85,7 +85,7 @@ def _sample_unit(
     """A unit with an answer as long as expected; `is_later`: not its model's first in its block."""
     candidate = record.candidate
     try:
-        prompt = spec.suite.prompt(sample, candidate)
+        prompt = spec.suite.ask(sample, candidate)
     except Exception as error:  # it will be an error of its unit, and costs nothing
         failed = Response(error=describe_error(error))
         return SampledUnit(record.model_copy(update={"response": failed}))

@@ -24,11 +24,11 @@ def choices_of(sample: Sample) -> tuple[str, ...]:
     return tuple(listed) if isinstance(listed, list) and is_list else ()
 
 
-def asked_text(sample: Sample) -> str:
-    """The question, with a line for each of its choices."""
+def choice_lines(sample: Sample) -> str:
+    """An empty line, then a line for each choice of the question; "" where it has none."""
     lettered = zip(ascii_uppercase, choices_of(sample), strict=False)
     listed = "\n".join(f"{letter}) {text}" for letter, text in lettered)
-    return f"{sample.query}\n\n{listed}" if listed else sample.query
+    return f"\n\n{listed}" if listed else ""
 
 
 def value_text(value: MemoryValue) -> str:
