@@ -39,13 +39,19 @@ ANSWERS_FIELDS = (
 )
 # Columns whose text may be a list of alternatives, as Python prints one
 _LISTING = re.compile(r"ground_truth|targets|references|(?:\w+_)?(?:answers|truths)")
-_GOLD, _RIGHT, _WRITER, _WHAT = (
-    "|".join(words_of(name)) for name in ("golds", "rights", "writers", "whats")
+_GOLD, _RIGHT, _WRITER, _OTHER, _WHAT = (
+    "|".join(words_of(name)) for name in ("golds", "rights", "writers", "others", "whats")
 )
+_SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
 # Names of one's own columns by their words: who wrote it, and what it is
 _NAMED = {
-    "answers": re.compile(rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT})"),
-    "response": re.compile(rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|.+_(?:prediction|pred)"),
+    "answers": re.compile(
+        rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
+    ),
+    "response": re.compile(
+        rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|{_SAID}_(?:from_|by_|of_)?(?:{_WRITER}|text|answer)"
+        rf"|predicted|generated|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
+    ),
 }
 _RANKS = {"answers": words_of("golds") + words_of("rights"), "response": words_of("writers")}
 TRAITS_FIELDS = ("traits", "personality", "big_five")

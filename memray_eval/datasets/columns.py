@@ -469,24 +469,25 @@ class _FirstRows:
         text = f"{self.dataset}: {what}{end} Its columns: {', '.join(self._names)}."
         if advice:
             return DataError(f"{text}\n{advice}")
-        if (example := example or self._likely_column()) is None:
+        if (example := example or self._likely_column(name=name)) is None:
             return DataError(f"{text}\nNone of them holds text that could be the {name}.")
         return DataError(
             f"{text} Say which is which:\n  --map {name}={example}\nor in the job:\n  columns:\n"
             f"    {name}: {example}\nor from Python:\n  map={{{name!r}: {example!r}}}"
         )
 
-    def _likely_column(self, used: Collection[str] = ()) -> str | None:
-        """The first unused column of several words that no field needs; else the first of text."""
+    def _likely_column(self, used: Collection[str] = (), name: str = "query") -> str | None:
+        """The first unused column of several words that may be a field; else the first of text."""
         taken, first = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}, None
-        taken |= self._columns_of("id") | self._columns_of(RESPONSE) | self._columns_of("answers")
-        for name in self._names:
-            values = [row.get(name) for row in self.rows]
+        others = {"id", "query", RESPONSE, "answers"} - {name}
+        taken = taken.union(*map(self._columns_of, others))
+        for column in self._names:
+            values = [row.get(column) for row in self.rows]
             is_text = any(isinstance(value, str) or is_conversation(value) for value in values)
-            if is_text and name not in taken:
+            if is_text and column not in taken:
                 if all(" " in str(value).strip() for value in values if value):
-                    return name
-                first = name if first is None else first
+                    return column
+                first = column if first is None else first
         return first
 
 

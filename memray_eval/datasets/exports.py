@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memray_eval.datasets.answers import ANSWERS_FIELDS, is_gold, is_missing, likely_columns
+from memray_eval.datasets.answers import is_gold, is_missing, likely_columns
 from memray_eval.datasets.conversations import (
     TABLE,
     TURNS_KEYS,
@@ -19,7 +19,7 @@ from memray_eval.datasets.conversations import (
 from memray_eval.datasets.parsing import MISSING, find_at, look_up, parse_printed
 
 Paths = tuple[str, ...]
-_GOLDS = frozenset((*ANSWERS_FIELDS, "targets"))
+_GOLDS = [name for name in TABLE["columns"]["answers"].split() if name != "label"]  # of people
 _ASKED, _REPLIES = words_of("asked_heads"), words_of("reply")
 _GOLD_HEADS = frozenset(words_of("gold_heads"))
 _HEADS = _GOLD_HEADS.union(_ASKED, words_of("said_heads"))
@@ -68,8 +68,8 @@ class ExportForm:
                     used |= {part.partition(".")[0] for part in path.split("+")}
                     break
         if self.is_export and "answers" not in fields:  # a column of the user's own beside it
-            golds = [name for name in row if name in _GOLDS and name not in used]
-            named = (*golds, *likely_columns("answers", row.keys() - used))
+            free = [name for name in row if name not in used]
+            named = (*(name for name in _GOLDS if name in free), *likely_columns("answers", free))
             if gold := next((name for name in named if is_gold(row[name])), None):
                 fields["answers"] = row[gold]
                 used.add(gold)
@@ -125,37 +125,40 @@ FORMS = (*map(_read_form, TABLE["forms"]), *map(_form_of_column, _COLUMNS))
 
 def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of a tracker's table as its nested export has it: `inputs.question` and cells of JSON
-    as objects, the right answer as its text. Any other row as it is."""
-    opened = dict(row)
+    as objects, the right answer as a text called `reference`. Any other row as it is."""
+    opened = dict[str, Any]()
     for name, value in row.items():
-        head, *inner = re.split(r"[./]", name, maxsplit=1)
+        head, *inner = re.split(r"[./]", name.removeprefix("attributes."), maxsplit=1)
         if inner and head in _HEADS and head not in row:
-            del opened[name]
-            if value not in (None, ""):
-                opened.setdefault(head, {})[inner[0]] = value
-    for head in _HEADS & opened.keys():
-        opened[head] = _opened(opened[head])
-    asked = next((opened[head] for head in _ASKED if isinstance(opened.get(head), Mapping)), None)
-    if asked is None or asked.keys().isdisjoint((*_QUERIES, *TURNS_KEYS, "input")):
+            opened.setdefault(head, {}).update({} if value in (None, "") else {inner[0]: value})
+        else:
+            opened[name] = _opened(value) if name in _HEADS else value
+    if not any(_holds_text(opened.get(head)) for head in _ASKED):
         return row
-    for head in _GOLD_HEADS & opened.keys():
-        value = opened[head]
-        if isinstance(value, Mapping) and (text := _said_in(value)) is not None:
-            opened[head] = text
-        elif isinstance(value, Mapping) and len(value) == 1:
-            opened[head] = next(iter(value.values()))
+    for head in [name for name in opened if name in _GOLD_HEADS]:
+        if isinstance(gold := opened[head], Mapping) and gold:
+            named = (*likely_columns("answers", gold), *(gold if len(gold) == 1 else ()))
+            text = next((gold[name] for name in named), None) or _said_in(gold)
+            if text is not None:
+                del opened[head]
+                opened["reference"] = text
     return opened if opened != row else row
 
 
 def _opened(cell: Any) -> Any:
-    """The object that a cell of JSON holds, if it holds a text by a name of its own."""
+    """The object that a cell of JSON holds, if it holds a text by a name of its own, or turns."""
     if not isinstance(cell, str) or cell.lstrip()[:1] != "{":
         return cell
     try:
         value = parse_printed(cell)[0]
     except ValueError:
         return cell
-    return value if isinstance(value, dict) and _said_in(value) is not None else cell
+    return value if _holds_text(value) or likely_columns("answers", value) else cell
+
+
+def _holds_text(value: Any) -> bool:
+    is_object = isinstance(value, Mapping)
+    return is_object and (not value.keys().isdisjoint(TURNS_KEYS) or _said_in(value) is not None)
 
 
 def _said_in(value: Mapping[str, Any]) -> Any:

@@ -10,7 +10,13 @@ from typing import Any, BinaryIO
 
 import ijson
 
-from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS, plain_name
+from memray_eval.datasets.answers import (
+    ANSWERS_FIELDS,
+    QUERY_FIELDS,
+    TEXT_FIELDS,
+    likely_columns,
+    plain_name,
+)
 from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, is_conversation, role_of
 from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
 from memray_eval.storage.paths import DamagedFile
@@ -111,6 +117,8 @@ def _rows_of_item(item: Any) -> Iterator[Any]:
     elif isinstance(item.get("paragraphs"), list):
         for paragraph in item["paragraphs"]:
             yield from _rows_of_paragraph(paragraph, item)
+    elif not _asks(item) and (rows := [row for row in _rows_within(item, 1) if _is_answered(row)]):
+        yield from rows
     else:  # of the hub's viewer: {"row_idx": 0, "row": {...}}
         yield item["row"] if isinstance(item.get("row"), Mapping) and "row_idx" in item else item
 
@@ -162,6 +170,10 @@ def _rows_within(value: Any, depth: int) -> Iterator[Any]:
     elif isinstance(value, Mapping) and depth and not _asks(value):
         for inner in value.values():
             yield from _rows_within(inner, depth - 1)
+
+
+def _is_answered(row: Mapping[str, Any]) -> bool:
+    return bool(likely_columns("response", row) or row.keys() & TEXT_FIELDS)
 
 
 def _asks(value: Any) -> bool:

@@ -367,22 +367,23 @@ def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[
 
 def _f1(response: str, answer: str) -> float:
     words, wanted = tokens(response), tokens(answer)
-    if is_chinese(answer):
-        words, wanted = _cut_chinese(words), _cut_chinese(wanted)
-    elif _UNSPACED.search(answer):
-        words, wanted = (
-            [part for word in text for part in (word if _UNSPACED.search(word) else (word,))]
-            for text in (words, wanted)
-        )
+    if is_chinese(answer) or _UNSPACED.search(answer):
+        words, wanted = _cut(words), _cut(wanted)
     return token_f1(words, wanted)
 
 
-def _cut_chinese(words: Sequence[str]) -> tuple[str, ...]:
-    """Tokens, of which those in Chinese are cut into words."""
+def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Tokens, of which those in Chinese are cut into words, those of _UNSPACED into characters."""
     return tuple(
         word
-        for token in words
-        for word in (chinese_words(token) if is_chinese(token) else (token,))
+        for token in tokens
+        for word in (
+            chinese_words(token)
+            if is_chinese(token)
+            else token
+            if _UNSPACED.search(token)
+            else (token,)
+        )
     )
 
 
@@ -408,7 +409,7 @@ def _is_same(response: str, answer: str) -> bool:
     if answer.lstrip().startswith(("{", "[")):
         value, wanted = read_json(response), read_json(answer)
         if wanted is not None:
-            return (_only_json(response, type(wanted)) if value is None else value) == wanted
+            return bool(wanted == (_only_json(response, type(wanted)) if value is None else value))
     return _normalise_answer(one_form(response)) == _normalise_answer(one_form(answer))
 
 
