@@ -24,11 +24,11 @@ def read_choices(value: Any) -> tuple[list[str], list[str]]:
     lists of texts and labels, or such a thing in a cell, also as numpy prints it. Else none."""
     if isinstance(value, str):
         try:
-            value = parse_printed(value)[0]
+            text, value = value, parse_printed(value)[0]
         except ValueError:
             return [], []
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
-            return [], []
+        if isinstance(value, list) and len(value) == 1:  # numpy parts them by spaces alone
+            value = [single or double for single, double in _ITEM.findall(text)]
     if isinstance(value, Mapping):
         texts, labels = value.get("text") or value.get("choices"), value.get("label")
         if not isinstance(texts, list):
