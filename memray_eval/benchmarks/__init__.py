@@ -14,7 +14,9 @@ from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.types import Candidate, Prompt, Sample
+from memray_eval.text_processing.sample_text import choice_lines, choices_of
+from memray_eval.types import Candidate, Message, Prompt, Sample
+from memray_eval.types.samples import SYSTEM
 
 
 class Answered(NamedTuple):
@@ -95,6 +97,25 @@ class Suite:
     scores_empty: bool = False
     templated: Callable[[Suite, str], Suite] | None = None
     name: str = ""
+
+    def ask(self, sample: Sample, candidate: Candidate) -> Prompt:
+        """The prompt, with the row's own system prompt and choices where it shows neither."""
+        prompt = self.prompt(sample, candidate)
+        system, shown = sample.metadata.get(SYSTEM), [turn.content for turn in prompt.messages]
+        lines, whole = choice_lines(sample), "\n".join(shown)
+        own = system if isinstance(system, str) and " " in system.strip() else ""
+        own = "" if own in whole else own
+        lines = "" if all(choice in whole for choice in choices_of(sample)) else lines
+        if not (own or lines):
+            return prompt
+        messages = [*prompt.messages]
+        if lines:
+            messages[-1] = Message(role=messages[-1].role, content=shown[-1] + lines)
+        if own and messages[0].role == "system":
+            messages[0] = Message(role="system", content=f"{messages[0].content}\n\n{own}")
+        elif own:
+            messages.insert(0, Message(role="system", content=own + "\n\n" * (not prompt.is_chat)))
+        return prompt.model_copy(update={"messages": tuple(messages)})
 
     def quality_metric(self, computed: Sequence[str]) -> str:
         """The metric, of those that a run computes, that stands for quality: the headline, or the

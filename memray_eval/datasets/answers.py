@@ -4,12 +4,14 @@ responses_*.json, of JSONL or Parquet."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from memray_eval.datasets.conversations import words_of
 from memray_eval.datasets.parsing import (
     Fault,
     InvalidSample,
@@ -36,9 +38,22 @@ ANSWERS_FIELDS = (
     *GOLD_FIELDS,
 )
 # Columns whose text may be a list of alternatives, as Python prints one
-_LISTING_FIELDS = tuple(
-    "answers ground_truth ground_truths gold_answers references targets".split()
+_LISTING = re.compile(r"ground_truth|targets|references|(?:\w+_)?(?:answers|truths)")
+_GOLD, _RIGHT, _WRITER, _OTHER, _WHAT = (
+    "|".join(words_of(name)) for name in ("golds", "rights", "writers", "others", "whats")
 )
+_SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
+# Names of one's own columns by their words: who wrote it, and what it is
+_NAMED = {
+    "answers": re.compile(
+        rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
+    ),
+    "response": re.compile(
+        rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|{_SAID}_(?:from_|by_|of_)?(?:{_WRITER}|text|answer)"
+        rf"|predicted|generated|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
+    ),
+}
+_RANKS = {"answers": words_of("golds") + words_of("rights"), "response": words_of("writers")}
 TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")
 FUSED = "fused"  # the emotion distribution that counts, where there are several
@@ -56,6 +71,23 @@ ROW_FIELDS = frozenset(
 ).union(_OTHER_COLUMNS)
 _NO_RESPONSE = Response().__dict__
 _EPOCH = TypeAdapter(Annotated[int, Field(ge=1)])  # also of 2.0 and "2", as tables have it
+
+
+def plain_name(name: str) -> str:
+    """A column's name in lower case, its words joined by underscores."""
+    return re.sub(r"\W+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).strip("_").lower()
+
+
+def likely_columns(field: str, names: Iterable[str]) -> list[str]:
+    """The names that by their words are of a response or of right answers, the likeliest first."""
+    fitting = [name for name in names if _NAMED[field].fullmatch(plain_name(name))]
+    words = _RANKS[field]
+
+    def rank(name: str) -> int:
+        plain = plain_name(name)
+        return next((at for at, word in enumerate(words) if plain.startswith(word)), len(words))
+
+    return sorted(fitting, key=rank)
 
 
 def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +146,7 @@ def _read_printed(text: str, column: str, is_cell: bool) -> Any:
     if isinstance(parsed, dict):
         return parsed if {*parsed} == {"text", "answer_start"} else text
     is_list = isinstance(parsed, list) and parsed and all(isinstance(item, str) for item in parsed)
-    may_list = column.lower() in _LISTING_FIELDS and (
+    may_list = _LISTING.fullmatch(plain_name(column)) is not None and (
         not is_json or (is_cell and column.lower() != "ground_truth")
     )
     return parsed if is_list and may_list else text

@@ -17,6 +17,8 @@ from memray_eval.datasets.answers import (
     TEXT_FIELDS,
     is_gold,
     is_missing,
+    likely_columns,
+    plain_name,
     read_gold,
 )
 from memray_eval.datasets.conversations import (
@@ -28,8 +30,9 @@ from memray_eval.datasets.conversations import (
     split_plain,
     words_of,
 )
-from memray_eval.datasets.exports import ExportForm, form_of
+from memray_eval.datasets.exports import ExportForm, form_of, open_row
 from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
+from memray_eval.datasets.question_parts import has_parts, read_choices, settle_parts
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
@@ -50,6 +53,7 @@ TEXTS = frozenset(
 )
 # What others call a field, the likeliest first; a column is taken once.
 COMMON_NAMES = {name: tuple(words.split()) for name, words in TABLE["columns"].items()}
+_CHOICE_GOLDS = words_of("choice_golds")
 JOIN_IDS = (*COMMON_NAMES["id"], *words_of("join_ids"))  # of responses that are joined
 
 
@@ -61,6 +65,8 @@ class ColumnMap:
     has_cells: bool = False  # a CSV's, in which all is text
     form: ExportForm | None = None  # in which another tool wrote the rows
     of_texts: OfTexts = ""  # which queries and responses may be conversations
+    is_opened: bool = False  # rows of a tracker's table, of which cells and columns are objects
+    has_parts: bool = False  # choices and the like beside the query
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """A row with a sample's fields: text becomes what the field is, a conversation query,
@@ -69,11 +75,17 @@ class ColumnMap:
             return fields
         if PROBLEM in raw:
             raise invalid(str(raw[PROBLEM]), sample_id=str(raw.get("id") or ""))
+        raw = open_row(raw) if self.is_opened else raw
         if self.form is None or not self.form.marks_of(raw):
             fields, of_texts = self._take(raw, raw), "query" if self.form else self.of_texts
         else:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
         add_conversation(fields, of_texts)
+        if self.has_parts:
+            gold = look_up(
+                raw, self.sources["answers"]["from"] if "answers" in self.sources else "answers"
+            )
+            settle_parts(fields, gold, self.has_cells)
         fields.pop(WRITTEN_FROM, None)
         return fields
 
@@ -85,6 +97,7 @@ class ColumnMap:
     def _plain_chat(self) -> str:
         """The column of conversations, where no other column has to be looked at."""
         is_strict = self.form is not None and self.form.is_strict and not self.has_cells
+        is_strict = is_strict and not (self.has_parts or self.is_opened)
         return self.form.chats[0] if self.form and is_strict and not self.sources else ""
 
     def _read_plain(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -234,7 +247,8 @@ def find_columns(
     query. Raises DataError with the columns and a mapping to paste, if a column is missing."""
     sources = whole(dataset)
     raws = (entry.raw for source in sources for entry in entries(prepared(source, encoding)))
-    rows = [row for raw in islice(raws, LOOKED_AT) if isinstance(row := as_row(raw), Mapping)]
+    raw_rows = [row for raw in islice(raws, LOOKED_AT) if isinstance(row := as_row(raw), Mapping)]
+    rows = [open_row(row) if may_guess else row for row in raw_rows]
     has_query = any("query" in row for row in rows)
     form = None if has_query or "query" in by_job else form_of(rows)
     if form is not None and not (may_guess or (has_responses and form.is_strict)):
@@ -259,13 +273,24 @@ def find_columns(
     of_texts: OfTexts = "" if form is None else form.of_texts
     if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
-    mapped = ColumnMap(chosen, any(source.kind == "csv" for source in sources), form, of_texts)
-    is_odd = any(
-        is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
-        for row in first.fields
+    mapped = ColumnMap(
+        chosen,
+        any(source.kind == "csv" for source in sources),
+        form,
+        of_texts,
+        any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
+        may_guess and ("choices" in chosen or any(map(has_parts, first.fields))),
+    )
+    is_odd = (
+        mapped.is_opened
+        or mapped.has_parts
+        or any(
+            is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
+            for row in first.fields
+        )
     )
     is_mapped = bool(chosen or mapped.has_cells or form or is_joined or is_odd)
-    read = [fields for row in rows if is_mapped for fields in _try_row(mapped, row)]
+    read = [fields for row in raw_rows if is_mapped for fields in _try_row(mapped, row)]
     return FoundColumns(
         first.columns,
         mapped if is_mapped else None,
@@ -362,7 +387,9 @@ class _FirstRows:
     ) -> dict[str, str]:
         """Which column is which field, by COMMON_NAMES in any case. A row with a query of its own
         is in our format: only its right answers, and the id of a join, are guessed."""
-        by_name = {name.lower().replace(" ", "_"): name for name in reversed(self.columns)}
+        names = [*reversed(self.columns)]
+        by_name = {name.lower().replace(" ", "_"): name for name in names}
+        by_name = {plain_name(name): name for name in names} | by_name
         free = {*self.columns} - {source["from"] for source in by_job.values()}
         free -= {*_FIELDS, RESPONSE}
         turns = (row.get("turns") for row in self.fields)
@@ -374,16 +401,27 @@ class _FirstRows:
             if name in by_job or name in self.columns or (name == RESPONSE and not has_responses):
                 continue
             aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
-            columns = (by_name[alias] for alias in aliases if by_name.get(alias) in free)
-            if column := next((c for c in columns if name != "answers" or self._has_gold(c)), None):
+            columns = [by_name[alias] for alias in aliases if by_name.get(alias) in free]
+            if name in ("answers", RESPONSE):
+                columns += likely_columns(
+                    name, [column for column in self.columns if column in free]
+                )
+                last = _CHOICE_GOLDS if name == "answers" else ("answer",)
+                columns += [by_name[alias] for alias in last if by_name.get(alias) in free]
+            if column := next((c for c in columns if self._can_be(name, c)), None):
                 guessed[name] = column
                 free.remove(column)
         is_ours = not (self.form or guessed.keys() & {"query", RESPONSE})
-        kept = {"answers", "id"} if is_joined else {"answers"}
+        kept = {"answers", "choices", "system", *(["id"] if is_joined else [])}
         return {name: guessed[name] for name in guessed if name in kept or not is_ours}
 
-    def _has_gold(self, column: str) -> bool:
+    def _can_be(self, name: str, column: str) -> bool:
+        """Whether a column's values may be of a field."""
         values = [row.get(column) for row in self.fields]
+        if name == "choices":
+            return any(read_choices(value)[0] for value in values)
+        if name != "answers":
+            return True
         if column.lower() == "label":  # a list of numbers is a published benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
@@ -412,9 +450,16 @@ class _FirstRows:
         if {"role", "content"} <= {*self._names}:
             advice = "Each row is a turn; put a conversation's turns into one row's `messages`."
             return self._lack(name, what, advice=advice)
-        if name == "query" and {"id", RESPONSE} <= {*self._names}:
-            return self._lack(name, what, advice=_JOIN)
+        if name == "query" and self._columns_of("id") and self._columns_of(RESPONSE):
+            is_joined = {"id", RESPONSE} <= {*self._names} or self._likely_column() is None
+            return self._lack(name, what, advice=_JOIN if is_joined else "")
         return self._lack(name, what)
+
+    def _columns_of(self, name: str) -> set[str]:
+        """The columns that by their names are of a field."""
+        names = {name, *COMMON_NAMES[name], *(JOIN_IDS if name == "id" else ())}
+        likely = likely_columns(name, self._names) if name in (RESPONSE, "answers") else []
+        return {column for column in self._names if plain_name(column) in names}.union(likely)
 
     def _lack(
         self, name: str, what: str, example: str | None = None, advice: str = ""
@@ -424,23 +469,25 @@ class _FirstRows:
         text = f"{self.dataset}: {what}{end} Its columns: {', '.join(self._names)}."
         if advice:
             return DataError(f"{text}\n{advice}")
-        if (example := example or self._likely_column()) is None:
+        if (example := example or self._likely_column(name=name)) is None:
             return DataError(f"{text}\nNone of them holds text that could be the {name}.")
         return DataError(
             f"{text} Say which is which:\n  --map {name}={example}\nor in the job:\n  columns:\n"
             f"    {name}: {example}\nor from Python:\n  map={{{name!r}: {example!r}}}"
         )
 
-    def _likely_column(self, used: Collection[str] = ()) -> str | None:
-        """The first unused column of several words that no field needs; else the first of text."""
+    def _likely_column(self, used: Collection[str] = (), name: str = "query") -> str | None:
+        """The first unused column of several words that may be a field; else the first of text."""
         taken, first = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}, None
-        for name in self._names:
-            values = [row.get(name) for row in self.rows]
+        others = {"id", "query", RESPONSE, "answers"} - {name}
+        taken = taken.union(*map(self._columns_of, others))
+        for column in self._names:
+            values = [row.get(column) for row in self.rows]
             is_text = any(isinstance(value, str) or is_conversation(value) for value in values)
-            if is_text and name not in taken:
+            if is_text and column not in taken:
                 if all(" " in str(value).strip() for value in values if value):
-                    return name
-                first = name if first is None else first
+                    return column
+                first = column if first is None else first
         return first
 
 

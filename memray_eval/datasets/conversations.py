@@ -17,6 +17,7 @@ import yaml
 
 from memray_eval.datasets.parsing import Answers, InvalidSample, invalid, look_up, parse_printed
 from memray_eval.types.plain_samples import is_plain_turn
+from memray_eval.types.samples import NOT_SHOWN
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
 _FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"
@@ -54,6 +55,7 @@ Turns: TypeAlias = list[dict[str, str]]
 # Which texts may be conversations: none; a query in JSON; a response in JSON, too; both also as
 # transcripts; each query is one
 OfTexts: TypeAlias = Literal["", "query", "json", "chats", "strict"]
+_MEDIA = {"image": "pictures", "audio": "recordings", "video": "videos"}
 # How lists of what is no turn become the metadata's value, where it is no list
 _MERGED: Mapping[str, Callable[[list[Any]], Any]] = {"system": "\n\n".join, "joined_turns": sum}
 
@@ -66,6 +68,7 @@ class _Turn(NamedTuple):
     calls: Sequence[Any] = ()
     results: Sequence[Any] = ()
     thinking: Sequence[str] = ()
+    files: Sequence[str] = ()
 
 
 @dataclass
@@ -85,6 +88,7 @@ class Conversation:
     def add(self, turn: _Turn, raw: Any) -> None:
         """Takes the next turn. Raises InvalidSample for a result without its call."""
         self.rest["thinking"] += turn.thinking
+        self.rest[NOT_SHOWN] += turn.files
         if turn.role == "system":
             self.rest["system"] += [turn.text] if turn.text else []
         elif turn.role == "user" and (turn.text.strip() or not turn.results):
@@ -311,16 +315,26 @@ def _read_content(content: Any, role: Role) -> _Turn:
     if isinstance(content, Mapping) and "parts" in content:
         content = content["parts"]
     parts = content if isinstance(content, list | tuple) else [] if content is None else [content]
-    text, kept = "", dict[str, list[Any]](call=[], result=[], thinking=[])
+    text, kept = "", dict[str, list[Any]](call=[], result=[], thinking=[], name=[])
     for part in parts:
         kind, part_text = _read_part(part)
-        if kind in kept:
+        if kind == "name":
+            kept[kind].append(_MEDIA.get(part_text.strip("[]"), "files"))
+        elif kind in kept:
             kept[kind].append(part_text if kind == "thinking" else part)
             continue
         is_apart = kind == "name" or role == "user"
         touches = text and not text[-1].isspace() and not part_text[:1].isspace()
         text += f"\n{part_text}" if is_apart and touches else part_text
-    return _Turn(role, text, kept["call"], kept["result"], kept["thinking"])
+    return _Turn(role, text, *kept.values())
+
+
+def text_of(content: Any) -> str:
+    """The text of a system prompt, also in parts."""
+    try:
+        return _read_content(content, "system").text
+    except InvalidSample:
+        return ""
 
 
 def _read_part(part: Any) -> tuple[str, str]:
@@ -472,6 +486,7 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
         value = value if inner is None else inner
     turn = _read_content(value, role)
     rest = {"tool_messages": [*turn.calls], "thinking": [*turn.thinking]}
+    rest[NOT_SHOWN] = [*turn.files]
     return Conversation([{"role": role, "content": turn.text}], defaultdict(list, rest))
 
 

@@ -7,10 +7,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
-from memray_eval.datasets.answers import NULLABLE
+from memray_eval.datasets.answers import NULLABLE, plain_name
+from memray_eval.datasets.conversations import TABLE
 from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.encodings import open_text
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(r'"?sep=(\\t|[^"\r\n])"?[\r\n]*', re.IGNORECASE)
+_MOST_TITLES = 8  # lines above the row of names
+_NAMES = {name for names in TABLE["columns"].values() for name in names.split()}
 _MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 
@@ -100,7 +103,8 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
     position, number = shard.start, shard.first_number - 1
     try:
         with open_text(*locate(shard.path), 0, shard.encoding) as file:
-            lines = _Lines(cast(BinaryIO, file))
+            begin, n_titles = (0, 0) if is_strict else _find_head(file)
+            lines = _lines_from(file, begin)
             is_tsv = is_strict and shard.path.lower().endswith(".tsv")
             header = _read_header(lines, _STRICT_TSV if is_tsv else None, is_strict)
             if fault := _find_wrong_header(header.names):
@@ -117,9 +121,9 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
             lines = _lines_from(file, position) if position > lines.end else lines
             rows = header.dialect.read(lines)
             for cells in rows:
-                if any(cells) or (cells and is_strict):
+                if any(map(str.strip, cells)) or (cells and is_strict):
                     number += 1
-                    line = header.n_lines + rows.line_num
+                    line = n_titles + header.n_lines + rows.line_num
                     where = f"row {number}" if shard.start else f"line {line}"
                     yield header.to_entry(shard, cells, position, lines.end, where, number)
                 position = lines.end
@@ -130,6 +134,19 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
         why = "nothing after it can be read" if is_damaged else "broken CSV after it"
         last = f"row {number} is the last that can be read"
         yield shard.broken_entry(position, f"{last}: {why}: {error}")
+
+
+def _find_head(file: IO[bytes]) -> tuple[int, int]:
+    """Where the row of names begins, and how many lines are before it: a title in one cell, and
+    empty lines, above several names of which one is known."""
+    lines, begin = _Lines(cast(BinaryIO, file)), 0
+    for at, line in enumerate(islice(lines, _MOST_TITLES)):
+        cells = next(_dialect_of(line).read([line]), [])
+        names = {plain_name(cell) for cell in cells} - {""}
+        if len(names) > 1 or names & _NAMES or _SEPARATOR.fullmatch(line):
+            return (begin, at) if names & _NAMES else (0, 0)
+        begin = lines.end
+    return 0, 0
 
 
 def _lines_from(file: IO[bytes], start: int) -> _Lines:
@@ -144,11 +161,16 @@ def _read_header(lines: _Lines, dialect: _Dialect | None, is_strict: bool) -> _H
         dialect = _Dialect(named[1].replace("\\t", "\t"), is_strict=is_strict)
         first, n_before = next(lines, ""), 1
     elif dialect is None:
-        unquoted = "".join(first.split('"')[::2])
-        dialect = _Dialect(max(DELIMITERS, key=unquoted.count), is_strict=is_strict)
+        dialect = _dialect_of(first, is_strict)
     rows = dialect.read(chain([first], lines))
     names = [name.strip() for name in next(rows, [])]
     return _Header(names, dialect, rows.line_num + n_before)
+
+
+def _dialect_of(line: str, is_strict: bool = False) -> _Dialect:
+    """With the delimiter that a line has most often."""
+    unquoted = "".join(line.split('"')[::2])
+    return _Dialect(max(DELIMITERS, key=unquoted.count), is_strict=is_strict)
 
 
 def _find_wrong_header(names: list[str]) -> Fault | None:

@@ -3,15 +3,26 @@ recognised, and where its fields are."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memray_eval.datasets.answers import is_missing
-from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, OfTexts, is_conversation
-from memray_eval.datasets.parsing import MISSING, find_at, look_up
+from memray_eval.datasets.answers import is_gold, is_missing, likely_columns
+from memray_eval.datasets.conversations import (
+    TABLE,
+    TURNS_KEYS,
+    OfTexts,
+    is_conversation,
+    words_of,
+)
+from memray_eval.datasets.parsing import MISSING, find_at, look_up, parse_printed
 
 Paths = tuple[str, ...]
+_GOLDS = [name for name in TABLE["columns"]["answers"].split() if name != "label"]  # of people
+_ASKED, _REPLIES = words_of("asked_heads"), words_of("reply")
+_GOLD_HEADS = frozenset(words_of("gold_heads"))
+_HEADS = _GOLD_HEADS.union(_ASKED, words_of("said_heads"))
 _QUERIES = tuple(TABLE["columns"]["query"].split())
 
 
@@ -56,6 +67,12 @@ class ExportForm:
                     fields[name] = value
                     used |= {part.partition(".")[0] for part in path.split("+")}
                     break
+        if self.is_export and "answers" not in fields:  # a column of the user's own beside it
+            free = [name for name in row if name not in used]
+            named = (*(name for name in _GOLDS if name in free), *likely_columns("answers", free))
+            if gold := next((name for name in named if is_gold(row[name])), None):
+                fields["answers"] = row[gold]
+                used.add(gold)
         if "response" in fields and "error" in fields:  # of the tool's own check
             used.discard("error")
             del fields["error"]
@@ -104,6 +121,49 @@ def _form_of_column(column: str) -> ExportForm:
 
 _COLUMNS = (*TURNS_KEYS, "chatbot", "chat_history", "transcript", "text", "history")
 FORMS = (*map(_read_form, TABLE["forms"]), *map(_form_of_column, _COLUMNS))
+
+
+def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of a tracker's table as its nested export has it: `inputs.question` and cells of JSON
+    as objects, the right answer as a text called `reference`. Any other row as it is."""
+    opened = dict[str, Any]()
+    for name, value in row.items():
+        head, *inner = re.split(r"[./]", name.removeprefix("attributes."), maxsplit=1)
+        if inner and head in _HEADS and head not in row:
+            opened.setdefault(head, {}).update({} if value in (None, "") else {inner[0]: value})
+        else:
+            opened[name] = _opened(value) if name in _HEADS else value
+    if not any(_holds_text(opened.get(head)) for head in _ASKED):
+        return row
+    for head in [name for name in opened if name in _GOLD_HEADS]:
+        if isinstance(gold := opened[head], Mapping) and gold:
+            named = (*likely_columns("answers", gold), *(gold if len(gold) == 1 else ()))
+            text = next((gold[name] for name in named), None) or _said_in(gold)
+            if text is not None:
+                del opened[head]
+                opened["reference"] = text
+    return opened if opened != row else row
+
+
+def _opened(cell: Any) -> Any:
+    """The object that a cell of JSON holds, if it holds a text by a name of its own, or turns."""
+    if not isinstance(cell, str) or cell.lstrip()[:1] != "{":
+        return cell
+    try:
+        value = parse_printed(cell)[0]
+    except ValueError:
+        return cell
+    return value if _holds_text(value) or likely_columns("answers", value) else cell
+
+
+def _holds_text(value: Any) -> bool:
+    is_object = isinstance(value, Mapping)
+    return is_object and (not value.keys().isdisjoint(TURNS_KEYS) or _said_in(value) is not None)
+
+
+def _said_in(value: Mapping[str, Any]) -> Any:
+    """What an object holds by the likeliest name of a text or a message; None without one."""
+    return next((found for path in _REPLIES if (found := look_up(value, path)) is not None), None)
 
 
 def form_of(rows: Sequence[Mapping[str, Any]]) -> ExportForm | None:

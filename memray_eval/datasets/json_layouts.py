@@ -10,8 +10,14 @@ from typing import Any, BinaryIO
 
 import ijson
 
-from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
-from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
+from memray_eval.datasets.answers import (
+    ANSWERS_FIELDS,
+    QUERY_FIELDS,
+    TEXT_FIELDS,
+    likely_columns,
+    plain_name,
+)
+from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, is_conversation, role_of
 from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
 from memray_eval.storage.paths import DamagedFile
 from memray_eval.types import Sample
@@ -24,6 +30,8 @@ LIST_KEYS = (
     *("conversations", "chats", "dialogs", "traces", "observations"),
 )
 _FIELDS = {*Sample.model_fields, *TEXT_FIELDS, *QUERY_FIELDS, *ANSWERS_FIELDS, *TURNS_KEYS}
+_ASKING = {*TABLE["columns"]["query"].split(), *QUERY_FIELDS, *TURNS_KEYS} - {"items"}
+_DEPTH = 4  # of objects that hold lists of rows
 _TURN_KEYS = ("role", "from", "speaker", "type")
 _TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)
 
@@ -109,6 +117,8 @@ def _rows_of_item(item: Any) -> Iterator[Any]:
     elif isinstance(item.get("paragraphs"), list):
         for paragraph in item["paragraphs"]:
             yield from _rows_of_paragraph(paragraph, item)
+    elif not _asks(item) and (rows := [row for row in _rows_within(item, 1) if _is_answered(row)]):
+        yield from rows
     else:  # of the hub's viewer: {"row_idx": 0, "row": {...}}
         yield item["row"] if isinstance(item.get("row"), Mapping) and "row_idx" in item else item
 
@@ -139,6 +149,10 @@ def _rows_of_object(whole: Any) -> Iterator[Any]:
     elif isinstance(whole.get("columns"), list) and isinstance(whole.get("data"), list):  # `split`
         names = [str(name) for name in whole["columns"]]
         yield from (dict(zip(names, row, strict=False)) for row in whole["data"])
+    elif not all(isinstance(value, list) for value in whole.values()) and (
+        rows := [*_rows_within(whole, _DEPTH)]
+    ):
+        yield from rows
     elif all(isinstance(value, Mapping) for value in whole.values()):
         yield from _rows_of_objects(whole)
     elif all(isinstance(value, list) for value in whole.values()):
@@ -147,6 +161,23 @@ def _rows_of_object(whole: Any) -> Iterator[Any]:
         yield from ({"id": name, "response": text} for name, text in whole.items())
     else:
         yield whole
+
+
+def _rows_within(value: Any, depth: int) -> Iterator[Any]:
+    """The items of the lists below an object, of which each has a question."""
+    if isinstance(value, list):
+        yield from value if value and all(map(_asks, value)) else ()
+    elif isinstance(value, Mapping) and depth and not _asks(value):
+        for inner in value.values():
+            yield from _rows_within(inner, depth - 1)
+
+
+def _is_answered(row: Mapping[str, Any]) -> bool:
+    return bool(likely_columns("response", row) or row.keys() & TEXT_FIELDS)
+
+
+def _asks(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(plain_name(str(name)) in _ASKING for name in value)
 
 
 def _rows_of_objects(whole: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:

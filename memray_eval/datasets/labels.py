@@ -128,7 +128,7 @@ def read_labelled(
         raise DataError(f"{path} holds no row")
     names = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
     systems = _find_systems(labelling, names)
-    _check_columns(path, labelling, names, systems)
+    _check_columns(path, labelling, rows, names, systems)
     skip = labelling.columns.get("skip")
     numbered = enumerate(rows, 1)
     kept = [(n, row) for n, row in numbered if not (skip and _is_true(_column_value(row, skip)))]
@@ -159,12 +159,16 @@ def _hint(name: str, names: Sequence[str], listed: str) -> str:
 
 
 def _check_columns(
-    path: Path, labelling: Labelling, names: Sequence[str], systems: Sequence[str]
+    path: Path,
+    labelling: Labelling,
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    systems: Sequence[str],
 ) -> None:
     """Raises ConfigError for a column that the file does not have."""
     for column in (*labelling.columns.values(), *labelling.people):
         for name in (column.replace(STAR, system) for system in systems):
-            if name not in names:
+            if name not in names and all(find_at(row, name) is MISSING for row in rows):
                 hint = _hint(name, names, ", ".join(names))
                 raise ConfigError(f"{path} has no column {name!r}{hint}")
 
@@ -274,7 +278,7 @@ def parse_label(
 
 
 def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterator[dict[str, Any]]:
-    """The rows with objects for cells of JSON text, fenced or not, that dotted columns need."""
+    """The rows with objects or lists for cells of JSON, fenced or not, that dotted columns need."""
     names = (*labelling.columns.values(), *labelling.people)
     heads = {re.escape(name.partition(".")[0]) for name in names if "." in name}
     pattern = re.compile("|".join(heads).replace(re.escape(STAR), ".+") or r"(?!)")
@@ -286,8 +290,8 @@ def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterato
 
 
 def _open_cell(cell: str) -> Any:
-    opened = _from_json(cell.strip("` \r\n").removeprefix("json"), dict)
-    return opened if isinstance(opened, dict) else cell
+    opened = _from_json(cell.strip("` \r\n").removeprefix("json"), (dict, list))
+    return opened if isinstance(opened, dict | list) else cell
 
 
 def parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
@@ -306,8 +310,8 @@ def parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
         return None
 
 
-def _from_json(cell: Any, kind: type) -> Any:
-    """What a cell holds, where it is JSON of that kind; else the cell."""
+def _from_json(cell: Any, kind: type | tuple[type, ...]) -> Any:
+    """What a cell holds, where it is JSON of such a kind; else the cell."""
     if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "{")):
         return cell
     try:

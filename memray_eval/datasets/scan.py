@@ -22,6 +22,7 @@ from memray_eval.datasets.spreading import Spread
 from memray_eval.ports import PublishedFiles
 from memray_eval.types import Record, Sample, turn_ids
 from memray_eval.types.json_text import record_to_json, sample_to_json
+from memray_eval.types.samples import NOT_SHOWN
 
 ProblemHandler: TypeAlias = Callable[[Problem], None]
 T = TypeVar("T")
@@ -33,8 +34,9 @@ STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 @dataclass
 class Scan:
     """What a scan found: the turns after the first of `n_sessions` samples (a model plays the user
-    of `n_simulated`), a digest of the samples in order, how often responses name a suite, and the
-    files that samples name for their contexts, whose length together is `context_chars`."""
+    of `n_simulated`), a digest of the samples in order, how often responses name a suite, the
+    files that samples name for their contexts, whose length together is `context_chars`, and how
+    many samples hold what no model is shown, by its kind."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -46,6 +48,7 @@ class Scan:
     n_sessions: int = 0
     n_later_turns: int = 0
     n_simulated: int = 0
+    not_shown: Counter[str] = field(default_factory=Counter)
 
     @property
     def n_asked(self) -> int:
@@ -56,6 +59,8 @@ class Scan:
         """Counts a sample, its context and turns, and the suite that a response names."""
         self.n_samples += 1
         self.context_chars += len(sample.context or "")
+        if isinstance(hidden := sample.metadata.get(NOT_SHOWN), list):
+            self.not_shown.update({str(kind) for kind in hidden})
         if suites:
             self.suites.update(suites)
         if sample.is_session:

@@ -209,7 +209,7 @@ def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Respo
     """An answer as long as expected, that speaks to the user as replies do, and the tokens of its
     prompt."""
     try:
-        prompt = spec.suite.prompt(sample, candidate)
+        prompt = spec.suite.ask(sample, candidate)
     except Exception as error:  # it will be an error of its unit, and costs nothing
         return Response(error=describe_error(error)), 0.0
     most = prompt.answer_tokens(candidate)

@@ -271,7 +271,7 @@ def _row(
 ) -> tuple[Record, Row]:
     """The record and what asks for its response; where no prompt can be built, only why."""
     try:
-        prompt = suite.prompt(sample, record.candidate)
+        prompt = suite.ask(sample, record.candidate)
         row, kept = build_request(prompt, record.candidate.for_epoch(record.epoch))
         if noted := note_passages(prompt, kept):
             metadata = {**record.sample.metadata, **noted}

@@ -205,6 +205,11 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
     if unscored:
         judges.append(f"  not scored: {', '.join(unscored)} (each {NEEDS_JUDGE})")
     warnings = [f"  {line}" for line in plan.spec.equal_draws()]
+    warnings += [
+        f"  warning: {n} of {plan.scan.n_samples} samples hold {kind}: candidates and judges are "
+        "asked without them, by the text alone"
+        for kind, n in plan.scan.not_shown.items()
+    ]
     say("\n".join([f"Run {folder.run_id}: {opening}", *judges, *warnings]))
 
 

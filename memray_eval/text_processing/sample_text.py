@@ -1,4 +1,5 @@
-"""How a sample's memory and history are written as text, for prompts, judges and rules alike."""
+"""How a sample's question with its choices, memory and history are written as text, for prompts,
+judges and rules alike."""
 
 from __future__ import annotations
 
@@ -6,12 +7,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
+from string import ascii_uppercase
 
 import numpy as np
 
 from memray_eval.types import MemoryValue, Sample, session_of
+from memray_eval.types.samples import CHOICES
 
 _SEED = "memory 1"  # another one would be another order, and other prompts
+
+
+def choices_of(sample: Sample) -> tuple[str, ...]:
+    """The choices of a question that stood in a column of their own."""
+    listed = sample.metadata.get(CHOICES)
+    is_list = isinstance(listed, list) and all(isinstance(choice, str) for choice in listed)
+    return tuple(listed) if isinstance(listed, list) and is_list else ()
+
+
+def choice_lines(sample: Sample) -> str:
+    """An empty line, then a line for each choice of the question; "" where it has none."""
+    lettered = zip(ascii_uppercase, choices_of(sample), strict=False)
+    listed = "\n".join(f"{letter}) {text}" for letter, text in lettered)
+    return f"\n\n{listed}" if listed else ""
 
 
 def value_text(value: MemoryValue) -> str:

@@ -20,6 +20,9 @@ EXPECTS = "expects"  # the key of what code can tell of an answer: text_processi
 # The keys of what a judge checks of an answer, by points, and of the tags of the sample as a whole:
 # text_processing/criteria.py
 CRITERIA, EXAMPLE_TAGS = "criteria", "example_tags"
+# The keys of a row's own system prompt, of the choices of its question, and of what it holds beside
+# its text that no model is shown
+SYSTEM, CHOICES, NOT_SHOWN = "system", "choices", "not_shown"
 PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
 PAIRS = "pairs"  # the suite of a run over pairs
 

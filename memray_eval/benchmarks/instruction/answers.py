@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
+from memray_eval.text_processing.equivalents import concluded, one_form, side_of
 from memray_eval.text_processing.values import Forms, fold, tokens
 
 _LETTERS = "ABCDEFGHIJ"
@@ -68,8 +69,8 @@ _WRONG_ABROAD = (
     r"|不|错|錯|是错|是錯|(?:는|은|가|이)\s*(?:틀|아니|오답))"
 )
 _IS = (
-    r"\b(?:it(?:['’]?s| is| must be)|i(?:['’]d| would) say|definitely|c['’]est|es la"
-    r"|(?:es|das) ist)"
+    r"\b(?:it(?:['’]?s| is| must be| should be| has to be)|i(?:['’]d| would) say|definitely"
+    r"|(?:therefore|thus|hence|so)[,:]?|c['’]est|es la|(?:es|das) ist)"
 )
 _JOINING = "and|or|und|oder|et|ou|y|o|ed"
 _JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
@@ -84,6 +85,10 @@ _COMMAND = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()
 _DOLLARS = re.compile(r"\s*(\${1,2})([^$]+)\1\s*\.?\s*")
 _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u0652])")
 _LATIN = str.maketrans("أابجده", "AABCDE")
+# Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af]")
+_DENIES = re.compile(r" (?:not|never|no|neither|except|\w+nt) ")
+_MOST_TRIED = 100  # brackets at which JSON may begin
 
 
 class ChosenOption(NamedTuple):
@@ -235,6 +240,13 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
     return next(same, "")
 
 
+def _option_within(response: str, options: Mapping[str, str]) -> str:
+    """The only option whose words a response holds and does not deny; "" if it holds several."""
+    said = f" {_normalise_answer(response)} "
+    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in said]
+    return held[0] if len(held) == 1 and not _DENIES.search(said) else ""
+
+
 def _is_list(named: Sequence[ChosenOption], response: str, first: ChosenOption) -> bool:
     """True if the response goes through options line by line: the first is no choice."""
     opens_line = {
@@ -275,7 +287,7 @@ def _readings(letters: str) -> _Readings:
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
         rf"|(?<![\w'’(-])({bare})[)*\]]{{0,3}} (?:is|seems|would be|looks) (?:the )?(?i:{_BEST})"
         rf"|\(([{letters}])\) is (?:the )?(?i:{_BEST})"
-        rf"|\bnot \(?[{letters}]\)?,? but (?:rather )?\(?({bare})"
+        rf"|\b(?i:not) \(?[{letters}]\)?(?:,? but (?:rather )?|[.;] )\(?({bare})"
         rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?=[)\]*_]*\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
         rf"|(?i:{_ANSWERS_ABROAD})\s{{0,3}}{marks}({closed}|{abroad})"
         rf"|(?i:{_ANSWERS_ROMANCE})\s{{0,3}}{marks}({closed}|{bare})"
@@ -309,12 +321,16 @@ class Match(NamedTuple):
     f1: float
 
 
-def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
+def compare(
+    prompt: str, response: str, answers: Sequence[str], choices: Sequence[str] = ()
+) -> Match:
     """The response beside the best of the answers. If an answer is an offered option (its letter,
-    "B) right", or its text), the chosen option is compared: 1 or 0. JSON is exact if it is equal as
-    data; else exact is equality of words and values (text_processing/values.py), and F1 is
-    LongBench's over these. Empty answers count nowhere."""
-    return _compare(prompt, response, tuple(answers))
+    "B) right", or its text; of the `choices`, else of the prompt), the chosen option is compared: 1
+    or 0. JSON is exact if it is equal as data, yes and no whatever their reason; else exact is
+    equality of words and values (text_processing/values.py), as they are or in one form
+    (equivalents.py), and F1 is LongBench's over these. Of a working its conclusion counts. Empty
+    answers count nowhere."""
+    return _compare(prompt, response, tuple(answers), tuple(choices))
 
 
 def why_no_answer(answers: Sequence[str]) -> str | None:
@@ -323,37 +339,51 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 
 
 @lru_cache(16)  # several metrics ask for each response
-def _compare(prompt: str, response: str, given: tuple[str, ...]) -> Match:
-    answers = [answer for answer in given if answer.strip()]
-    options = offered_options(prompt)
+def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[str, ...]) -> Match:
+    answers = [concluded(answer) for answer in given if answer.strip()]
+    options = dict(zip(_LETTERS, choices, strict=False)) or offered_options(prompt)
     right = {_as_option(answer, options) for answer in answers} - {""} if options else None
     if right:
         choice = find_choice(response, options)
-        is_right = choice is not None and choice.option in right
-        return Match(is_right, float(is_right))
+        option = choice.option if choice else _option_within(response, options if choices else {})
+        return Match(option in right, float(option in right))
+    readings = dict.fromkeys((response, concluded(response)))
     # What one \\boxed{}, <answer> or formula holds that is the whole response
     if wrapped := _DOLLARS.fullmatch(response):
         response = wrapped[2]
     if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
         response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
-    if any(_is_same(response, answer) for answer in answers):
+    readings[response] = None
+    if any(_is_same(reading, answer) for reading in readings for answer in answers):
         return Match(True, 1.0)
-    return Match(False, max((_f1(response, answer) for answer in answers), default=0.0))
+    f1s = (
+        _f1(form(reading), form(answer))
+        for answer in answers
+        for form in ((str,) if is_chinese(answer) else (str, one_form))
+        for reading in readings
+    )
+    return Match(False, max(f1s, default=0.0))
 
 
 def _f1(response: str, answer: str) -> float:
     words, wanted = tokens(response), tokens(answer)
-    if is_chinese(answer):
-        words, wanted = _cut_chinese(words), _cut_chinese(wanted)
+    if is_chinese(answer) or _UNSPACED.search(answer):
+        words, wanted = _cut(words), _cut(wanted)
     return token_f1(words, wanted)
 
 
-def _cut_chinese(words: Sequence[str]) -> tuple[str, ...]:
-    """Tokens, of which those in Chinese are cut into words."""
+def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Tokens, of which those in Chinese are cut into words, those of _UNSPACED into characters."""
     return tuple(
         word
-        for token in words
-        for word in (chinese_words(token) if is_chinese(token) else (token,))
+        for token in tokens
+        for word in (
+            chinese_words(token)
+            if is_chinese(token)
+            else token
+            if _UNSPACED.search(token)
+            else (token,)
+        )
     )
 
 
@@ -370,13 +400,31 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """Returns True if a response is the answer, by its words and values or as JSON."""
+    """Returns True if a response is the answer, by its words and values, as JSON, or as yes or no;
+    also where both are written in one form."""
     if _normalise_answer(response) == _normalise_answer(answer):
         return True
-    if not answer.lstrip().startswith(("{", "[")):
-        return False
-    value, wanted = read_json(response), read_json(answer)
-    return value is not None and value == wanted
+    if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
+        return True
+    if answer.lstrip().startswith(("{", "[")):
+        value, wanted = read_json(response), read_json(answer)
+        if wanted is not None:
+            return bool(wanted == (_only_json(response, type(wanted)) if value is None else value))
+    return _normalise_answer(one_form(response)) == _normalise_answer(one_form(answer))
+
+
+def _only_json(reply: str, kind: type) -> Any:
+    """The one value of a kind among a reply's words; None if it holds none, or several."""
+    values, end = list[Any](), 0
+    for tried, start in enumerate(re.finditer(r"[{\[]", reply)):
+        if start.start() < end or tried >= _MOST_TRIED:
+            continue
+        try:
+            value, end = _DECODER.raw_decode(reply, start.start())
+        except (ValueError, RecursionError):
+            continue
+        values += [value] if isinstance(value, kind) and value not in values else []
+    return values[0] if len(values) == 1 else None
 
 
 def _normalise_answer(text: str) -> str:
@@ -405,3 +453,6 @@ def strip_fence(text: str) -> str:
 
 def refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant)

@@ -7,7 +7,12 @@ from typing import Any
 
 from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.needles.rules import RULES, rule_of
-from memray_eval.benchmarks.templates.records import check_own_record, check_record
+from memray_eval.benchmarks.templates.records import (
+    check_own_record,
+    check_record,
+    task_of,
+    task_of_path,
+)
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 # Tokens of an answer. RULER's and InfiniteBench's lengths count on an answer whose first words
@@ -39,7 +44,14 @@ TASKS = tuple(MAX_TOKENS)
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row in our own format. Raises ValueError with what it lacks, or the known tasks."""
+    """A row in our own format, or of RULER, with a prediction or without. Raises ValueError with
+    what it lacks, or the known tasks."""
+    if isinstance(raw.get("outputs"), list) and isinstance(raw.get("input"), str):
+        task = task_of_path(path, (*TASKS, "qa_1", "qa_2")) or task_of(raw, path, TASKS)
+        others = {name: raw[name] for name in raw if name not in ("input", "outputs", "index")}
+        asked = {"id": f"{task}:{raw.get('index', raw.get('id'))}", "query": raw["input"]}
+        task = "qa" if task.startswith("qa_") else task
+        return {**others, **asked, "task": task, "answers": [*map(str, raw["outputs"])]}
     if "sample_id" not in raw:
         check_record(raw, "needles", {"id": None, "query": None})
     return check_own_record(raw, TASKS)

@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from memray_eval.config.sections import Seen
 from memray_eval.metric import JudgedMetric, Metric, MetricValue
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.text_processing.sample_text import history_lines, memory_lines
+from memray_eval.text_processing.sample_text import choice_lines, history_lines, memory_lines
 from memray_eval.types import Message, Response, Sample
 
 M = TypeVar("M", bound=Metric)
 WITH_MEMORY: tuple[Seen, ...] = ("memory", "history", "query", "response")
 _TEXT_OF: Mapping[Seen, Callable[[Sample, Response], str]] = {
-    "query": lambda sample, response: sample.query,
+    "query": lambda sample, response: sample.query + choice_lines(sample),
     "memory": lambda sample, response: memory_lines(sample),
     "history": lambda sample, response: history_lines(sample),
     "context": lambda sample, response: sample.context or "",

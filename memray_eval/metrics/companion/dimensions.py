@@ -124,6 +124,9 @@ _SCORE = re.compile(
     r"[ \t*_]*(?:(?:/|out of)[ \t]*(?P<most>\d+(?:\.\d+)?))?",
     re.IGNORECASE | re.MULTILINE,
 )
+_SCORE_AGAIN = re.compile(  # in the rest of its line
+    r"(?:\bscore[ \t*_]*[:=][ \t*_]*|^[ \t,;]*(?:or|to|[-–])[ \t]*)(\d*\.?\d+)", re.IGNORECASE
+)
 _REASONING = re.compile(r"\breasoning[ \t*_]*[:=][ \t*_]*(?P<why>.+)", re.IGNORECASE | re.DOTALL)
 
 RUBRIC = """
@@ -166,6 +169,11 @@ class CompanionJudgment(BaseModel):
         not within 0-1 (a percentage, 8 of 10)."""
         matches = list(_SCORE.finditer(text))
         scores = {float(match["score"]) for match in matches}
+        scores |= {
+            float(again)
+            for match in matches
+            for again in _SCORE_AGAIN.findall(text[match.end() :].partition("\n")[0])
+        }
         if len(scores) != 1 or any(
             match["most"] and float(match["most"]) != 1.0 for match in matches
         ):

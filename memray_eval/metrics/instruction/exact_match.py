@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from memray_eval.benchmarks.instruction.answers import compare, why_no_answer
 from memray_eval.metric import ComputedMetric, MetricValue
+from memray_eval.text_processing.sample_text import choices_of
 from memray_eval.types import Response, Sample
 
 
 def measure(sample: Sample, response: Response) -> MetricValue:
-    return MetricValue(value=float(compare(sample.query, response.text, sample.answers).exact))
+    compared = compare(sample.query, response.text, sample.answers, choices_of(sample))
+    return MetricValue(value=float(compared.exact))
 
 
 METRIC = ComputedMetric(

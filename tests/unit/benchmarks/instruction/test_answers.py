@@ -236,6 +236,13 @@ SAID = [
     ("A and C are both right", None),
     ("Answer: A and C are both right", None),
     ("A, C and D", None),
+    ("Therefore, B.", "B"),
+    ("So B.", "B"),
+    ("Hence: B", "B"),
+    ("It should be B because of the obstacle.", "B"),
+    ("Not A. B.", "B"),
+    ("So A saw would do", None),
+    ("Therefore, A or B.", None),
 ]
 
 

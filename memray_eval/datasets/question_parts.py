@@ -1,0 +1,113 @@
+"""What a row asks beside its query: choices in columns of their own, a system prompt, and what no
+model here is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from string import ascii_uppercase
+from typing import Any
+
+from memray_eval.datasets.conversations import TABLE, text_of
+from memray_eval.datasets.parsing import parse_printed
+from memray_eval.types.samples import CHOICES, NOT_SHOWN, SYSTEM
+
+_CHOICE_NAMES = tuple(TABLE["columns"][CHOICES].split())
+_KIND_OF = {name: kind for kind, names in TABLE[NOT_SHOWN].items() for name in names.split()}
+_LETTERED = re.compile(r"(?:(?:option|choice|opt|op|ending|answer|sol)[ _]?)?([a-j]|\d)", re.I)
+_ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
+_MOST = 10  # choices with a letter by which an answer may name them
+
+
+def read_choices(value: Any) -> tuple[list[str], list[str]]:
+    """The texts of choices and the labels that they have, if any: of a list, an object by label,
+    lists of texts and labels, or such a thing in a cell, also as numpy prints it. Else none."""
+    if isinstance(value, str):
+        try:
+            text, value = value, parse_printed(value)[0]
+        except ValueError:
+            return [], []
+        if isinstance(value, list) and len(value) == 1:  # numpy parts them by spaces alone
+            value = [single or double for single, double in _ITEM.findall(text)]
+    if isinstance(value, Mapping):
+        texts, labels = value.get("text") or value.get("choices"), value.get("label")
+        if not isinstance(texts, list):
+            texts, labels = [*value.values()], [*value]
+    else:
+        texts, labels = value, None
+    if not isinstance(texts, list | tuple) or len(texts) < 2:
+        return [], []
+    if all(isinstance(item, Mapping) and {"label", "text"} <= item.keys() for item in texts):
+        texts, labels = [item["text"] for item in texts], [item["label"] for item in texts]
+    if not all(isinstance(text, str | int | float) for text in texts):
+        return [], []
+    return [str(text) for text in texts], [str(label) for label in labels or ()]
+
+
+def has_parts(row: Mapping[str, Any]) -> bool:
+    """Whether a row asks something beside its query."""
+    return any(_choices_in(row)) or any(_not_shown_in(row)) or not _is_plain(row.get(SYSTEM))
+
+
+def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool) -> None:
+    """Puts the choices among the metadata, and a right answer that is a choice's number from 0, its
+    label or its text as its letter; `gold` is the answer as the row has it."""
+    kept: dict[str, Any] = {}
+    choices, labels = _choices_in(fields)
+    if choices:
+        kept[CHOICES] = choices
+        answers = fields.get("answers")
+        is_index = has_cells or type(gold) is int
+        if isinstance(answers, list):
+            fields["answers"] = [_as_letter(text, choices, labels, is_index) for text in answers]
+    if not _is_plain(fields.get(SYSTEM)):
+        kept[SYSTEM] = text_of(fields.pop(SYSTEM))
+    metadata = fields.get("metadata")
+    if hidden := _not_shown_in(fields):
+        own = metadata.get(NOT_SHOWN) if isinstance(metadata, Mapping) else None
+        kept[NOT_SHOWN] = [*hidden, *(own or ())]
+    if kept and isinstance(metadata, dict | None):
+        fields["metadata"] = {**(metadata or {}), **kept}
+        fields.pop(CHOICES, None)
+
+
+def _is_plain(system: Any) -> bool:
+    return system is None or isinstance(system, str)
+
+
+def _choices_in(row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The choices of a row, of one column or a column each."""
+    for name in _CHOICE_NAMES:
+        if row.get(name) is not None and (found := read_choices(row[name]))[0]:
+            return found
+    named = {
+        match[1].lower(): str(value)
+        for name, value in row.items()
+        if (match := _LETTERED.fullmatch(name)) and isinstance(value, str | int | float)
+    }
+    for first in ("a", "0", "1"):
+        texts = [named[key] for at in range(_MOST) if (key := chr(ord(first) + at)) in named]
+        if len(texts) > 1 and len(texts) == len(named):
+            return texts, []
+    return [], []
+
+
+def _not_shown_in(row: Mapping[str, Any]) -> list[str]:
+    """The kinds of what a row holds and no model is shown."""
+    return [
+        kind
+        for name, value in row.items()
+        if (kind := _KIND_OF.get(str(name).lower())) and value
+        if kind != "tools" or isinstance(value, list) or str(value).lstrip()[:1] in ("[", "{")
+    ]
+
+
+def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool) -> str:
+    bare = gold.strip()
+    same = [at for at, text in enumerate(choices) if text.strip().lower() == bare.lower()]
+    labelled = [at for at, label in enumerate(labels) if label.strip().lower() == bare.lower()]
+    numbered = [int(bare)] if bare.isdecimal() and int(bare) < len(choices) else []
+    at = next(iter(labelled or (numbered + same if is_index else same + numbered)), None)
+    if at is None and len(choices) > _MOST and bare in ascii_uppercase[: len(choices)]:
+        at = ascii_uppercase.index(bare)
+    return gold if at is None else ascii_uppercase[at] if len(choices) <= _MOST else choices[at]

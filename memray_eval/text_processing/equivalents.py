@@ -1,0 +1,130 @@
+"""One form for what people write in several: a day, a number in words, a magnitude, TeX, entities
+of HTML, a code fence, a list; what stands after a working; yes and no with a reason."""
+
+from __future__ import annotations
+
+import html
+import re
+from functools import lru_cache
+
+from memray_eval.text_processing.matching import normalise
+from memray_eval.text_processing.numerals import in_digits
+
+_MONTHS = (
+    "january jan januar janvier enero gennaio janeiro",
+    "february feb februar février febrero febbraio fevereiro",
+    "march mar märz mars marzo março",
+    "april apr avril abril aprile",
+    "may mai mayo maggio maio",
+    "june jun juni juin junio giugno junho",
+    "july jul juli juillet julio luglio julho",
+    "august aug août agosto",
+    "september sep sept septembre septiembre settembre setembro",
+    "october oct oktober okt octobre octubre ottobre outubro",
+    "november nov novembre noviembre novembro",
+    "december dec dezember dez décembre diciembre dicembre dezembro",
+)
+_MONTH_OF = {name: month for month, names in enumerate(_MONTHS, 1) for name in names.split()}
+_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTH_OF, key=len, reverse=True))})(?!\w)\.?"
+_DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th|er|\.)?(?!\d)"
+_YEAR = r"(?P<year>[12]\d{3})(?!\d)"
+_BEFORE = r"(?<![\w.])(?:(?:on |in )?(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? )?(?:the )?)?"
+_DATES = tuple(
+    re.compile(form)
+    for form in (
+        rf"{_BEFORE}{_DAY}[ -]?(?:(?:day )?of |de )?{_MONTH}(?:,?[ -](?:of |de )?{_YEAR})?",
+        rf"{_BEFORE}{_MONTH} (?:the )?{_DAY}(?:,? {_YEAR})?",
+        rf"{_BEFORE}{_MONTH},? (?:of |de )?{_YEAR}",
+        rf"{_BEFORE}{_YEAR}(?P<by>[-/.])(?P<month>\d\d?)(?P=by){_DAY}"
+        r"(?:[t ]00:00(?::00)?z?)?(?![\w/])",
+        rf"{_BEFORE}(?P<day>1[3-9]|2\d|3[01])(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by){_YEAR}",
+        rf"{_BEFORE}(?P<month>0?[1-9]|1[0-2])(?P<by>[-/.])(?P<day>1[3-9]|2\d|3[01])(?P=by){_YEAR}",
+        rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일])?",
+    )
+)
+_TEX = tuple(
+    (re.compile(found), put)
+    for found, put in (
+        (r"(?<=\d)\s*(?=\\[dtc]?frac)", " "),
+        (r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2"),
+        (r"\\[dtc]?frac\s*(\d)(\d)", r"\1/\2"),
+        (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree", "°"),
+        (r"\{([,.])\}", r"\1"),
+        (r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1"),
+        (r"\\(?:times|cdot)(?![a-z])", "×"),
+        (r"\\pi(?![a-z])", "π"),
+        (r"\^\{(-?\w+)\}", r"^\1"),
+        (r"(?<!\\)\$([^$]*)(?<!\\)\$|\\\((.*?)\\\)|\\\[(.*?)\\\]", r"\1\2\3"),
+        (r"\\(?:[,;:! ]|left|right|quad)", ""),
+        (r"\\([$%&#_*])", r"\1"),
+    )
+)
+_CHARACTER = re.compile(r"\\u([0-9a-fA-F]{4})")
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
+_ITEM = re.compile(r"^[^\S\n]*(?:[-*•–]|\(?\d{1,2}[.)])[^\S\n]+", re.MULTILINE)
+_LEAD = re.compile(r"\A[^\n]*:\s*\n")  # before the items
+_AND = re.compile(r",? (?:and|&) ")
+_SCALE_OF = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
+_SCALED = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) ?(k|K|M|[mM](?:n|ln|io)|B|[bB]n|[tT]n)(?!\w)")
+_MARKED = re.compile(r"(?:^|\n)\s*####[^\S\n]+([^\n]+?)\s*\Z")
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+_SIDES = {"yes": "yes true ja oui sí si sim да", "no": "no false nein non não нет"}
+_SIDE_OF = {word: side for side, words in _SIDES.items() for word in words.split()}
+_SIDE = rf"({'|'.join(_SIDE_OF)})"
+_OPENS = re.compile(
+    rf"(?:^|[.!?\n])[\s*_\"'(>#]*{_SIDE}"
+    r"(?=[*_\"')]*(?:[,.;:!—]|\s*\n|\s*$| - )| (?:it|he|she|they|there|this|that|we|i|you)\b)"
+)
+_STATES = re.compile(rf"\banswer(?: is| would be| should be)?[\s:*_\"']{{1,4}}{_SIDE}(?!\w)")
+_MOST = 4_000  # characters of a text that is put into one form
+
+
+@lru_cache(1024)
+def one_form(text: str) -> str:
+    """A text with days as 2023-5-7 (0 for what is not said), numbers and ordinals in digits, TeX as
+    plain characters, without entities, marks of items, "and", and what stands around its only code
+    fence. A text of more than _MOST characters stays as it is."""
+    if len(text) > _MOST:
+        return text
+    if len(fenced := _FENCE.findall(text)) == 1:
+        text = fenced[0]
+    if "&" in text:
+        text = html.unescape(text)
+    if "\\" in text or "$" in text or "{" in text:
+        text = _CHARACTER.sub(lambda found: chr(int(found[1], 16)), text)
+        for found, put in _TEX:
+            text = found.sub(put, text)
+    if len(_ITEM.findall(text)) > 1:
+        text = _ITEM.sub("", _LEAD.sub("", text))
+    text = _SCALED.sub(lambda found: f"{found[1]} {_SCALE_OF[found[2][0].lower()]}", text)
+    text = normalise(text)
+    for date in _DATES:
+        text = date.sub(_to_day, text)
+    return _AND.sub(" ", in_digits(text, ordinals=True))
+
+
+def _to_day(found: re.Match[str]) -> str:
+    part = found.groupdict()
+    month = _MONTH_OF.get(part["month"]) or int(part["month"])
+    return f"{part.get('year') or 0}-{month}-{int(part.get('day') or 0)}"
+
+
+def concluded(text: str) -> str:
+    """What a text of a working ends with, after #### on its last line or in its only \\boxed{}; a
+    text without one as it is."""
+    if marked := _MARKED.search(text):
+        return marked[1]
+    boxed = {found.strip() for found in _BOXED.findall(text)} if "\\" in text else set()
+    return boxed.pop() if len(boxed) == 1 else text
+
+
+def side_of(text: str, is_gold: bool = False) -> str:
+    """yes or no, if a text says one: it opens with it, before a stop or a reason, or states it as
+    the answer; "" if it says none, or both. A gold is the word alone."""
+    lowered = normalise(text)
+    if is_gold:
+        return _SIDE_OF.get(lowered.strip(" .!"), "")
+    lowered = text.lower().strip()[:_MOST]
+    stated = _STATES.findall(lowered)
+    sides = {_SIDE_OF[word] for word in stated[-1:] or _OPENS.findall(lowered)}
+    return sides.pop() if len(sides) == 1 else ""

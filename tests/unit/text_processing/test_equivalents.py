@@ -1,0 +1,112 @@
+"""What is written otherwise and means the same is an exact match; what only looks alike is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from memray_eval.benchmarks.instruction.answers import compare
+from memray_eval.metrics.companion.dimensions import CompanionJudgment
+
+# A right answer, responses that say it, and responses that do not
+SAID = [
+    (
+        "7 May 2023",
+        [
+            *("Sunday, May 7, 2023", "on May 7th, 2023", "2023/05/07", "7. Mai 2023"),
+            *("2023年5月7日", "7-May-2023", "2023-05-07T00:00:00", "2023년 5월 7일"),
+        ],
+        ["May 2023", "7 May", "May 8, 2023", "7 June 2023", "7 May 2022"],
+    ),
+    ("16/11/2003", ["November 16, 2003", "11/16/2003"], ["16 Nov", "17/11/2003"]),
+    ("three", ["3", "Three."], ["thirteen", "third"]),
+    ("105", ["one hundred and five", "a hundred and five"], ["one hundred"]),
+    ("2nd", ["second", "the second"], ["third", "2"]),
+    ("1200000", ["1.2M", "1.2 million", "1,200,000"], ["1.2k", "12M"]),
+    ("$5,000,000,000", ["$5bn", "$5B", "5 billion dollars"], ["$5 million"]),
+    (
+        "yes",
+        ["Yes it is.", "**Yes**, it is.", "Yes - it froze.", "The answer is: **yes**", "True."],
+        ["Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."],
+    ),
+    (
+        "no",
+        ["No it isn't", "No; it melted.", "Answer: No"],
+        ["No one called", "Yes. No, wait: no."],
+    ),
+    (
+        "red, green, blue",
+        [
+            *("* red\n* green\n* blue", "Red & green & blue", "1) red\n2) green\n3) blue"),
+            "The colours are:\n- red\n- green\n- blue",
+        ],
+        ["red and green", "red, green, blue and black"],
+    ),
+    ("3/4", ["\\(\\frac{3}{4}\\)", "\\boxed{\\frac{3}{4}}", "$\\tfrac34$"], ["$\\frac{4}{3}$"]),
+    ("1 1/2", ["$1\\frac{1}{2}$"], ["$\\frac{11}{2}$"]),
+    ("2^{10}", ["$2^{10}$", "1024"], ["210"]),
+    (
+        "14*3=<<14*3=42>>42.\n#### 42",
+        ["42", "I think\n#### 42", "It is $\\boxed{42}$.", "forty-two"],
+        ["14", "#### 42\n#### 43", "\\boxed{42} or \\boxed{43}"],
+    ),
+    ("So $x=\\boxed{\\frac12}$.", ["1/2", "0.5"], ["2"]),
+    ("Müller & Söhne", ["M&uuml;ller &amp; S&ouml;hne", "M\\u00fcller & S\\u00f6hne"], ["Müller"]),
+    ("x = 1", ["```py\nx = 1\n```", "Here:\n```\nx = 1\n```\nDone."], ["```\nx = 2\n```"]),
+    ('["a", "b"]', ['The list: ["a","b"]'], ['["b","a"]', 'Either ["a","b"] or ["b"]']),
+]
+
+
+@pytest.mark.parametrize(
+    ("answer", "response", "is_right"),
+    [
+        (answer, response, is_right)
+        for answer, same, others in SAID
+        for is_right, responses in ((True, same), (False, others))
+        for response in responses
+    ],
+)
+def test_a_response_says_the_answer(answer: str, response: str, is_right: bool) -> None:
+    assert compare("Which?", response, [answer]).exact is is_right
+
+
+@pytest.mark.parametrize(
+    ("answer", "response", "f1"),
+    [
+        ("さくら", "さくらです", 0.75),
+        ("부산", "부산에", 0.8),
+        ("ตลาด", "ที่ตลาด", 8 / 11),
+        ("7 May 2023", "on 2023-05-07 in Rome", 0.5),
+    ],
+)
+def test_f1_counts_what_is_shared(answer: str, response: str, f1: float) -> None:
+    assert compare("Which?", response, [answer]).f1 == pytest.approx(f1)
+
+
+CHOICES = ("butter", "salt", "slate", "cork")
+
+
+@pytest.mark.parametrize(
+    ("response", "answers", "is_right"),
+    [
+        *((said, ["A"], True) for said in ("A", "A. butter", "butter", "The answer is (A).")),
+        *((said, ["butter"], True) for said in ("(a) butter", "Butter melts first.", "A")),
+        *((said, ["A"], False) for said in ("B", "salt", "Not butter.", "Butter or salt.")),
+    ],
+)
+def test_choices_of_their_own_are_options(
+    response: str, answers: list[str], is_right: bool
+) -> None:
+    assert compare("Which?", response, answers, CHOICES).exact is is_right
+
+
+@pytest.mark.parametrize(
+    ("text", "overall"),
+    [
+        ("Score: 0.8 | Reasoning: from 0.3 to 0.5", 0.8),
+        ("Score: 0.8, score: 0.3", None),
+        ("Score: 0.8 or 0.7", None),
+    ],
+)
+def test_two_scores_on_one_line_are_none(text: str, overall: float | None) -> None:
+    judgment = CompanionJudgment.from_text(text)
+    assert (judgment and judgment.overall) == overall
