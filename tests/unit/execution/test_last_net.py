@@ -167,7 +167,7 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
     class Broken:
         name = "memory"
 
-    Broken.prompt = staticmethod(prompt)  # type: ignore[attr-defined]
+    Broken.ask = staticmethod(prompt)  # type: ignore[attr-defined]
     monkeypatch.setattr(SuiteSource, "load", lambda source: Broken)
     samples = [sample.model_copy(update={"id": f"s{n}"}) for n in range(3)]
     asking = PromptSpec(
