@@ -216,6 +216,27 @@ def write_responses(folder: Path, units: int) -> Path:
     return write_lines(folder / f"responses-{units}.jsonl", rows)
 
 
+def write_long_memories(folder: Path, count: int, tokens: int) -> Path:
+    """A JSONL file of samples, each with a memory of its own of about so many tokens."""
+    rows = (
+        {
+            "id": f"B{number:04d}",
+            "query": "Should I run today?",
+            "memory": {
+                "condition": "mild anemia",
+                **{
+                    f"day_{day}": f"In town {number} they ran for {day} km."
+                    for day in range(tokens // 10)
+                },
+            },
+            "required_keys": ["condition"],
+            "history": [{"role": "user", "content": "I take iron."}],
+        }
+        for number in range(count)
+    )
+    return write_lines(folder / f"samples-{tokens}.jsonl", rows)
+
+
 def finish(job: RunConfig, **options: Any) -> RunResult:
     """Runs a job to its summary, in silence."""
     from memray_eval.execution.runs import run

@@ -262,8 +262,6 @@ class RateLimits(Frozen):
     """Calls in flight over the whole cluster."""
 
 
-# Which comes first in a judge's prompt: see text_processing/judge_prompts.py
-PromptLayout = Literal["auto", "rubric_first", "shared_first"]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -399,9 +397,8 @@ class JudgingConfig(Frozen):
     Of `on_judge_failure`, `string_match` scores 1 if the response is an accepted answer to the
     letter, whatever the case, `zero` is semantic_correctness's, and `default` the companion's 0.5.
     Each names itself as the judge and keeps the failure's text. They are not for empty responses,
-    nor if the money is spent. A call that was paid in one `layout` is another call in the other. A
-    model that refuses one of the `parameters` is asked without it. `servers` are those of the job,
-    which RunConfig hands on."""
+    nor if the money is spent. A model that refuses one of the `parameters` is asked without it.
+    `servers` are those of the job, which RunConfig hands on."""
 
     actors: Count | None = None
     """Judge actors on Ray; by default one a CPU."""
@@ -446,9 +443,6 @@ class JudgingConfig(Frozen):
     """A judge table of your own (see judges/judges.yaml)."""
     repeats: Count = 1
     """How often each judge is asked about a response."""
-    layout: PromptLayout = "auto"
-    """What a judge's prompt begins with: `rubric_first`, `shared_first` (the memory and what else
-    calls share, for the provider's prompt cache), or `auto`: that where it pays off."""
     vote: Literal["median", "majority"] = "median"
     """How several verdicts become one: `median` (the lower of two) or `majority`."""
     exclude_own_family: bool = False

@@ -408,9 +408,7 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
     """The tokens of a prompt that are read from the cache and written to it, on average over calls
     that begin alike: the first of them writes what the others read."""
-    if cache.layout == "rubric_first" or not isinstance(prompt, JudgePrompt):
-        return 0.0, 0.0
-    if not cache.pays_off(prompt):
+    if not isinstance(prompt, JudgePrompt) or not cache.pays_off(prompt):
         return 0.0, 0.0
     tokens, first = prompt.shared_chars / CHARACTERS_A_TOKEN, 1 / prompt.readers
     return tokens * (1 - first), tokens * first if cache.is_marked else 0.0

@@ -172,8 +172,7 @@ def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"The prompts of {judge} were laid out as {was} when the run began, and are as "
                 f"{layout} now: calls that were paid for units that are not finished may be paid "
-                "again, and new verdicts may differ a little from earlier ones. To go on as "
-                "before: --set judging.layout=rubric_first."
+                "again, and new verdicts may differ a little from earlier ones."
             )
 
 

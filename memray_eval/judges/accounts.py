@@ -212,7 +212,6 @@ def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache
     return PromptCache(
         floor_tokens=entry.cache_floor_tokens if is_known else None,
         is_marked=entry.cache_marks,
-        layout=config.layout,
     )
 
 

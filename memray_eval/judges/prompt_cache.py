@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from memray_eval.config.sections import PromptLayout
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 
 CHARACTERS_A_TOKEN = 4.0
@@ -20,35 +19,25 @@ MANY_PREFIXES = 10_000  # before those that nobody keeps any more are forgotten
 @dataclass(frozen=True)
 class PromptCache:
     """What is known of one model's prompt cache: the shortest start that it keeps (None: nothing is
-    known), and whether it keeps only what a request marks, at a price. `layout` is the job's
-    choice; `secret` goes into the nonce of prompts whose shared part comes first."""
+    known), and whether it keeps only what a request marks, at a price. `secret` goes into the nonce
+    of prompts whose shared part comes first."""
 
     floor_tokens: int | None = None
     is_marked: bool = False
-    layout: PromptLayout = "auto"
     secret: bytes = field(default=b"", repr=False)
 
     def pays_off(self, prompt: JudgePrompt) -> bool:
-        """Whether the start that a prompt shares is long enough to be kept, and read again: to
-        write one that is not costs more than to send it."""
+        """True if the start that a prompt shares is long enough to be kept, and is read again: only
+        then it comes first, as judges were validated with the rubric first."""
         return (
             self.floor_tokens is not None
             and prompt.readers > 1
             and prompt.shared_chars / CHARACTERS_A_TOKEN >= self.floor_tokens
         )
 
-    def puts_shared_first(self, prompt: JudgePrompt) -> bool:
-        """True if a prompt begins with what it shares; `auto`: if that pays off, as judges were
-        validated with the rubric first."""
-        if self.layout != "auto":
-            return self.layout == "shared_first"
-        return self.pays_off(prompt)
-
     def describe(self) -> str:
         """The layout of prompts for the manifest; other words have another number."""
-        if self.layout == "shared_first":
-            return f"shared_first {VERSIONS['shared_first']}"
-        if self.layout == "rubric_first" or self.floor_tokens is None:
+        if self.floor_tokens is None:
             return f"rubric_first {VERSIONS['rubric_first']}"
         return (
             f"rubric_first {VERSIONS['rubric_first']}; shared_first {VERSIONS['shared_first']} "

@@ -410,7 +410,7 @@ class StructuredJudge:
         """A call that is not made yet. The provider's cache keeps a batch's start for an hour."""
         if (
             isinstance(messages, JudgePrompt)
-            and self._cache.puts_shared_first(messages)
+            and self._cache.pays_off(messages)
             and self.adapter.schema_is_in_start is not None
         ):
             return self._call_shared_first(messages, judgment, repeat, is_batch)
@@ -435,10 +435,8 @@ class StructuredJudge:
             schema = json.dumps(judgment.model_json_schema(), ensure_ascii=False)
         laid = prompt.shared_first(self._cache.secret, schema)
         laid = laid._replace(blocks=tuple(map(valid_text, laid.blocks)))
-        start = None
-        if self._cache.pays_off(prompt):
-            is_marked = self._cache.is_marked
-            start = SharedStart(laid.blocks, laid.shared, laid.prefix, is_marked, is_batch)
+        is_marked = self._cache.is_marked
+        start = SharedStart(laid.blocks, laid.shared, laid.prefix, is_marked, is_batch)
         prepared = self._prepare(judgment, laid.system, shared_first=True)
         sent = [message.model_dump() for message in laid.messages]
         layout = SHARED_FIRST, start, prompt.version

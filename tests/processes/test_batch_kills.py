@@ -5,6 +5,7 @@ all steps, KILLS times each (`make night KILLS=3`); -s shows the books."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from memray_eval.config.environment import calls_file
 from memray_eval.judges.prompt_secret import secret_beside
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.build import judging_job, write_lines, write_responses
+from tests.build import JUDGE, judging_job, write_lines, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.batch_victim import STEPS
 from tests.processes.killing import METRICS, ROUNDS, run_folder
@@ -44,6 +45,15 @@ steps = pytest.mark.parametrize(
 def server() -> Iterator[ServerProcess]:
     with serving_process() as server:
         yield server
+
+
+def long_responses(folder: Path) -> Path:
+    """UNITS responses whose memory is long enough to be cached."""
+    path = write_responses(folder, UNITS)
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for row in rows:
+        row["memory"]["diary"] = "I rested. " * 300
+    return write_lines(path, rows)
 
 
 def job_file(
@@ -145,13 +155,18 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
     tmp_path: Path, step: str, round_: int
 ) -> None:
     """Prompts begin with what they share, and so hold a nonce of the machine's own secret."""
+    table = tmp_path / "judges.yaml"
+    model = {"family": "local", "cache_floor_tokens": 1, "takes_batches": True}
+    table.write_text(json.dumps({"models": {JUDGE: model}}))
+    price = {"input_usd": 1, "output_usd": 2, "cached_input_usd": 0.5}
+    shared = {"models": str(table), "price": {JUDGE: price}, "data": long_responses(tmp_path)}
     first, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     with serving_process() as server:
         server.script_batches(course={"seconds": 0.3})
-        config = job_file(tmp_path, server, str(first / "out"), cache="auto", layout="shared_first")
+        config = job_file(tmp_path, server, str(first / "out"), cache="auto", **shared)
         assert victim(config, step, round_ + 1, first) == -9, (first / "log").read_text()[-2000:]
         shutil.copytree(first / "out", elsewhere / "out")
-        config = job_file(tmp_path, server, str(elsewhere / "out"), cache="auto")
+        config = job_file(tmp_path, server, str(elsewhere / "out"), cache="auto", **shared)
         code = victim(config, "-", 0, elsewhere)
         assert code == 0, (elsewhere / "log").read_text()[-2000:]
         hold(run_folder(elsewhere), server, f"copied, {step}, batch {round_ + 1}")

@@ -23,7 +23,6 @@ ALONE = {
     "memory_splits": "",
     "million_rows": "--units 60",
     "nearest_samples": "",
-    "prompt_cache": "--samples 1 --memory-tokens 5000 --latency-s 0.01",
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",

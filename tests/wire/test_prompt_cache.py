@@ -31,9 +31,9 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_JUDGE_KEY", "sk-test-secret")
 
 
-def prompt(text: str, rubric: str = "Judge it.") -> JudgePrompt:
+def prompt(text: str, rubric: str = "Judge it.", readers: int = 6) -> JudgePrompt:
     sections = {"MEMORY": MEMORY, "QUERY": "Should I run?", "RESPONSE": text}
-    return JudgePrompt(rubric, sections).read_by(6)
+    return JudgePrompt(rubric, sections).read_by(readers)
 
 
 def verdicts_on(
@@ -87,7 +87,7 @@ def test_one_call_fills_the_cache_and_the_others_read_it(
 def test_what_anthropic_is_sent() -> None:
     with serving(lambda body: GOOD, cache=ServerCache(floor=1024)) as server:
         verdicts_on("anthropic", server, MARKED, prompt("Rest."))
-        verdicts_on("anthropic", server, replace(MARKED, layout="rubric_first"), prompt("Rest."))
+        verdicts_on("anthropic", server, MARKED, prompt("Rest.", readers=1))
     shared, first = server.requests
     blocks = shared["messages"][0]["content"]
     assert [block.get("cache_control") for block in blocks] == [{"type": "ephemeral"}] * 2 + [None]
@@ -101,8 +101,8 @@ def test_what_anthropic_is_sent() -> None:
 
 def test_what_openai_is_sent() -> None:
     with serving(lambda body: GOOD) as server:
-        for cache in (KNOWN, MARKED, replace(MARKED, layout="rubric_first")):
-            verdicts_on("openai", server, cache, prompt("Rest."))
+        for cache, readers in ((KNOWN, 6), (MARKED, 6), (MARKED, 1)):
+            verdicts_on("openai", server, cache, prompt("Rest.", readers=readers))
         verdicts_on("openai-compatible", server, MARKED, prompt("Rest."))
     implicit, marked, first, compatible = server.requests
     assert implicit["prompt_cache_key"] == marked["prompt_cache_key"]

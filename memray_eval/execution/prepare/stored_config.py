@@ -23,6 +23,7 @@ PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others ha
 JUDGED_BY = {
     "servers.*.pool": None,
     "judging.limits_at": None,
+    "judging.layout": "auto",
     "affect.tts_model": "gpt-4o-mini-tts",
     "affect.voice": None,
 }

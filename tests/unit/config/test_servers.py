@@ -104,6 +104,23 @@ def test_a_pool_is_withdrawn(tmp_path: Path, pool: Any) -> None:
     assert line.startswith("  servers.both.pool was withdrawn: put a gateway")
 
 
+def test_a_run_whose_prompts_were_laid_out_otherwise_is_read_and_not_resumed(
+    tmp_path: Path,
+) -> None:
+    folder, config = RunFolder(str(tmp_path / "run")), job()
+    folder.create()
+    stored = config.model_dump(mode="json")
+    stored["judging"]["layout"] = "auto"  # as earlier versions wrote it
+    folder.write_config(stored)
+    check_resumable(folder)
+    assert read_config(folder) == config
+    stored["judging"]["layout"] = "rubric_first"
+    folder.write_config(stored)
+    assert read_config(folder) == config
+    with pytest.raises(ConfigError, match=r"judging\.layout was withdrawn: leave it out"):
+        check_resumable(folder)
+
+
 def test_a_run_that_a_pool_judged_is_read_and_not_resumed(tmp_path: Path) -> None:
     folder, config = RunFolder(str(tmp_path / "run")), job()
     folder.create()

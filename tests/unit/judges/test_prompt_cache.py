@@ -28,20 +28,19 @@ def prompt(text: str, readers: int = 9, **sections: str) -> JudgePrompt:
 
 
 @pytest.mark.parametrize(
-    ("cache", "prompt", "pays_off", "is_first"),
+    ("cache", "prompt", "pays_off"),
     [
-        (CACHE, prompt("a"), True, True),
-        (CACHE, prompt("a", readers=1), False, False),  # nothing is read again
-        (CACHE, prompt("a", MEMORY="short"), False, False),  # below the floor
-        (PromptCache(), prompt("a"), False, False),  # nothing is known of the model
-        (PromptCache(1024, layout="rubric_first"), prompt("a"), True, False),
-        (PromptCache(layout="shared_first"), prompt("a"), False, True),
+        (CACHE, prompt("a"), True),
+        (CACHE, prompt("a", readers=1), False),  # nothing is read again
+        (CACHE, prompt("a", MEMORY="short"), False),  # below the floor
+        (PromptCache(), prompt("a"), False),  # nothing is known of the model
     ],
 )
 def test_what_is_shared_comes_first_where_that_pays_off(
-    cache: PromptCache, prompt: JudgePrompt, pays_off: bool, is_first: bool
+    cache: PromptCache, prompt: JudgePrompt, pays_off: bool
 ) -> None:
-    assert (cache.pays_off(prompt), cache.puts_shared_first(prompt)) == (pays_off, is_first)
+    call = judge_of(ScriptedAdapter(GOOD), cache).call(prompt, Rating)
+    assert (cache.pays_off(prompt), call.layout.startswith("shared_first")) == (pays_off, pays_off)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,6 @@ def test_what_is_shared_comes_first_where_that_pays_off(
     [
         (PromptCache(), "rubric_first 1"),
         (PromptCache(1024), "rubric_first 1; shared_first 1 from 1024 shared tokens on"),
-        (PromptCache(1024, layout="rubric_first"), "rubric_first 1"),
-        (PromptCache(layout="shared_first"), "shared_first 1"),
     ],
 )
 def test_a_manifest_says_how_prompts_are_laid_out(cache: PromptCache, text: str) -> None:
