@@ -33,6 +33,8 @@ judging.batch.min_calls: leave it out; `judging.mode: live` suits a few calls
 judging.batch.limits: set `judging.batch.calls` and `judging.batch.at_once`
 judging.batch.on_expired judging.batch.rounds judging.batch.tries: leave it out; the rest is asked \
 live
+judging.breaker.failures judging.breaker.fatal judging.breaker.longest_probe_s: leave it out; \
+`probe_s` and `outage_s` stay
 judging.layout: leave it out; what calls share comes first where the model's prompt cache pays off
 --all-pairs pairs.rounds pairs.earlier: leave it out; --limit takes fewer questions of every two
 """

@@ -316,17 +316,11 @@ class NamedServer(Frozen):
 
 
 class BreakerConfig(Frozen):
-    """When a judge actor stops calling a judge that is down. One call then probes it after
-    `probe_s`, doubling up to `longest_probe_s`; the others wait."""
+    """How a judge that is down is asked again: after 20 calls in a row without an answer, or 3 with
+    a wrong key or model name, one call of a judge actor probes it and the others wait."""
 
-    failures: Count = 20
-    """Calls in a row without an answer."""
-    fatal: Count = 3
-    """Calls in a row with a wrong key or model name."""
     probe_s: Positive = 5.0
-    """How soon it is tried again."""
-    longest_probe_s: Positive = 60.0
-    """The longest pause between two tries."""
+    """How soon it is tried again; each pause is twice the last one, up to 60 s."""
     outage_s: Positive = 300.0
     """After so long, calls that wait for it fail. A judge that was never reached ends the run after
     16 s, unless this is above 300."""

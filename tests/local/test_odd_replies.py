@@ -17,6 +17,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import Unreadable
 from memray_eval.execution.session import RunResult
+from memray_eval.judges.limits import breaker
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.results.schema import from_table
@@ -63,8 +64,9 @@ def prompts_of(server: Provider) -> Counter[int]:
 
 
 @pytest.fixture
-def judged(tmp_path: Path) -> Callable[[Provider], RunConfig]:
-    """A job that judges UNITS answers."""
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Provider], RunConfig]:
+    """A job that judges UNITS answers, however many fail in a row."""
+    monkeypatch.setattr(breaker, "FAILURES", 1000)
     rows = (
         {"id": f"s{n}", "query": "I am tired.", "response": f"Rest more, unit-{n} says."}
         for n in range(UNITS)
@@ -83,7 +85,7 @@ def judged(tmp_path: Path) -> Callable[[Provider], RunConfig]:
                 "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
                 "metrics": ["empathy"],
                 "judge": "openai/judge",
-                "judging": {**judging, "breaker": {"failures": 1000}, "timeout_s": 5},
+                "judging": {**judging, "timeout_s": 5},
                 "out": str(tmp_path / "results"),
                 "rows_per_block": 20,
             }

@@ -16,6 +16,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.session import RunResult
+from memray_eval.judges.limits import breaker
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import finish, go_on
@@ -225,12 +226,17 @@ def mend_later(judge: Provider) -> None:
     judge.down = False
 
 
-def test_a_judge_that_is_down_is_left_alone_and_the_run_says_so(job: Job) -> None:
+def test_a_judge_that_is_down_is_left_alone_and_the_run_says_so(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "FAILURES", 3)
+    monkeypatch.setattr(breaker, "LONGEST_PROBE_S", 0.5)
     with serving(reply) as candidate, serving(reply) as judge:
         judge.down = True
-        breaker = {"failures": 3, "probe_s": 0.5, "longest_probe_s": 0.5}
         config = job(
-            candidate, limit=20, **judged_by(judge, breaker=breaker, actors=1, max_in_flight=4)
+            candidate,
+            limit=20,
+            **judged_by(judge, breaker={"probe_s": 0.5}, actors=1, max_in_flight=4),
         )
         mended = threading.Thread(target=mend_later, args=(judge,))
         mended.start()

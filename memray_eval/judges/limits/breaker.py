@@ -21,6 +21,8 @@ from memray_eval.errors import (
     WrongAddress,
 )
 
+FAILURES, FATALS = 20, 3  # calls in a row without an answer, and with an error of FATAL
+LONGEST_PROBE_S = 60.0  # the longest pause between two probes
 # No verdict, but somebody answered.
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)
 # Asking again does not help until somebody mends it.
@@ -132,9 +134,9 @@ class Breaker:
         self._is_reached |= not error.is_unreached
         if self._outage is None:
             self._count(error)
-            if self._fatals >= self._config.fatal:
+            if self._fatals >= FATALS:
                 self._open(error, self._clock(), is_fatal=True)
-            elif self._failures >= self._config.failures:
+            elif self._failures >= FAILURES:
                 self._open(error, self._clock(), is_fatal=False)
         elif self._outage.is_probing:
             self._outage.probe_error = error
@@ -150,8 +152,7 @@ class Breaker:
         self._fatals += isinstance(error, FATAL)
 
     def _open(self, cause: JudgeError, since_s: float, *, is_fatal: bool) -> None:
-        longest_s = self._config.longest_probe_s
-        pause_s = longest_s if is_fatal else min(self._config.probe_s, longest_s)
+        pause_s = LONGEST_PROBE_S if is_fatal else min(self._config.probe_s, LONGEST_PROBE_S)
         self._outage = _Outage(
             cause, is_fatal, since_s, pause_s, probe_at_s=self._clock() + pause_s
         )
@@ -172,10 +173,10 @@ class Breaker:
         if (error := outage.probe_error) is None:
             return
         self._count(error)
-        if self._fatals >= self._config.fatal and not outage.is_fatal:
+        if self._fatals >= FATALS and not outage.is_fatal:
             self._open(error, outage.since_s, is_fatal=True)  # it came back, and refuses the key
         else:
-            outage.pause_s = min(2 * outage.pause_s, self._config.longest_probe_s)
+            outage.pause_s = min(2 * outage.pause_s, LONGEST_PROBE_S)
             outage.probe_at_s = self._clock() + outage.pause_s
 
 

@@ -18,7 +18,7 @@ from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import FIRST_OUTPUT_TOKENS, MEMORY, AdmissionController
-from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.breaker import FAILURES, Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.limiter_member import (
     REPORT_S,
@@ -421,12 +421,12 @@ def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
 def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
     async def main() -> None:
         call = Calls()
-        gate = gate_to(Limiter(clock=clock), BreakerConfig(failures=3), max_in_flight=10)
+        gate = gate_to(Limiter(clock=clock), max_in_flight=10)
         down = Unavailable("503")
-        await settled(start(3, lambda: call(gate, takes_s=0, fails=down)))
+        await settled(start(FAILURES, lambda: call(gate, takes_s=0, fails=down)))
         opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
         await settled(waiting)
-        later = sorted(sent - opened_s for sent in call.sent[3:])
+        later = sorted(sent - opened_s for sent in call.sent[FAILURES:])
         assert later[0] == pytest.approx(5, abs=0.2), "none while it is open"
         assert later[1] >= later[0] + 1, "and one alone to see"
         assert later[-1] <= later[0] + 10, "then all as before"
@@ -437,12 +437,13 @@ def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
 
 def test_a_judge_that_stays_down_makes_calls_fail() -> None:
     async def main() -> list[Any]:
-        config = BreakerConfig(failures=1, outage_s=30)
+        config = BreakerConfig(outage_s=30)
         call, limiter = Calls(), Scripted()
         gate = gate_to(limiter, config, max_in_flight=2)
-        ends = await settled(start(20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503"))))
+        calls = start(FAILURES + 20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503")))
+        ends = await settled(calls)
         assert clock() - EPOCH < 60
-        assert sum(len(wanted.costs) for wanted in limiter.seen) < 20 * 10, (
+        assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10, (
             "they wait without asking for slots all the time"
         )
         return ends
@@ -457,9 +458,9 @@ def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: CallCost, is_open: bo
     """The client's own error for it is no JudgeError; a call that was cancelled says nothing."""
 
     async def main() -> float:
-        call, gate = Calls(), gate_to(Limiter(clock=clock), BreakerConfig(failures=2))
-        down = Unavailable("503")
-        for fails, takes in ((down, CallCost()), (ValueError("misfit"), used), (down, CallCost())):
+        call, gate = Calls(), gate_to(Limiter(clock=clock))
+        down = [(Unavailable("503"), CallCost())]
+        for fails, takes in (*down * 19, (ValueError("misfit"), used), *down):
             with pytest.raises(type(fails)):
                 await call(gate, takes_s=0, used=takes, fails=fails)
         before_s = clock()

@@ -10,6 +10,7 @@ import pytest
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import Throttled, Unavailable
 from memray_eval.judges.call_metrics import BindingLimit
+from memray_eval.judges.limits.breaker import FAILURES
 from memray_eval.judges.limits.rate_limiter import Limiter
 from tests.unit.judges.limits.test_admission import Calls, gate_to, settled, start
 from tests.unit.judges.limits.test_rate_limiter import clock, run
@@ -68,15 +69,16 @@ def test_the_limit_that_binds_is_named_with_who_says_so(
 
 def test_429s_and_an_outage_are_what_the_judge_tells() -> None:
     async def main() -> list[BindingLimit | None]:
-        gate, call = gate_to(Limiter(clock=clock), BreakerConfig(failures=1, probe_s=30)), Calls()
+        gate, call = gate_to(Limiter(clock=clock), BreakerConfig(probe_s=30)), Calls()
         refusals = [
             call(gate, takes_s=0.1, fails=Throttled("429", retry_after_s=20.0)) for _ in range(40)
         ]
         await asyncio.gather(*refusals, return_exceptions=True)
         refused = gate.binding_limit()
         await asyncio.sleep(60)
-        with pytest.raises(Unavailable):
-            await call(gate, fails=Unavailable("down"))
+        for _ in range(FAILURES):
+            with pytest.raises(Unavailable):
+                await call(gate, fails=Unavailable("down"))
         down = gate.binding_limit()
         await gate.aclose()
         return [refused, down]
