@@ -24,7 +24,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from memray_eval.errors import ConfigError, describe_error, nearest, reason_of
-from memray_eval.own_code import errors_of_own_code, own_code
+from memray_eval.own_code import own_code
 
 ENTRY_POINTS = "memray_eval"
 _MODULE = "memray_eval_own_"
@@ -127,7 +127,7 @@ async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
         reply = call()
     else:
         reply = await asyncio.get_running_loop().run_in_executor(_THREADS, call)
-    with errors_of_own_code():
+    with own_code():
         return await reply if inspect.isawaitable(reply) else reply
 
 

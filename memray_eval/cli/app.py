@@ -8,7 +8,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -84,6 +85,23 @@ def say(text: str) -> None:
 def show(text: str, end: str = "\n") -> None:
     """Prints a result on stdout, with control characters escaped."""
     print(escape_controls(text), end=end, flush=True)
+
+
+@contextmanager
+def prints_on_stderr(is_on: bool) -> Iterator[None]:
+    """Sends what users' code prints to stderr, so that stdout has the result alone."""
+    if not is_on:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def now_and_then(report: Callable[[int], None]) -> Callable[[int], None]:

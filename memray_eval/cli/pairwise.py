@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.app import LOOK, app, prints_on_stderr, say, show
 from memray_eval.cli.options import (
     BASE_CONFIG,
     JUDGING,
@@ -72,14 +72,15 @@ def pairwise(
         "judge": judges if len(judges) > 1 else judge,
         "limit": limit,
     }
-    done = run_pairwise(
-        runs,
-        options.load_job(config, changes),
-        say,
-        run_id=options.run_id,
-        quiet=options.as_json,
-        agree=confirm_cost(options.yes),
-    )
+    with prints_on_stderr(options.as_json):
+        done = run_pairwise(
+            runs,
+            options.load_job(config, changes),
+            say,
+            run_id=options.run_id,
+            quiet=options.as_json,
+            agree=confirm_cost(options.yes),
+        )
     show_pairs(done, options.as_json)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import RUN, app, print_report, say, show
+from memray_eval.cli.app import RUN, app, print_report, prints_on_stderr, say, show
 from memray_eval.cli.options import (
     BASE_CONFIG,
     CONFIG,
@@ -44,8 +44,8 @@ _JUDGING = "metrics include judge no_cache budget_usd yes"
 )
 def run_command(options: JobOptions, config: Path = CONFIG) -> None:
     """Run a job: read samples, generate, judge, embed, write records, and print the summary."""
-    job = options.load_job(config)
-    finished = _run(job, options, quiet=options.as_json)
+    with prints_on_stderr(options.as_json):
+        finished = _run(options.load_job(config), options, quiet=options.as_json)
     print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
@@ -145,9 +145,12 @@ def resume(
     changed, quiet = [*(settings or ())], options.as_json
     RunFolder(folder).read_manifest()  # raises if there is no run
     if is_pairwise(RunFolder(folder)):
-        show_pairs(resume_pairwise(folder, say, quiet=quiet, settings=changed), options.as_json)
+        with prints_on_stderr(options.as_json):
+            done = resume_pairwise(folder, say, quiet=quiet, settings=changed)
+        show_pairs(done, options.as_json)
         return
-    finished = runs.resume(folder, say, quiet=quiet, settings=changed, detach=options.detach)
+    with prints_on_stderr(options.as_json):
+        finished = runs.resume(folder, say, quiet=quiet, settings=changed, detach=options.detach)
     print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 

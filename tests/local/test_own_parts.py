@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
+from memray_eval.types import EXISTING
 from tests.build import finish, go_on
 
 MINE = """
@@ -59,6 +62,15 @@ def answer(messages):
 
 def number(messages):
     return 7
+"""
+
+
+LOUD = """
+import sys
+
+def quits(sample, response):
+    print("LOUD")
+    sys.exit(0)
 """
 
 
@@ -234,3 +246,24 @@ def test_a_reader_that_fails_says_after_which_row(folder: Path) -> None:
     message = r"my\.py:read failed after 1 rows of .*asked\.txt: OSError: the export is cut off"
     with pytest.raises(DataError, match=message):
         run_job(folder)
+
+
+def test_what_own_code_prints_or_quits_does_not_reach_the_json(
+    folder: Path,
+) -> None:
+    (folder / "loud.py").write_text(LOUD)
+    (folder / "rows.jsonl").write_text('{"id": "a", "query": "q", "response": "r"}\n')
+    job = {
+        "dataset": "rows.jsonl",
+        "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+        "metrics": ["loud.py:quits"],
+        "executor": "local",
+        "tolerance": 1.0,
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    for words in (["run", str(folder / "job.yaml")], ["resume", "latest"]):
+        command = [sys.executable, "-m", "memray_eval", *words, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "sys.exit(0)" in str(json.loads(done.stdout))
+        assert "LOUD\n" in done.stderr
