@@ -10,7 +10,16 @@ from typing import Literal, TypeAlias, get_args
 
 from pydantic import Field
 
-from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable, Unreadable
+from memray_eval.errors import (
+    JudgeError,
+    NotWhole,
+    Refused,
+    Throttled,
+    TooLong,
+    Truncated,
+    Unavailable,
+    Unreadable,
+)
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.types import Frozen
 
@@ -25,7 +34,9 @@ _BY_TYPE: dict[type[JudgeError], Outcome] = {
     Throttled: "throttled",
     Unavailable: "unavailable",
     Unreadable: "malformed",
+    NotWhole: "unavailable",
     Refused: "refused",
+    TooLong: "refused",
     Truncated: "truncated",
 }
 

@@ -15,6 +15,7 @@ from memray_eval.errors import (
     JudgeError,
     JudgeStalled,
     Refused,
+    TooLong,
     UnknownModel,
     cause_of,
 )
@@ -69,7 +70,7 @@ class Roster:
         the fallback order with theirs. Nobody for a model that the table does not know."""
         if is_embedded(name) or entry_of(name, self.config, self.table) == ModelEntry():
             return ()
-        line = self.successors_of(name)
+        line = [*self.config.fallbacks, *self.successors_of(name)]
         for other in self.table.fallback_order:
             line += [other, *self.successors_of(other)]
         return tuple(
@@ -172,9 +173,9 @@ class FallbackJudge:
         for judge in self._judges:
             try:
                 verdict = await judge.judge(messages, judgment)
-            except Refused:
-                raise
             except JudgeError as error:
+                if isinstance(error, Refused) and not isinstance(error, TooLong):
+                    raise
                 last, name = error, judge.name
                 lost.take(error)
                 continue
