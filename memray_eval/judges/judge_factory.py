@@ -7,6 +7,7 @@ import importlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 
 from memray_eval.config.environment import key_digest, server_address
@@ -53,7 +54,7 @@ from memray_eval.judges.structured_judge import (
     RepeatedJudge,
     StructuredJudge,
 )
-from memray_eval.judges.succession import FallbackJudge, GoneModels, SucceedingJudge
+from memray_eval.judges.succession import FallbackJudge, GoneModels, Roster, SucceedingJudge
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge
 from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, ParameterPort
@@ -132,11 +133,15 @@ class _JudgeFactory:
             for repeat in range(self._config.repeats):
                 ask = partial(self._build_repeated, repeat=repeat)
                 first = ask(name)
-                if len(lines[name]) > 1:
-                    first = SucceedingJudge(lines[name], others, self._gone, ask)
+                if len(lines[name]) > 1 or self._is_providers(name):
+                    advice = Roster(self._config, self._table, date.today()).advice(name)
+                    first = SucceedingJudge(lines[name], others, self._gone, ask, advice)
                 rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
                 jurors.append(FallbackJudge([first, *rest]))
         return jurors
+
+    def _is_providers(self, name: str) -> bool:
+        return not is_embedded(name) and own_server(name, self._config) is None
 
     def _may_inherit(self, name: str) -> bool:
         """Whether a budget can count what a judge costs that nobody has named."""

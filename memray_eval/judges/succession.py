@@ -92,8 +92,17 @@ class Roster:
         line = ", ".join(self.successors_of(name)) or "none is known"
         raise ConfigError(
             f"judge {name} is off since {since}, and no key of a successor ({line}) or of the "
-            "fallback order is set; name another judge"
+            f"fallback order is set; {self.advice(name)}"
         )
+
+    def advice(self, name: str) -> str:
+        """What to write instead of a judge that is no more: another of its provider, if one is."""
+        provider = f"{model_name(name, self.config).partition('/')[0]}/"
+        for other, entry in self.table.models.items():
+            is_judge = other.startswith(provider) and entry.kind == "judge"
+            if is_judge and other != name and self.off_since(other) is None:
+                return f"name another judge, as --judge {other}"
+        return "name another judge"
 
     def retiring_lines(self, names: Iterable[str]) -> list[str]:
         """A line for each model that its provider switches off within RETIRES_SOON, or has."""
@@ -138,9 +147,10 @@ class SucceedingJudge:
         others: Sequence[Sequence[str]],
         gone: GoneModels,
         build: Callable[[str], Judge],
+        advice: str = "name another judge",
     ) -> None:
         self.name, self._line, self._others = line[0], line, others
-        self._gone, self._build = gone, build
+        self._gone, self._build, self._advice = gone, build, advice
         self._built = {line[0]: build(line[0])}
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
@@ -151,7 +161,7 @@ class SucceedingJudge:
             except UnknownModel as error:
                 self._gone.add(name, error, self._first)
         line = ", ".join(self._line)
-        raise UnknownModel(f"404: no model is left of {line}; name another judge", status=404)
+        raise UnknownModel(f"404: no model is left of {line}; {self._advice}", status=404)
 
     def _first(self) -> str | None:
         voting = {self._gone.first_of(line) for line in self._others}

@@ -60,12 +60,13 @@ TOO_LONG = re.compile(
 )
 LEAST_ROOM = 16  # tokens; an answer in less is none
 _NUMBER = re.compile(r"(?<![\w.\-])\d[\d,]*\b(?!\.\d)")
+_WINDOW = re.compile(r"(?:length (?:is|of)|[<>]=?) (\d[\d,]*)")
 # How a judge is asked for JSON, in the order in which it is tried, and what says that a server, or
 # those behind a router, does not take one
 FORMS = ("json_schema", "json_object", "tool", "words")
 FORM, STREAM, ROOM = "response_format", "stream", "length"
 _NO_FORM = re.compile(
-    r"response.?format|json.?(?:schema|object|mode)|structured.?output|guided|grammar|outlines|"
+    r"(?:response|output).?format|json.?(?:schema|object|mode|output)|\bschema\b|structured.?output|guided|grammar|outlines|"
     r"tool.?choice|tool.?(?:use|call)|function.?call|requested parameters|\btools?\b.*support",
     re.IGNORECASE,
 )
@@ -76,7 +77,7 @@ _SAID_OF = {
 }
 _NO_WHOLE = re.compile(
     r"non.?stream|only (?:supports? )?stream|stream(?:ing)? (?:mode|only|is required)|"
-    r"(?:must|should|requires?|enable|set|use)\b.{0,24}\bstream",
+    r"(?:must|should|requires?|enable|set|use)\b.{0,24}\bstream|\bstream\b.{0,24}(?:must|true|required)",
     re.IGNORECASE,
 )
 # What follows is what the server sent back to us, or would take instead
@@ -367,7 +368,9 @@ def find_form(error: JudgeError, forms: Sequence[str], changes: Changes) -> Chan
     if isinstance(error, Throttled | Unauthorised | QuotaExhausted | Refused | Unreadable):
         return {}
     said = error.words or str(error).partition(SAID)[2]
-    said = "\n".join(_ECHO.sub("", text) for text in _texts(_parse(said)))[:MOST_CHARACTERS]
+    content = _parse(said)
+    texts = [*_locations(content), *(_ECHO.sub("", text) for text in _texts(content))]
+    said = "\n".join(texts)[:MOST_CHARACTERS]
     if STREAM not in changes and _NO_WHOLE.search(said):
         return {STREAM: "a stream"}
     rest = forms[forms.index(changes.get(FORM, forms[0])) + 1 :]
@@ -388,10 +391,11 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
         asked = re.search(r"requested\D{0,20}(\d+)", text)
         total = int(asked[1]) if asked else 0
         prompts = {total - most} if total > most else numbers - {n + most for n in numbers}
+        windows = {int(number.replace(",", "")) for number in _WINDOW.findall(text)}
         rooms = {
             window - prompt
             for prompt in prompts
-            for window in numbers - {most, total}
+            for window in (windows or numbers) - {most, total}
             if 0 < prompt < window < prompt + most and prompt != most
         }
         if "at least" in text:  # it has counted no further

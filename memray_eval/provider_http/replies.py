@@ -54,7 +54,8 @@ _QUOTA_CODES = frozenset(
 # What servers without such a code say of one; of a limit a minute they say other words
 _SPENT = re.compile(
     r"per[- ]day\b|\bdaily\b|\b[RT]PD\b|per[- ]month|monthly|credit balance|spend(?:ing)? limit|"
-    r"insufficient (?:\w+ )?(?:balance|funds|credits?)|(?:out of|no|add|more) credits|in arrears|"
+    r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
+    r"current quota|billing details|ByDay\b|(?:out of|no|add|more) credits|in arrears|"
     r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"
     r"\u4f59\u989d|\u6b20\u8d39",
     re.IGNORECASE,
@@ -63,7 +64,8 @@ SOON_S = 60.0  # a server that says to come again so soon is not used up
 # What a filter says of a prompt: Azure, OpenAI, DashScope, DeepSeek, Moonshot, Zhipu, routers
 _FILTERED = re.compile(
     r"content.?(?:filter|management|policy)|responsible.?ai|usage polic|\bflagged\b|invalid_prompt|"
-    r"data.?inspection|inappropriate content|content exists risk|sensitive (?:content|words|info)|"
+    r"data.?inspection|inappropriate content|content exists risk|(?<!case.)sensitive|guardrail|"
+    r"violat.{0,30}(?:guideline|polic|terms)|"
     r"prohibited.?content|high.risk|safety (?:system|filter|polic)|blocked by|cyber_policy|"
     r"\u654f\u611f|\u8fdd\u89c4",
     re.IGNORECASE,

@@ -162,7 +162,7 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             else message.text("content")
         )
         text = text or _tool_text(message)
-        fields = (message.get(name) for name in ("reasoning_content", "reasoning"))
+        fields = (message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
         thoughts = next((valid_text(field) for field in fields if isinstance(field, str)), "")
         is_cut = ending == "length"
         return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served, thoughts)
