@@ -133,15 +133,13 @@ class _JudgeFactory:
             for repeat in range(self._config.repeats):
                 ask = partial(self._build_repeated, repeat=repeat)
                 first = ask(name)
-                if len(lines[name]) > 1 or self._is_providers(name):
+                is_known = not is_embedded(name) and own_server(name, self._config) is None
+                if is_known or len(lines[name]) > 1:
                     advice = Roster(self._config, self._table, date.today()).advice(name)
                     first = SucceedingJudge(lines[name], others, self._gone, ask, advice)
                 rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
                 jurors.append(FallbackJudge([first, *rest]))
         return jurors
-
-    def _is_providers(self, name: str) -> bool:
-        return not is_embedded(name) and own_server(name, self._config) is None
 
     def _may_inherit(self, name: str) -> bool:
         """Whether a budget can count what a judge costs that nobody has named."""

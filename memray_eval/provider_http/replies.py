@@ -160,8 +160,8 @@ def error_of_status(
     rate limit, and a gateway's page knows nothing of models."""
     error: JudgeError
     wait_s = parse_retry_after(retry_after)
-    message = content.get("message")
-    named = f"{details.code} {details.kind} {message if isinstance(message, str) else ''}"
+    said = (content.get(name) for name in ("message", "error", "detail"))
+    named = f"{details.code} {details.kind} {next((t for t in said if isinstance(t, str)), '')}"
     if (quota := quota_error(status, content, wait_s)) is not None:
         error = quota
     elif status in (400, 403, 422, 451) and _FILTERED.search(named):
@@ -305,9 +305,8 @@ def cut_prompt(texts: Iterable[str], tokens: int | None) -> TooLong | None:
         return None
     is_window = min(tokens % WINDOW, -tokens % WINDOW) <= 2
     most = tokens * (MOST_IN_WINDOW if is_window else MOST_A_TOKEN)
-    if sum(map(len, texts := list(texts))) <= most:
-        return None
-    if sum(len(_RUNS.sub(r"\1", text)) for text in texts) <= most:
+    text = "".join(texts)
+    if len(text) <= most or len(_RUNS.sub(r"\1", text)) <= most:
         return None
     return TooLong(
         f"the server read only {tokens} tokens of the prompt and cut the rest off: raise its "
