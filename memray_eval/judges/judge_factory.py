@@ -133,12 +133,11 @@ class _JudgeFactory:
             for repeat in range(self._config.repeats):
                 ask = partial(self._build_repeated, repeat=repeat)
                 first = ask(name)
-                is_known = not is_embedded(name) and own_server(name, self._config) is None
-                if is_known or len(lines[name]) > 1:
-                    advice = Roster(self._config, self._table, date.today()).advice(name)
-                    first = SucceedingJudge(lines[name], others, self._gone, ask, advice)
+                if len(lines[name]) > 1:
+                    first = SucceedingJudge(lines[name], others, self._gone, ask)
                 rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
-                jurors.append(FallbackJudge([first, *rest]))
+                advice = Roster(self._config, self._table, date.today()).advice(name)
+                jurors.append(FallbackJudge([first, *rest], advice))
         return jurors
 
     def _may_inherit(self, name: str) -> bool:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import (
+    SAID,
     ConfigError,
     JudgeError,
     JudgeStalled,
@@ -100,7 +101,8 @@ class Roster:
         provider = f"{model_name(name, self.config).partition('/')[0]}/"
         for other, entry in self.table.models.items():
             is_judge = other.startswith(provider) and entry.kind == "judge"
-            if is_judge and other != name and self.off_since(other) is None:
+            is_tried = other in (name, *self.heirs_of(name))
+            if is_judge and not is_tried and self.off_since(other) is None:
                 return f"name another judge, as --judge {other}"
         return "name another judge"
 
@@ -147,10 +149,9 @@ class SucceedingJudge:
         others: Sequence[Sequence[str]],
         gone: GoneModels,
         build: Callable[[str], Judge],
-        advice: str = "name another judge",
     ) -> None:
         self.name, self._line, self._others = line[0], line, others
-        self._gone, self._build, self._advice = gone, build, advice
+        self._gone, self._build = gone, build
         self._built = {line[0]: build(line[0])}
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
@@ -161,7 +162,7 @@ class SucceedingJudge:
             except UnknownModel as error:
                 self._gone.add(name, error, self._first)
         line = ", ".join(self._line)
-        raise UnknownModel(f"404: no model is left of {line}; {self._advice}", status=404)
+        raise UnknownModel(f"404: no model is left of {line}", status=404)
 
     def _first(self) -> str | None:
         voting = {self._gone.first_of(line) for line in self._others}
@@ -172,9 +173,11 @@ class SucceedingJudge:
 
 class FallbackJudge:
     """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is
-    final. If the last one lets no call through any more, JudgeStalled ends the run."""
+    final. If the last one lets no call through any more, JudgeStalled ends the run; if its model is
+    no more, the error says what to do, by `advice`."""
 
-    def __init__(self, judges: Sequence[Judge]) -> None:
+    def __init__(self, judges: Sequence[Judge], advice: str = "name another judge") -> None:
+        self._advice = advice
         self.name = " then ".join(judge.name for judge in judges)
         self._judges = judges
 
@@ -200,5 +203,8 @@ class FallbackJudge:
             return verdict.model_copy(update=spent)
         if last.is_stalled:
             raise JudgeStalled(f"{name}: {last}")
+        if isinstance(last, UnknownModel):
+            head, said, excerpt = str(last).partition(SAID)
+            last.args = (f"{head}; {self._advice}{said}{excerpt}",)
         lost.put_on(last)
         raise last
