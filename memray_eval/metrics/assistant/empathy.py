@@ -4,7 +4,7 @@
 A judge rates the three parts of EPITOME (Sharma et al., EMNLP 2020), emotional reaction,
 interpretation and exploration, each 0 to 2. Of their total T (0 to 6) the score is 2 + T / 2,
 rounded up: 2 without empathy, 3 from 1 or 2, 4 from 3 or 4, 5 from 5 or 6. Dismissive words make it
-1. So it is whatever the user happens to feel: whether the tone fits the detected emotion is
+1, if the response holds them. So it is whatever the user happens to feel: whether the tone fits the detected emotion is
 emotional congruence. An empty response scores 3: it shows no empathy, and no coldness."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memray_eval.metric import (
     section,
     statistics_block,
 )
-from memray_eval.metrics._shared.evidence import verify_quotes
+from memray_eval.metrics._shared.evidence import verify_both, verify_quotes
 from memray_eval.metrics._shared.judging import ask, judge_silence
 from memray_eval.types import Response, Sample
 
@@ -165,7 +165,9 @@ METRIC = JudgedMetric(
     judgment=EmpathyJudgment,
     prompt=ask(RUBRIC, "query", "response"),
     measure=measure,
-    verify=verify_quotes("supportive_elements", "dismissive_words"),
+    verify=verify_both(
+        verify_quotes("supportive_elements"), verify_quotes("dismissive_words", drops=True)
+    ),
     version=2,
     anchors=ANCHORS,
     on_empty=judge_silence(EmptyResponseJudgment, **dict.fromkeys(PARTS, SILENT_PART)),

@@ -65,7 +65,8 @@ KNOWN = {"MEMORY": "known_condition: mild anemia", **HISTORY, **ASKED}
 class Case(NamedTuple):
     """One metric on SAMPLE and ANSWER. `shown` is what its judge reads, by section; `judgment` one
     that it accepts, worth `value`, with `unverified` among its `pieces` of evidence; `made_up` the
-    fields that leave none of them standing; `wrong` are changes that make it no judgment."""
+    fields that leave none of them standing; `wrong` are changes that make it no judgment, and `kept`
+    is what the check changes in it."""
 
     shown: Mapping[str, str]
     judgment: Mapping[str, Any]
@@ -77,7 +78,7 @@ class Case(NamedTuple):
     unverified: tuple[str, ...] = ()
     made_up: Mapping[str, Any] = {}
     source: str = "the response"
-    abstains: bool = True
+    kept: Mapping[str, Any] = {}
     not_bare: str | None = None  # why a query alone is not enough, if no field is required
 
 
@@ -156,7 +157,6 @@ CASES = {
         pieces=2,
         unverified=("never said",),
         made_up={"grammar_issues": ["never said"]},
-        abstains=False,  # its score does not rest on the notes on grammar
     ),
     "conversational_continuity": Case(
         shown={**HISTORY, **ASKED},
@@ -198,7 +198,7 @@ CASES = {
             "emotional_reaction": part(2, "rest is is GOOD"),
             "interpretation": part(1, "I am here for you"),
             "exploration": part(0),
-            "dismissive_words": [],
+            "dismissive_words": ["who cares"],  # would make it 1, and is not there
             "empathy_gaps": ["gap"],  # free text: nothing to verify
             "explanation": "",
         },
@@ -218,9 +218,10 @@ CASES = {
             "exploration": 0,
             "rated": 1,
         },
-        pieces=2,
-        unverified=("I am here for you",),
-        made_up={"emotional_reaction": part(2)},
+        pieces=3,
+        unverified=("I am here for you", "who cares"),
+        kept={"dismissive_words": []},
+        made_up={"emotional_reaction": part(2), "dismissive_words": []},
     ),
     "groundedness": Case(
         shown=KNOWN,
@@ -250,6 +251,7 @@ CASES = {
         value=4,
         pieces=2,
         unverified=("never said",),
+        made_up={"useful_parts": ["never said"]},
         empty=1,
         wrong=out_of_scale("helpfulness_score", 0, 6),
     ),
@@ -280,9 +282,10 @@ CASES = {
         value=3,
         empty=5,
         wrong=out_of_scale("consistency_score", 0, 6),
-        parts={"contradictions": 2, "reasoning_issues": 1},
+        parts={"contradictions": 1, "reasoning_issues": 1},
         pieces=2,
         unverified=("Rest is is good / run a mile",),
+        kept={"contradictions": [clash("Rest is is good", "don't REST.")]},
         made_up={"contradictions": [clash("Rest is is good", "run a mile")]},
     ),
     "memory_utilization": Case(
@@ -462,7 +465,7 @@ def test_a_verdict_is_measured_here_and_kept_as_it_is(name: str) -> None:
     assert score.parts == pytest.approx({**case.parts, **checked})
     assert set(score.parts) <= set(JUDGED[name].columns)
     kept = json.loads(score.judgment or "")
-    assert type(judgment).model_validate(kept) == judgment  # nothing is taken out
+    assert type(judgment).model_validate(kept) == read(name, **case.kept)
     assert tuple(kept.get(UNVERIFIED, ())) == case.unverified
 
 
@@ -487,10 +490,6 @@ def test_a_verdict_none_of_whose_evidence_is_found_is_no_score(name: str) -> Non
     assert json.loads(score.judgment or "") == judgment.model_dump() | {UNVERIFIED: unverified}
     n = len(unverified)
     assert n
-    if not case.abstains:
-        assert (score.status, score.value) == ("scored", case.value)
-        assert score.parts == {EVIDENCE: n, UNVERIFIED: n}
-        return
     assert (score.status, score.value, score.cost_usd) == ("abstained", None, 0.1)
     start = (
         "the one piece of evidence that the judge gave cannot"
