@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from memray_eval.results.run_folder import RunFolder
 
 PROGRESS_S = 5.0
+BEGAN: list[float] = []  # when the process of a command began; of other callers of the app none
 _ESCAPE = "memray_eval_escape"  # the handler of what an encoding lacks
 # Options of other programs, by ours; --help does not show them
 _ALIASES = {"data": "dataset", "judge-model": "judge"}

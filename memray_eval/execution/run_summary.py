@@ -101,8 +101,10 @@ def _summarise_records(
         n_failed_units=reduced.n_failed_units,
         # A session that only did a part cannot say how fast the whole was generated
         generation_s=None if plan.before else stages["generate"].span_s,
-        evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if spec.metrics else None,
-        total_s=time.time() - plan.started + sum(session["total_s"] for session in earlier),
+        evaluation_s=None
+        if plan.before or not spec.metrics
+        else stages["judge"].beside(stages["embed"]).span_s,
+        total_s=0.0,
         candidates=reduced.generation,
         metrics=tuple(map(partial(_with_reason, spec), reduced.metrics)),
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
@@ -141,8 +143,9 @@ def _summarise_records(
         else (),
     )
     notes = _list_notes(plan, folder, records, telemetry, stopped, summary, pairs)
-    summary = summary.model_copy(update={"notes": tuple(notes)})
-    return add_intervals(summary, records)
+    summary = add_intervals(summary.model_copy(update={"notes": tuple(notes)}), records)
+    total_s = time.time() - plan.started + sum(session["total_s"] for session in earlier)
+    return summary.model_copy(update={"total_s": total_s})
 
 
 def _list_notes(

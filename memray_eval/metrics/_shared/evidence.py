@@ -1,10 +1,10 @@
 """The check of a judge's evidence: can what it quotes be found in the text?
 
 A piece that is not found is `unverified`: it is named in the score's judgment, counted in the parts
-`evidence` and `unverified`, and lowers the metric's `trust`. It decides nothing: what makes the
-score by itself (a dismissive word, a contradiction) is taken out of the judgment, and where no
-piece of a verdict is found, the metric abstains (metric.score_by_verdict). Otherwise the judge's
-score stands; so does a claim in a ratio, of which a reworded hallucination would vanish.
+`evidence` and `unverified`, and lowers the metric's `trust`. It decides nothing: it is taken out of
+the judgment before that is measured, and where no piece of a verdict is found, the metric abstains
+(metric.score_by_verdict). What the score is a ratio of (claims, cited keys) stays as the judge
+judged it: otherwise an answer that has its faults worded anew would get them out of the ratio.
 
 A quote is found when it stands in the text word for word (whatever the case, spacing, punctuation
 and Unicode form, and with "..." for what is left out), or when its words align with one or two
@@ -50,11 +50,11 @@ def verify_quotes(
     of: tuple[str, ...] = (),
     within: Callable[[Sample, Response], Sequence[str]] = lambda sample, response: (response.text,),
     source: str = "the response",
-    drops: bool = False,
+    drops: bool = True,
 ) -> Verify:
     """A `verify` that looks for the entries of the named list fields in any of the texts `within`,
-    which `source` names. Entries are texts, or models whose fields named in `of` are the texts (all
-    of them must be found). `drops`: an entry that is not found is taken out of the judgment."""
+    which `source` names, and `drops` those that are not there. Entries are texts, or models whose
+    fields named in `of` are the texts (all of them must be found)."""
 
     def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
         entries = [(field, entry) for field in fields for entry in getattr(judgment, field)]

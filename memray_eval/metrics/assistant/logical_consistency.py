@@ -81,7 +81,7 @@ METRIC = JudgedMetric(
     judgment=LogicalConsistencyJudgment,
     prompt=ask(RUBRIC, "response"),
     measure=measure,
-    verify=verify_quotes("contradictions", of=("statement1", "statement2"), drops=True),
+    verify=verify_quotes("contradictions", of=("statement1", "statement2")),
     on_empty=judge_silence(LogicalConsistencyJudgment, consistency_score=5),
     version=2,
     anchors=ANCHORS,

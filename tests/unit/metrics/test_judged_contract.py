@@ -65,8 +65,8 @@ KNOWN = {"MEMORY": "known_condition: mild anemia", **HISTORY, **ASKED}
 class Case(NamedTuple):
     """One metric on SAMPLE and ANSWER. `shown` is what its judge reads, by section; `judgment` one
     that it accepts, worth `value`, with `unverified` among its `pieces` of evidence; `made_up` the
-    fields that leave none of them standing; `wrong` are changes that make it no judgment, and `kept`
-    is what the check changes in it."""
+    fields that leave none of them standing; `wrong` are changes that make it no judgment. The check
+    takes out the texts that are `unverified`, and what `kept` has."""
 
     shown: Mapping[str, str]
     judgment: Mapping[str, Any]
@@ -171,7 +171,7 @@ CASES = {
         value=3,
         empty=1,
         wrong=out_of_scale("continuity_score", 0, 6),
-        parts={"contradicted": 1, "forgotten": 2, "invented": 2},
+        parts={"contradicted": 0, "forgotten": 1, "invented": 1},
         pieces=7,
         unverified=("I love peanuts", "a lentil stew", "as you told me"),
         made_up={"used_facts": [], "forgotten_facts": [], "invented_references": []},
@@ -211,7 +211,7 @@ CASES = {
             "warmth_moderate": 0,
             "warmth_low": 0,
             "warmth_cold": 0,
-            "supportive_elements": 2,
+            "supportive_elements": 1,
             "empathy_gaps": 1,
             "emotional_reaction": 2,
             "interpretation": 1,
@@ -220,7 +220,7 @@ CASES = {
         },
         pieces=3,
         unverified=("I am here for you", "who cares"),
-        kept={"dismissive_words": []},
+        kept={"interpretation": part(1)},
         made_up={"emotional_reaction": part(2), "dismissive_words": []},
     ),
     "groundedness": Case(
@@ -409,6 +409,7 @@ CASES = {
         parts={"criteria": 1, "met": 1},
         pieces=2,
         unverified=("never said",),
+        kept={"evidence": ["rest IS is", "never said"]},  # the verdict on it stands
         made_up={"evidence": ["never said"]},
         not_bare="the sample has no criteria",
     ),
@@ -465,7 +466,12 @@ def test_a_verdict_is_measured_here_and_kept_as_it_is(name: str) -> None:
     assert score.parts == pytest.approx({**case.parts, **checked})
     assert set(score.parts) <= set(JUDGED[name].columns)
     kept = json.loads(score.judgment or "")
-    assert type(judgment).model_validate(kept) == read(name, **case.kept)
+    found = {
+        field: [entry for entry in said if entry not in case.unverified]
+        for field, said in judgment.model_dump().items()
+        if isinstance(said, list)
+    }
+    assert type(judgment).model_validate(kept) == read(name, **{**found, **case.kept})
     assert tuple(kept.get(UNVERIFIED, ())) == case.unverified
 
 
