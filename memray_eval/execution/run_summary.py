@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +44,14 @@ from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
+from memray_eval.metric import (
+    EVIDENCE,
+    NEEDS_JUDGE,
+    RULES,
+    SHOWN_CHARS,
+    UNVERIFIED,
+    JudgedMetric,
+)
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
     WITHOUT_CALL,
@@ -157,7 +165,9 @@ def _list_notes(
     summary: Summary,
     pairs: Sequence[QualityPair],
 ) -> Iterator[str]:
-    """Sentences on how to read the summary."""
+    """Sentences on how to read the summary, what cannot be read first: a screen shows few."""
+    yield from (of.told for of in unread_verdicts(plan.spec, folder, summary.metrics))
+    yield from _unfound_quotes(folder, summary.metrics)
     spec, n_done = plan.spec, summary.n_units + n_unasked(plan, summary.sessions)
     yield from _baseline_notes(spec, summary.headline, summary.performance, pairs)
     yield from _served_notes(summary.served_models, summary.unknown_marks)
@@ -174,7 +184,12 @@ def _list_notes(
             "`turns`."
         )
     yield from inapplicable_metrics(spec, folder, summary.metrics)
-    yield from (of.told for of in unread_verdicts(spec, folder, summary.metrics))
+    if others := [
+        f"{name} ({why})"
+        for name, _, why in _inapplicable(folder, summary.metrics)
+        if name not in spec.named_metrics
+    ]:
+        yield f"not applicable: {', '.join(others)}."
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
@@ -354,12 +369,20 @@ def inapplicable_metrics(
     spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
 ) -> Iterator[str]:
     """Each metric that the job names and that applied to no response, with a reason."""
-    for name in spec.named_metrics:
+    for name, n, why in _inapplicable(folder, metrics):
+        if name in spec.named_metrics:
+            yield f"{name} applied to none of {n:,} responses ({why})"
+
+
+def _inapplicable(
+    folder: RunFolder, metrics: Sequence[MetricSummary]
+) -> Iterator[tuple[str, int, str]]:
+    """The metrics that applied to no response, of how many, with a reason."""
+    for name in dict.fromkeys(metric.metric for metric in metrics if not metric.reason):
         rows = [metric for metric in metrics if metric.metric == name]
         n = sum(metric.n for metric in rows)
         if n and sum(metric.n_not_applicable for metric in rows) == n:
-            why = _why_inapplicable(folder, name)
-            yield f"{name} applied to none of {n:,} responses ({why})"
+            yield name, n, _why_inapplicable(folder, name)
 
 
 class UnreadVerdicts(NamedTuple):
@@ -388,6 +411,31 @@ def unread_verdicts(
         paid = f", ${cost[name]:.4g} paid" if cost[name] else ""
         told = f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{paid}"
         yield UnreadVerdicts(n, n_given, f"{told}; the first: {reasons.get(name) or 'unknown'}")
+
+
+def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iterator[str]:
+    """A sentence on each metric of whose quotes more than UNREAD are not in their texts, though
+    another one of the verdict is: with what such verdicts cost, and the first quote."""
+    pieces, unfound = Counter[str](), Counter[str]()
+    for metric in metrics:
+        pieces[metric.metric] += int(metric.extras.get(EVIDENCE) or 0)
+        unfound[metric.metric] += int(metric.extras.get(UNVERIFIED) or 0)
+    if not (told := [name for name, n in unfound.items() if n > UNREAD * pieces[name]]):
+        return
+    cost, first = Counter[str](), dict[str, str]()
+    for record in folder.each():
+        for score in record.scores:
+            if score.metric in told and score.value is not None and score.parts.get(UNVERIFIED):
+                cost[score.metric] += score.cost_usd
+                quotes = json.loads(score.judgment or "{}").get(UNVERIFIED) or [""]
+                first.setdefault(score.metric, quotes[0])
+    for name in told:
+        n, n_all, paid = unfound[name], pieces[name], cost[name]
+        yield (
+            f"{name}: {n:,} of {n_all:,} quotes ({n / n_all:.0%}) of its judge are not in the "
+            f"texts and decide nothing{f', ${paid:.4g} paid' if paid else ''}; the first: "
+            f"{first.get(name, '')[:SHOWN_CHARS]!r}"
+        )
 
 
 def _count_unread(

@@ -20,6 +20,7 @@ from memray_eval.metric import (
     EVIDENCE,
     NEEDS_JUDGE,
     RULES,
+    TAG,
     UNVERIFIED,
     JudgedMetric,
     MetricColumns,
@@ -288,6 +289,21 @@ CASES = {
         kept={"contradictions": [clash("Rest is is good", "don't REST.")]},
         made_up={"contradictions": [clash("Rest is is good", "run a mile")]},
     ),
+    "memory_facts_used": Case(
+        shown={"KEYS": "known_condition", **KNOWN},
+        judgment={
+            "cited_keys": ["known_condition"],
+            "reasoning": "r",
+            "evidence": [{"key": "known_condition", "quote": "skip your INSULIN"}],
+        },
+        value=1.0,
+        empty=0.0,
+        wrong=({"cited_keys": None},),
+        parts={"facts_used": 1, "facts": 1, "tag:known_condition": 1},
+        pieces=1,
+        made_up={"evidence": [{"key": "known_condition", "quote": "never said"}]},
+        not_bare="the sample has no memory",
+    ),
     "memory_utilization": Case(
         shown={"KEYS": "known_condition", **KNOWN},
         judgment={
@@ -464,7 +480,8 @@ def test_a_verdict_is_measured_here_and_kept_as_it_is(name: str) -> None:
     assert (score.metric, score.status, score.judge) == (name, "scored", "a/b")
     assert (score.value, score.cost_usd) == (case.value, 0.1)
     assert score.parts == pytest.approx({**case.parts, **checked})
-    assert set(score.parts) <= set(JUDGED[name].columns)
+    counted = {part for part in score.parts if not part.startswith(TAG)}
+    assert counted <= set(JUDGED[name].columns)
     kept = json.loads(score.judgment or "")
     found = {
         field: [entry for entry in said if entry not in case.unverified]
