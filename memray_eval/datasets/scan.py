@@ -34,7 +34,8 @@ STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 class Scan:
     """What a scan found: the turns after the first of `n_sessions` samples (a model plays the user
     of `n_simulated`), a digest of the samples in order, how often responses name a suite, and the
-    files that samples name for their contexts, whose length together is `context_chars`."""
+    files that samples name for their contexts, whose length together is `context_chars`, and
+    forbidden keys that the memory of their sample lacks (`absent_keys`)."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -46,6 +47,7 @@ class Scan:
     n_sessions: int = 0
     n_later_turns: int = 0
     n_simulated: int = 0
+    absent_keys: set[str] = field(default_factory=set)
 
     @property
     def n_asked(self) -> int:
@@ -58,10 +60,19 @@ class Scan:
         self.context_chars += len(sample.context or "")
         if suites:
             self.suites.update(suites)
+        self.absent_keys.update(key for key in sample.forbidden_keys if key not in sample.memory)
         if sample.is_session:
             self.n_sessions += 1
             self.n_later_turns += sample.n_turns - 1
             self.n_simulated += sample.user is not None
+
+    def warnings(self) -> Iterator[str]:
+        """What a person should know of valid samples."""
+        if keys := sorted(self.absent_keys):
+            yield (
+                f"warning: forbidden but absent from memory: {', '.join(keys[:5])}; only a made-up "
+                "value can use them. Add them to memory, or move them to neutral_keys."
+            )
 
     def refuse(self, problems: Iterable[Problem], on_problem: ProblemHandler) -> None:
         """Counts an invalid entry, and reports its problems."""

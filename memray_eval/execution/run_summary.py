@@ -56,6 +56,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
     WITHOUT_CALL,
     BatchFigures,
+    GenerationSummary,
     MetricSummary,
     Performance,
     QualityPair,
@@ -108,7 +109,9 @@ def _summarise_records(
         n_units=reduced.n_units,
         n_failed_units=reduced.n_failed_units,
         # A session that only did a part cannot say how fast the whole was generated
-        generation_s=None if plan.before else stages["generate"].span_s,
+        generation_s=None
+        if plan.before
+        else stages["generate"].span_s or _seconds_before(reduced.generation),
         evaluation_s=None
         if plan.before or not spec.metrics
         else stages["judge"].beside(stages["embed"]).span_s,
@@ -154,6 +157,12 @@ def _summarise_records(
     summary = add_intervals(summary.model_copy(update={"notes": tuple(notes)}), records)
     total_s = time.time() - plan.started + sum(session["total_s"] for session in earlier)
     return summary.model_copy(update={"total_s": total_s})
+
+
+def _seconds_before(candidates: Iterable[GenerationSummary]) -> float | None:
+    """The seconds in which an earlier command's requests for these answers were under way."""
+    rates = ((of.output_tokens, of.output_tokens_per_s) for of in candidates)
+    return sum(tokens / per_s for tokens, per_s in rates if per_s) or None
 
 
 def _list_notes(
@@ -458,7 +467,8 @@ def _count_unread(
         n_given = n + sum(row.n_scored for row in rows)
         is_read = isinstance(metric, JudgedMetric) and metric.judgment in read
         most = min(UNREAD * n_given, spec.tolerated(n_given))
-        if n > most and not (is_read and n == n_given):
+        n_replaced = sum(row.n_fallbacks for row in rows)
+        if n > most and not (is_read and n == n_given - n_replaced):
             yield name, n, n_given
 
 

@@ -194,7 +194,7 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
     ]
     if unscored:
         judges.append(f"  not scored: {', '.join(unscored)} (each {NEEDS_JUDGE})")
-    warnings = [f"  {line}" for line in plan.spec.equal_draws()]
+    warnings = [f"  {line}" for line in (*plan.spec.equal_draws(), *plan.scan.warnings())]
     say("\n".join([f"Run {folder.run_id}: {opening}", *judges, *warnings]))
 
 
