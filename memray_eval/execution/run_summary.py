@@ -431,7 +431,7 @@ def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iter
         unfound[metric.metric] += int(metric.extras.get(UNVERIFIED) or 0)
     if not (told := [name for name, n in unfound.items() if n > UNREAD * pieces[name]]):
         return
-    cost, first = Counter[str](), dict[str, str]()
+    cost, first = defaultdict[str, float](float), dict[str, str]()
     for record in folder.each():
         for score in record.scores:
             if score.metric in told and score.value is not None and score.parts.get(UNVERIFIED):

@@ -103,6 +103,11 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
     """The means of a run of the companion suite, whose tasks are its scenarios."""
     with_worst = (row for row in summary.turns if row.worst is not None)
     worst = {(row.candidate, row.task, row.metric): row.worst for row in with_worst}
+    rated = {  # by a judge, in any dimension
+        task.candidate
+        for task in summary.tasks
+        if any(of.metric in METRICS and of.n_scored > of.fallbacks for of in task.metrics)
+    }
     for task in summary.tasks:
         if task.bucket is None:
             family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
@@ -114,6 +119,9 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
             # A judge that gave an overall score alone was read: the other metrics lack nothing
             scored = [metric for metric in family if metric.n_scored > metric.fallbacks]
             is_alone = [metric.metric for metric in scored] == [OVERALL]
+            if not scored and task.candidate not in rated:
+                scored = [of for of in family if of.metric == OVERALL and of.n_scored]
+                is_alone = bool(scored)
             counted = scored if is_alone else family
             if is_alone:  # seed 002's: what could not be read counts in the overall score
                 means = {OVERALL: means[OVERALL]}
