@@ -198,7 +198,7 @@ def read_calibrated(file: Path) -> Iterator[tuple[str, str, str]]:
         report = CalibrationReport.model_validate_json(file.read_bytes())
     except (OSError, ValueError):
         raise ConfigError(
-            f"calibrations: {file} is not what `memray-eval calibrate LABELS --json` prints"
+            f"calibrations: {file} is not what `memray-eval calibrate --json` prints"
         ) from None
     yield from (
         (report.metric, judge.judge, judge.rubric) for judge in report.judges if judge.may_be_used
