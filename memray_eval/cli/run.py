@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import RUN, app, print_report, say, show
+from memray_eval.cli.app import BEGAN, RUN, app, print_report, say, show
 from memray_eval.cli.options import (
     BASE_CONFIG,
     CONFIG,
@@ -147,7 +147,14 @@ def resume(
     if is_pairwise(RunFolder(folder)):
         show_pairs(resume_pairwise(folder, say, quiet=quiet, settings=changed), options.as_json)
         return
-    finished = runs.resume(folder, say, quiet=quiet, settings=changed, detach=options.detach)
+    finished = runs.resume(
+        folder,
+        say,
+        quiet=quiet,
+        settings=changed,
+        detach=options.detach,
+        started=next(iter(BEGAN), None),
+    )
     print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
@@ -262,6 +269,7 @@ def _run(
         run_id=options.run_id,
         check_found=check_found,
         detach=options.detach,
+        started=next(iter(BEGAN), None),
     )
 
 

@@ -15,7 +15,7 @@ from memray_eval.config.environment import server_address, server_key
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import GenerationError, JudgeError, NotWhole, Refused, TooLong, Unavailable
 from memray_eval.log_once import log_once
-from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error
+from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error, warm_up
 from memray_eval.provider_http.parameters import (
     LIMITS,
     Attempt,
@@ -72,6 +72,7 @@ class OpenAIGenerator:
         self._client = open_client(
             key, candidate.base_url, config.timeout_s, max_retries=3, streams=True
         )
+        warm_up(self._client)
         self._streams = candidate.stream is not False
         self._is_fixed = candidate.stream != "auto"
         self._slots = asyncio.Semaphore(config.max_in_flight)
