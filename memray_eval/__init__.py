@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from memray_eval._version import __version__ as __version__
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from memray_eval.errors import EvalError
     from memray_eval.metrics.own import computed_metric, judge_metric
 
+IMPORTED_S = time.time()  # as a command begins
 __all__ = [
     "Calibration", "CheckFailed", "Comparison", "EvalError", "Run", "calibrate", "compare",
     "compare_async", "computed_metric", "evaluate", "evaluate_async", "generate",

@@ -15,11 +15,13 @@ EvalError                                                                       
 │   ├── Throttled        429: wait (`retry_after_s`) and try again; not counted as a try
 │   ├── QuotaExhausted   the account's quota or credit is used up: waiting does not help
 │   ├── Unavailable      5xx, time-out, lost connection: try again
-│   │   └── Unreadable   the reply is not a completion (odd JSON, HTML, nothing): try again
+│   │   ├── Unreadable   the reply is not a completion (odd JSON, HTML, nothing): try again
+│   │   └── NotWhole     the answer broke off (finish_reason error, abort): try again
 │   ├── Unauthorised     401, 403: the key is wrong or may not use the model
 │   ├── UnknownModel     404: the provider has no such model
 │   ├── WrongAddress     404: a gateway, or a server that is no provider's
 │   ├── Refused          the judge or its content filter declined: the outcome is `abstained`
+│   │   └── TooLong      the prompt is past the window: another judge may have a larger one
 │   ├── Truncated        the verdict was cut off at the output limit
 │   └── Malformed        the verdict did not fit its schema, also when asked again
 ├── EmbeddingError       the embedding model could not be loaded or asked
@@ -214,6 +216,10 @@ class Unreadable(Unavailable):
     pass
 
 
+class NotWhole(Unavailable):
+    pass
+
+
 class Unauthorised(JudgeError):
     pass
 
@@ -227,6 +233,10 @@ class WrongAddress(JudgeError):
 
 
 class Refused(JudgeError):
+    pass
+
+
+class TooLong(Refused):
     pass
 
 

@@ -161,14 +161,13 @@ class NothingToScoreError(Exception):
 class Verified(NamedTuple):
     """What the check of a judge's evidence found (metrics/_shared/evidence.py): of `pieces`, those
     in `unverified` are not in `source`. `parts` are those that only this check can count. The
-    metric abstains if nothing was found, if the score rests on the evidence (`decides`)."""
+    metric abstains if nothing was found."""
 
     judgment: Any
     pieces: int = 0
     unverified: tuple[str, ...] = ()
     parts: Mapping[str, float] = MappingProxyType({})
     source: str = "the response"
-    decides: bool = True
 
 
 class Measured(Frozen):
@@ -359,15 +358,15 @@ def _score_judgment(
 def score_by_verdict(
     metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict
 ) -> Score:
-    """A judge's verdict as a score. It abstains if none of the evidence that the score rests on is
-    found; its judgment is kept, with what was not found under `unverified`."""
+    """A judge's verdict as a score. It abstains if it gives evidence and none of it is found; its
+    judgment is kept, with what was not found under `unverified`."""
     unverified: tuple[str, ...] = ()
 
     def compute() -> tuple[MetricValue, BaseModel]:
         nonlocal unverified
         verified = metric.verify(verdict.judgment, sample, response)
         unverified = verified.unverified
-        if verified.decides and 0 < verified.pieces == len(unverified):
+        if 0 < verified.pieces == len(unverified):
             n = verified.pieces
             pieces = "the one piece" if n == 1 else f"none of the {n} pieces"
             raise Refused(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
+from memray_eval import IMPORTED_S
 from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     calibrate,
     compare,
@@ -24,7 +25,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     submit,
     view,
 )
-from memray_eval.cli.app import GROUPS, app, escape_what_cannot_be_shown, say
+from memray_eval.cli.app import BEGAN, GROUPS, app, escape_what_cannot_be_shown, say
 from memray_eval.config.loading import shipped_jobs
 from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted, reason_of
 from memray_eval.execution.interrupts import handle_termination
@@ -39,6 +40,7 @@ def program(at_end: Callable[[int], None] = lambda code: None) -> NoReturn:
     """The command `memray-eval`: `main`, and an exit code that stands. An Arrow thread still at
     work when the interpreter is taken down aborts it with code 134 (apache/arrow#34314), so the
     process ends before that, once what is registered for its end has run. `at_end` is the last."""
+    BEGAN.append(IMPORTED_S)
     try:
         main()
     except SystemExit as end:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memray_eval.results.run_folder import RunFolder
 
 PROGRESS_S = 5.0
+BEGAN: list[float] = []  # when the process of a command began; of other callers of the app none
 _ESCAPE = "memray_eval_escape"  # the handler of what an encoding lacks
 # Options of other programs, by ours; --help does not show them
 _ALIASES = {"data": "dataset", "judge-model": "judge"}
@@ -36,7 +37,8 @@ app = typer.Typer(
     },
     help="Evaluate language models with a memory of their user, and long-context models, on a "
     "laptop or a Ray cluster.\n\n"
-    "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"
+    "Start with: memray-eval run quickstart (no key, no GPU needed). Coming from another program's "
+    "commands or fields: jobs/COMING_FROM.md.\n\n"
     "Exit codes: 0 done; 1 finished with too many failed units, "
     "stopped early, a named metric applied to nothing, or a gate of compare failed; 2 wrong usage, "
     "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 judge "

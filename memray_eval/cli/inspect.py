@@ -178,6 +178,8 @@ def validate(
     scanned = scan(path, read.reader, on_problem=print)
     is_valid = scanned.n_samples and not scanned.n_invalid
     invalid = "" if is_valid else f", {scanned.n_invalid} invalid"
+    for warning in scanned.warnings():
+        say(warning)
     show(f"{path}: {scanned.n_samples} valid samples{invalid}")
     if not is_valid:
         raise typer.Exit(2)

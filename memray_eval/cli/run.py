@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import RUN, app, print_report, prints_on_stderr, say, show
+from memray_eval.cli.app import BEGAN, RUN, app, print_report, prints_on_stderr, say, show
 from memray_eval.cli.options import (
     BASE_CONFIG,
     CONFIG,
@@ -150,7 +150,14 @@ def resume(
         show_pairs(done, options.as_json)
         return
     with prints_on_stderr(options.as_json):
-        finished = runs.resume(folder, say, quiet=quiet, settings=changed, detach=options.detach)
+        finished = runs.resume(
+            folder,
+            say,
+            quiet=quiet,
+            settings=changed,
+            detach=options.detach,
+            started=next(iter(BEGAN), None),
+        )
     print_report(finished.folder, options.as_json, options.full)
     exit_if_failed(finished)
 
@@ -265,6 +272,7 @@ def _run(
         run_id=options.run_id,
         check_found=check_found,
         detach=options.detach,
+        started=next(iter(BEGAN), None),
     )
 
 

@@ -43,7 +43,10 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
             yield instead
         elif problem["type"] == "extra_forbidden":
             hint = nearest(str(problem["loc"][-1]), known_keys(model))
-            yield f"{where}: no such key" + (f"; did you mean {hint!r}?" if hint else "")
+            told = f"; did you mean {hint!r}?" if hint else ""
+            if hint == key:
+                told = f" of a job; it is one of its parts, as in candidates: [{{{key}: ...}}]"
+            yield f"{where}: no such key{told}"
         elif problem["type"] == "missing":
             yield f"{where}: missing"
         else:

@@ -460,7 +460,7 @@ class JudgingConfig(Frozen):
             fields = value if "/" in name else [name]
             for field in set(fields) & _LIMITS:
                 raise ValueError(f"parameters: {field} is judging.max_output_tokens; set that")
-            check_extra("parameters", fields)
+            check_extra("parameters", {*fields} - {"response_format"})
         return self
 
     @property

@@ -107,13 +107,22 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
         fields["answers"] = read_gold(fields["answers"], "answers")
     elif column := next((n for n in ANSWERS_FIELDS if n in fields and is_gold(fields[n])), None):
         fields["answers"] = read_gold(fields.pop(column), column)
-    _rename_alias(fields, "traits", TRAITS_FIELDS, lambda value: _find_big_five(value) is not None)
-    if (traits := _find_big_five(fields.get("traits"))) is not None:
-        fields["traits"] = traits
+    fields = rename_traits(fields)
     emotion = fields.get("emotion")
     if isinstance(emotion, dict) and any(isinstance(value, dict) for value in emotion.values()):
         sample_id = str(fields.get("id") or fields.get("sample_id") or "")
         fields["emotion"] = _pick_fused_emotion(emotion, sample_id)
+    return fields
+
+
+def rename_traits(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with the Big Five, whatever a row calls them, as `traits`."""
+    if fields.keys().isdisjoint(TRAITS_FIELDS):
+        return fields
+    fields = dict(fields)
+    _rename_alias(fields, "traits", TRAITS_FIELDS, lambda value: _find_big_five(value) is not None)
+    if (traits := _find_big_five(fields.get("traits"))) is not None:
+        fields["traits"] = traits
     return fields
 
 
@@ -248,7 +257,7 @@ def parse_answer(
         message = f"is {number!r}; number a sample's answers by whole numbers from 1"
         faults.append(Fault(field="epoch", message=message))
     try:
-        sample = parse_sample(fields, suite, checks_spelling, True, lacks_query)
+        sample = parse_sample(fields, suite, checks_spelling, lacks_query)
     except InvalidSample as error:
         raise InvalidSample([*faults, *error.faults], error.sample_id) from None
     if faults:

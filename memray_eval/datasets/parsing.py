@@ -200,12 +200,11 @@ def parse_sample(
     raw: Any,
     suite: str,
     checks_spelling: bool = True,
-    is_answered: bool = False,
     lacks_query: bool = False,
 ) -> Sample:
     """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
-    misspelling. One that `is_answered` may forbid keys that memory lacks, and have no query if its
-    dataset `lacks_query`. Raises InvalidSample with every fault."""
+    misspelling. It may have no query if its dataset `lacks_query`. Raises InvalidSample with every
+    fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
@@ -241,22 +240,14 @@ def parse_sample(
             ]
     else:
         faults.extend([] if sample.query or lacks_query else [_NO_QUERY])
-        faults.extend(_find_wrong_memory(sample, is_answered))
+        faults.extend(_find_wrong_memory(sample))
         if not faults:
             return sample
     raise InvalidSample(faults, sample_id)
 
 
-def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
-    """Finds forbidden keys that are absent from memory, unless the sample is answered, and
-    expectations and criteria that cannot be read or met."""
-    absent = sorted({key for key in sample.forbidden_keys if key not in sample.memory})
-    if absent and not is_answered:
-        message = (
-            f"forbidden but absent from memory: {absent}; add them to memory, or move them to "
-            "neutral_keys"
-        )
-        yield Fault(field="forbidden_keys", message=message)
+def _find_wrong_memory(sample: Sample) -> Iterator[Fault]:
+    """Finds expectations and criteria that cannot be read or met."""
     expects, checks = sample.metadata.get(EXPECTS), list[Callable[[Mapping[str, Any]], object]]()
     if expects not in (None, {}) and (isinstance(expects, dict) or sample.suite == "memory"):
         checks.append(read_expectations)

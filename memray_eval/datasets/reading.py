@@ -14,6 +14,7 @@ from memray_eval.datasets.answers import (
     parse_answer,
     read_gold,
     rename_aliases,
+    rename_traits,
 )
 from memray_eval.datasets.columns import ColumnMap, as_row
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
@@ -120,7 +121,7 @@ class SampleReader:
         if not isinstance(row, dict):
             return row
         own = row if self.columns is None else self.columns.apply(row)
-        raw = rename_aliases(own) if self.has_responses else own
+        raw = rename_aliases(own) if self.has_responses else rename_traits(own)
         if self.lacks_query:
             raw = {"query": "", **raw}
         if isinstance(raw.get("answers"), Mapping) and self.adapt is no_adaptation:

@@ -35,8 +35,9 @@ STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 class Scan:
     """What a scan found: the turns after the first of `n_sessions` samples (a model plays the user
     of `n_simulated`), a digest of the samples in order, how often responses name a suite, the
-    files that samples name for their contexts, whose length together is `context_chars`, and how
-    many samples hold what no model is shown, by its kind."""
+    files that samples name for their contexts, whose length together is `context_chars`, how many
+    samples hold what no model is shown, by its kind, and forbidden keys that the memory of their
+    sample lacks (`absent_keys`)."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -49,6 +50,7 @@ class Scan:
     n_later_turns: int = 0
     n_simulated: int = 0
     not_shown: Counter[str] = field(default_factory=Counter)
+    absent_keys: set[str] = field(default_factory=set)
 
     @property
     def n_asked(self) -> int:
@@ -63,10 +65,24 @@ class Scan:
             self.not_shown.update({str(kind) for kind in hidden})
         if suites:
             self.suites.update(suites)
+        self.absent_keys.update(key for key in sample.forbidden_keys if key not in sample.memory)
         if sample.is_session:
             self.n_sessions += 1
             self.n_later_turns += sample.n_turns - 1
             self.n_simulated += sample.user is not None
+
+    def warnings(self) -> Iterator[str]:
+        """What a person should know of valid samples."""
+        if keys := sorted(self.absent_keys):
+            yield (
+                f"warning: forbidden but absent from memory: {', '.join(keys[:5])}; only a made-up "
+                "value can use them. Add them to memory, or move them to neutral_keys."
+            )
+        for kind, n in self.not_shown.items():
+            yield (
+                f"warning: {n} of {self.n_samples} samples hold {kind}: candidates and judges are "
+                "asked without them, by the text alone"
+            )
 
     def refuse(self, problems: Iterable[Problem], on_problem: ProblemHandler) -> None:
         """Counts an invalid entry, and reports its problems."""

@@ -40,6 +40,12 @@ class StageCount(Frozen):
         """From its first start to its last end."""
         return None if self.started is None or self.ended is None else self.ended - self.started
 
+    def beside(self, other: StageCount) -> StageCount:
+        """Both stages as one, which may run at the same time."""
+        if other.started is None or other.ended is None:
+            return self
+        return self.plus(other.rows, other.started, other.ended, other.failed)
+
 
 class RunTelemetry(Frozen):
     """All that a run's counter was told, for the manifest: `calls` as execution/call_totals.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,11 +44,19 @@ from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
+from memray_eval.metric import (
+    EVIDENCE,
+    NEEDS_JUDGE,
+    RULES,
+    SHOWN_CHARS,
+    UNVERIFIED,
+    JudgedMetric,
+)
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
     WITHOUT_CALL,
     BatchFigures,
+    GenerationSummary,
     MetricSummary,
     Performance,
     QualityPair,
@@ -100,9 +109,13 @@ def _summarise_records(
         n_units=reduced.n_units,
         n_failed_units=reduced.n_failed_units,
         # A session that only did a part cannot say how fast the whole was generated
-        generation_s=None if plan.before else stages["generate"].span_s,
-        evaluation_s=stages["judge"].busy_s + stages["embed"].busy_s if spec.metrics else None,
-        total_s=time.time() - plan.started + sum(session["total_s"] for session in earlier),
+        generation_s=None
+        if plan.before
+        else stages["generate"].span_s or _seconds_before(reduced.generation),
+        evaluation_s=None
+        if plan.before or not spec.metrics
+        else stages["judge"].beside(stages["embed"]).span_s,
+        total_s=0.0,
         candidates=reduced.generation,
         metrics=tuple(map(partial(_with_reason, spec), reduced.metrics)),
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
@@ -141,8 +154,15 @@ def _summarise_records(
         else (),
     )
     notes = _list_notes(plan, folder, records, telemetry, stopped, summary, pairs)
-    summary = summary.model_copy(update={"notes": tuple(notes)})
-    return add_intervals(summary, records)
+    summary = add_intervals(summary.model_copy(update={"notes": tuple(notes)}), records)
+    total_s = time.time() - plan.started + sum(session["total_s"] for session in earlier)
+    return summary.model_copy(update={"total_s": total_s})
+
+
+def _seconds_before(candidates: Iterable[GenerationSummary]) -> float | None:
+    """The seconds in which an earlier command's requests for these answers were under way."""
+    rates = ((of.output_tokens, of.output_tokens_per_s) for of in candidates)
+    return sum(tokens / per_s for tokens, per_s in rates if per_s) or None
 
 
 def _list_notes(
@@ -154,7 +174,9 @@ def _list_notes(
     summary: Summary,
     pairs: Sequence[QualityPair],
 ) -> Iterator[str]:
-    """Sentences on how to read the summary."""
+    """Sentences on how to read the summary, what cannot be read first: a screen shows few."""
+    yield from (of.told for of in unread_verdicts(plan.spec, folder, summary.metrics))
+    yield from _unfound_quotes(folder, summary.metrics)
     spec, n_done = plan.spec, summary.n_units + n_unasked(plan, summary.sessions)
     yield from _baseline_notes(spec, summary.headline, summary.performance, pairs)
     yield from _served_notes(summary.served_models, summary.unknown_marks)
@@ -171,7 +193,12 @@ def _list_notes(
             "`turns`."
         )
     yield from inapplicable_metrics(spec, folder, summary.metrics)
-    yield from (of.told for of in unread_verdicts(spec, folder, summary.metrics))
+    if others := [
+        f"{name} ({why})"
+        for name, _, why in _inapplicable(folder, summary.metrics)
+        if name not in spec.named_metrics
+    ]:
+        yield f"not applicable: {', '.join(others)}."
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
@@ -351,12 +378,20 @@ def inapplicable_metrics(
     spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
 ) -> Iterator[str]:
     """Each metric that the job names and that applied to no response, with a reason."""
-    for name in spec.named_metrics:
+    for name, n, why in _inapplicable(folder, metrics):
+        if name in spec.named_metrics:
+            yield f"{name} applied to none of {n:,} responses ({why})"
+
+
+def _inapplicable(
+    folder: RunFolder, metrics: Sequence[MetricSummary]
+) -> Iterator[tuple[str, int, str]]:
+    """The metrics that applied to no response, of how many, with a reason."""
+    for name in dict.fromkeys(metric.metric for metric in metrics if not metric.reason):
         rows = [metric for metric in metrics if metric.metric == name]
         n = sum(metric.n for metric in rows)
         if n and sum(metric.n_not_applicable for metric in rows) == n:
-            why = _why_inapplicable(folder, name)
-            yield f"{name} applied to none of {n:,} responses ({why})"
+            yield name, n, _why_inapplicable(folder, name)
 
 
 class UnreadVerdicts(NamedTuple):
@@ -387,6 +422,31 @@ def unread_verdicts(
         yield UnreadVerdicts(n, n_given, f"{told}; the first: {reasons.get(name) or 'unknown'}")
 
 
+def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iterator[str]:
+    """A sentence on each metric of whose quotes more than UNREAD are not in their texts, though
+    another one of the verdict is: with what such verdicts cost, and the first quote."""
+    pieces, unfound = Counter[str](), Counter[str]()
+    for metric in metrics:
+        pieces[metric.metric] += int(metric.extras.get(EVIDENCE) or 0)
+        unfound[metric.metric] += int(metric.extras.get(UNVERIFIED) or 0)
+    if not (told := [name for name, n in unfound.items() if n > UNREAD * pieces[name]]):
+        return
+    cost, first = defaultdict[str, float](float), dict[str, str]()
+    for record in folder.each():
+        for score in record.scores:
+            if score.metric in told and score.value is not None and score.parts.get(UNVERIFIED):
+                cost[score.metric] += score.cost_usd
+                quotes = json.loads(score.judgment or "{}").get(UNVERIFIED) or [""]
+                first.setdefault(score.metric, quotes[0])
+    for name in told:
+        n, n_all, paid = unfound[name], pieces[name], cost[name]
+        yield (
+            f"{name}: {n:,} of {n_all:,} quotes ({n / n_all:.0%}) of its judge are not in the "
+            f"texts and decide nothing{f', ${paid:.4g} paid' if paid else ''}; the first: "
+            f"{first.get(name, '')[:SHOWN_CHARS]!r}"
+        )
+
+
 def _count_unread(
     spec: RunSpec, metrics: Sequence[MetricSummary]
 ) -> Iterator[tuple[str, int, int]]:
@@ -407,7 +467,8 @@ def _count_unread(
         n_given = n + sum(row.n_scored for row in rows)
         is_read = isinstance(metric, JudgedMetric) and metric.judgment in read
         most = min(UNREAD * n_given, spec.tolerated(n_given))
-        if n > most and not (is_read and n == n_given):
+        n_replaced = sum(row.n_fallbacks for row in rows)
+        if n > most and not (is_read and n == n_given - n_replaced):
             yield name, n, n_given
 
 

@@ -61,11 +61,13 @@ def run(
     run_id: str | None = None,
     check_found: Callable[[Scan], None] = lambda _: None,
     detach: bool = False,
+    started: float | None = None,
 ) -> RunResult:
     """Runs a job to its summary; a begun run of its `run_id` is resumed. `say` gets what a person
     should know. With `generate_only` nothing is scored. `agree` is asked when a run without a
     budget may cost more than ASK_USD; `check_found` may refuse the dataset. With `detach` it ends,
-    with BatchesUnderWay, when its judge calls are under way in batches.
+    with BatchesUnderWay, when its judge calls are under way in batches. Its time counts from
+    `started`, the start of its command.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError,
     EmbeddingError after."""
@@ -75,10 +77,11 @@ def run(
     name = check_run_id(new_id if run_id is None else run_id)
     folder = RunFolder(f"{config.out.rstrip('/')}/{name}")
     if run_id is not None and folder.has_manifest():
-        return _resume(folder, check_same_run(read_config(folder), config), say, quiet, detach)
+        config = check_same_run(read_config(folder), config)
+        return _resume(folder, config, say, quiet, detach, started)
     # The folder is let go when nothing of the run is up any more.
     with ExitStack() as locks, ExitStack() as stack:
-        started = time.time()
+        started = started or time.time()
         spec = resolve(config, generate_only)
         _check_spec(spec, folder, say)
         site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
@@ -101,13 +104,14 @@ def resume(
     quiet: bool = False,
     settings: Sequence[str] = (),
     detach: bool = False,
+    started: float | None = None,
 ) -> RunResult:
     """Goes on with a run that ended early, or whose failed units are to be tried again. `settings`
     may not change what it measures. Raises ConfigError for another run, and what `run` raises."""
     folder = RunFolder(path)
     folder.read_manifest()
     config = apply_resume_settings(read_config(folder), settings)
-    return _resume(folder, config, say, quiet, detach)
+    return _resume(folder, config, say, quiet, detach, started)
 
 
 def estimate_of(
@@ -128,14 +132,19 @@ def estimate_of(
 
 
 def _resume(
-    folder: RunFolder, config: RunConfig, say: Callable[[str], None], quiet: bool, detach: bool
+    folder: RunFolder,
+    config: RunConfig,
+    say: Callable[[str], None],
+    quiet: bool,
+    detach: bool,
+    started: float | None,
 ) -> RunResult:
     check_resumable(folder)
     _check_detach(config, detach)
     with folder.held(), ExitStack() as stack:
         # Read only now: another process that held the folder may have gone on.
         before = with_ended_sessions(folder.read_manifest(), folder.last_written())
-        started = time.time()
+        started = started or time.time()
         spec = resolve(config, bool(before.get("generate_only")), kept=_judges_kept(before))
         _check_spec(spec, folder, say)
         site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
@@ -204,12 +213,7 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
     ]
     if unscored:
         judges.append(f"  not scored: {', '.join(unscored)} (each {NEEDS_JUDGE})")
-    warnings = [f"  {line}" for line in plan.spec.equal_draws()]
-    warnings += [
-        f"  warning: {n} of {plan.scan.n_samples} samples hold {kind}: candidates and judges are "
-        "asked without them, by the text alone"
-        for kind, n in plan.scan.not_shown.items()
-    ]
+    warnings = [f"  {line}" for line in (*plan.spec.equal_draws(), *plan.scan.warnings())]
     say("\n".join([f"Run {folder.run_id}: {opening}", *judges, *warnings]))
 
 

@@ -25,23 +25,27 @@ Ending: TypeAlias = Literal["done", "refused", "truncated"]
 
 class Reply(NamedTuple):
     """A completion that was read: its text, its tokens, and how it ended. `is_counted`: the
-    provider gave all of its tokens. `served_model` is the model that it names as its own."""
+    provider gave all of its tokens. `served_model` is the model that it names as its own, and
+    `thoughts` what stood in a field beside the text."""
 
     text: str
     usage: Usage
     ending: Ending
     is_counted: bool = True
     served_model: str = ""
+    thoughts: str = ""
 
 
 class ProviderAdapter(ABC):
     """One provider's protocol. `assistant_role` is its name for the model's messages; `parameters`
     are those that shape the verdict, of which it can do without the `negotiable` ones.
     `schema_is_in_start`: it counts a schema beside the messages as a part of their start, so that
-    it is in the prompt instead; None: its calls have no shared starts."""
+    it is in the prompt instead; None: its calls have no shared starts. `forms`: those of FORMS in
+    which it can ask for JSON, where a server may refuse some."""
 
     assistant_role = "assistant"
     schema_is_in_start: bool | None = None
+    forms: Sequence[str] = ()
     parameters: Mapping[str, Any]
     negotiable: Mapping[str, Any]
     edge: Edge

@@ -21,7 +21,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 # Who says so: the job or the judge table, the provider, or nobody
 LimitSource: TypeAlias = Literal["set", "told", "assumed"]
 IN_FLIGHT, REFUSALS, OUTAGE = "in_flight", "refusals", "outage"
-_BY_TYPE: dict[type[JudgeError], Outcome] = {
+_BY_TYPE: dict[type, Outcome] = {
     Throttled: "throttled",
     Unavailable: "unavailable",
     Unreadable: "malformed",
@@ -32,7 +32,7 @@ _BY_TYPE: dict[type[JudgeError], Outcome] = {
 
 def outcome_of(error: JudgeError) -> Outcome:
     """The outcome of a call that an error ended; `error` is final."""
-    return _BY_TYPE.get(type(error), "error")
+    return next((_BY_TYPE[kind] for kind in type(error).__mro__ if kind in _BY_TYPE), "error")
 
 
 class BindingLimit(Frozen):

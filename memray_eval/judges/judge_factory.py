@@ -7,6 +7,7 @@ import importlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 
 from memray_eval.config.environment import key_digest, server_address
@@ -50,7 +51,7 @@ from memray_eval.judges.structured_judge import (
     RepeatedJudge,
     StructuredJudge,
 )
-from memray_eval.judges.succession import FallbackJudge, GoneModels, SucceedingJudge
+from memray_eval.judges.succession import FallbackJudge, GoneModels, Roster, SucceedingJudge
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge
 from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, ParameterPort
@@ -131,7 +132,8 @@ class _JudgeFactory:
                 if len(lines[name]) > 1:
                     first = SucceedingJudge(lines[name], others, self._gone, ask)
                 rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
-                jurors.append(FallbackJudge([first, *rest]))
+                advice = Roster(self._config, self._table, date.today()).advice(name)
+                jurors.append(FallbackJudge([first, *rest], advice))
         return jurors
 
     def _may_inherit(self, name: str) -> bool:

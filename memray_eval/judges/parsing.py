@@ -3,8 +3,11 @@ for a reply that is no JSON."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import warnings
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +19,12 @@ MOST_OBJECTS = 200  # braces of a reply that are looked at
 _HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
 
 
+MOST_CHARACTERS = 100_000  # of a reply that is read as Python prints it
+MOST_WRAPPERS = 4  # objects round a verdict
+_WORDS = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\b(true|false|null)\b', re.DOTALL)
+_PYTHON = {"true": "True", "false": "False", "null": "None"}
+
+
 class InvalidVerdict(Exception):
     """A reply that is no judgment: its text and what was wrong with it."""
 
@@ -24,31 +33,87 @@ class InvalidVerdict(Exception):
         self.text, self.problem = text, problem
 
 
-def parse_judgment(text: str, judgment: type[BaseModel]) -> BaseModel:
-    """The judgment in a reply, which may think first, wrap its JSON in a fence or in words, or be
-    free text, if the judgment can be read from it. Raises InvalidVerdict."""
+def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> BaseModel:
+    """The judgment in a reply, which may think first, wrap its JSON in a fence, in words or in
+    another object, have a slip in it, be free text, if the judgment can be read from it, or stand
+    in the `thoughts` beside an empty reply. Raises InvalidVerdict."""
     if "\\u" in text:
         text = _HALF.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
     try:
-        return judgment.model_validate_json(text)
+        whole = judgment.model_validate_json(text)
+        return whole if whole.model_fields_set else _unwrapped(text, judgment) or whole
     except ValidationError as error:
         misfit = error
     text = split_thinking(text).text
-    start, end = text.find("{"), text.rfind("}") + 1
-    for candidate in dict.fromkeys([text, text[start:end], _last_object(text)]):
+    for candidate in (candidates := _objects(text)):
         try:
             return judgment.model_validate_json(candidate)
         except ValidationError as error:
             misfit = error if candidate.startswith("{") else misfit
-    if misfit.errors()[0]["type"] == "json_invalid" and reads_text(judgment):
-        read: BaseModel | None = judgment.from_text(text)  # type: ignore[attr-defined]
-        if read is not None:
-            return read
+    read = _first_unwrapped(candidates, judgment)
+    if read is None and misfit.errors()[0]["type"] == "json_invalid" and reads_text(judgment):
+        read = judgment.from_text(text)  # type: ignore[attr-defined]
+    if read is None:
+        read = _first_unwrapped(_objects(thoughts), judgment)
+    if read is not None:
+        return read
     raise InvalidVerdict(text, _describe_problem(misfit)) from None
 
 
 def reads_text(judgment: type[BaseModel]) -> bool:
     return hasattr(judgment, "from_text")
+
+
+def _objects(text: str) -> list[str]:
+    """What of a text may be its one JSON object."""
+    start, end = text.find("{"), text.rfind("}") + 1
+    return list(dict.fromkeys([text, text[start:end], _last_object(text)]))
+
+
+def _first_unwrapped(texts: list[str], judgment: type[BaseModel]) -> BaseModel | None:
+    found = (_unwrapped(text, judgment, is_loose=True) for text in texts)
+    return next((read for read in found if read is not None), None)
+
+
+def _unwrapped(text: str, judgment: type[BaseModel], is_loose: bool = False) -> BaseModel | None:
+    """The judgment in an object round it that has none of its fields; None if there is none.
+    `is_loose`: also one of its own, with a slip, or as Python prints it."""
+    fields = judgment.model_fields
+    names = fields.keys() | {field.alias for field in fields.values() if field.alias}
+    value = _read(text, is_loose)
+    for _ in range(MOST_WRAPPERS):
+        if isinstance(value, dict) and names & value.keys():
+            try:
+                return judgment.model_validate_json(json.dumps(value))
+            except (ValidationError, ValueError, TypeError):
+                return None
+        parts = list(value.values()) if isinstance(value, dict) else value
+        parts = [_read(part, is_loose) if isinstance(part, str) else part for part in parts or ()]
+        inner: list[Any] = [part for part in parts if isinstance(part, dict | list)]
+        fitting = [part for part in inner if isinstance(part, dict) and names & part.keys()]
+        if len(inner := fitting or inner) != 1:
+            return None
+        value = inner[0]
+    return None
+
+
+def _read(text: str, is_loose: bool) -> Any:
+    """The value of a text of JSON; `is_loose`: or of a Python literal, as of JSON with a comma too
+    many. None if it is none."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text, strict=not is_loose)
+    except (ValueError, RecursionError):
+        if not is_loose or len(text) > MOST_CHARACTERS:
+            return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            literal = _WORDS.sub(lambda word: _PYTHON.get(word[1], word[0]), text.strip())
+            return ast.literal_eval(literal)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
 
 
 def _last_object(text: str) -> str:

@@ -20,7 +20,15 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from memray_eval.errors import JudgeError, Malformed, Refused, Throttled, Truncated, Unavailable
+from memray_eval.errors import (
+    JudgeError,
+    Malformed,
+    Refused,
+    Throttled,
+    Truncated,
+    Unavailable,
+    Unreadable,
+)
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
 from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
@@ -33,8 +41,14 @@ from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, Sta
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http import IDEMPOTENCY_KEY
-from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, signature_of
-from memray_eval.provider_http.replies import valid_text
+from memray_eval.provider_http.parameters import (
+    LIMITS,
+    Attempt,
+    ParameterNegotiator,
+    room_left,
+    signature_of,
+)
+from memray_eval.provider_http.replies import cut_prompt, failed_generation, valid_text
 from memray_eval.provider_http.retry import Retries, RetryPolicy, whole_reply
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 from memray_eval.types import Message, Usage
@@ -133,8 +147,11 @@ class JudgeCall:
         self._access, self._began = self.judge.access, time.perf_counter()
         self._retries, self._n_invalid = Retries(self._access.policy), 0
         self._is_ours = self._is_outdated = False
+        self._most: int | None = None  # tokens of the last request's answer
+        self._room: int | None = None  # for an answer, where that is less
         negotiable, signature = self.judge.adapter.negotiable, self.judge.signature
-        self._attempt = Attempt(self._access.parameters, negotiable, signature)
+        forms = self.judge.adapter.forms
+        self._attempt = Attempt(self._access.parameters, negotiable, signature, forms)
 
     @cached_property
     def key(self) -> str:
@@ -304,6 +321,9 @@ class JudgeCall:
         try:
             if changes := self._attempt.latest():
                 request = adapter.adjust(request, changes)
+            if limit := next((name for name in LIMITS if name in request), ""):
+                self._most = self._room or request[limit]
+                request = request | {limit: self._most}
             async with whole_reply(self.judge.timeout_s, "judging.timeout_s"):
                 sent = await adapter.send(request, self.messages, self.start)
             reply = adapter.read(sent)
@@ -316,12 +336,21 @@ class JudgeCall:
                 self.spent.add(usage, self.judge.price)
             if isinstance(error, Throttled | Unavailable):
                 await self._attempt.end("failed")
-            raise error from None
+            if (written := failed_generation(error)) is None:
+                raise error from None
+            reply = Reply(written, Usage(), "done", is_counted=False)
+            try:
+                parse_judgment(written, self.judgment)
+            except InvalidVerdict:  # the same request may well bring another answer
+                raise Unreadable(str(error), status=error.status) from None
         await self._attempt.end("taken")
         self.spent.add(reply.usage, self.judge.price)
         self.spent.served_model = reply.served_model
         self.spent.uncounted += not reply.is_counted
         permit.used = _known_cost(reply, permit.estimate)
+        texts = (message["content"] for message in self.messages)
+        if (cut := cut_prompt(texts, reply.usage.input_tokens)) is not None:
+            raise cut
         return reply
 
     def _parse(self, reply: Reply) -> BaseModel | None:
@@ -332,7 +361,7 @@ class JudgeCall:
             raise Truncated(
                 "the verdict was cut off at the output limit; raise judging.max_output_tokens"
             )
-        return parse_judgment(reply.text, self.judgment)
+        return parse_judgment(reply.text, self.judgment, reply.thoughts)
 
     async def _store(self, judgment: BaseModel | None) -> None:
         if (calls := self._access.calls) is not None:
@@ -368,10 +397,14 @@ class JudgeCall:
         raise Malformed(f"the verdict did not fit its schema {attempts}") from None
 
     async def _try_again(self, error: JudgeError) -> None:
-        """Waits, or leaves out a refused parameter. Raises the error if neither helps."""
-        if isinstance(error, Throttled | Unavailable):
+        """Waits, or sends what the server takes instead. Raises the error if neither helps."""
+        if await self._attempt.adapts_to(error):
+            await self._start_again()
+        elif isinstance(error, Throttled | Unavailable):
             await self._retries.wait_after(error)
-        elif await self._attempt.adapts_to(error):
+        elif (room := room_left(error, self._most)) is not None:
+            self._room = room
+            await self._attempt.note_room()
             await self._start_again()
         else:
             raise error
@@ -509,7 +542,7 @@ class StructuredJudge:
             return BatchedVerdict("truncated", spent.usage, spent.cost_usd)
         if reply.ending == "done":
             try:
-                filled = parse_judgment(reply.text, judgment)
+                filled = parse_judgment(reply.text, judgment, reply.thoughts)
             except InvalidVerdict:
                 return BatchedVerdict("malformed", spent.usage, spent.cost_usd)
         outcome: Literal["refused", "verdict"] = "refused" if filled is None else "verdict"

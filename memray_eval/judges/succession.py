@@ -11,10 +11,12 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import (
+    SAID,
     ConfigError,
     JudgeError,
     JudgeStalled,
     Refused,
+    TooLong,
     UnknownModel,
     cause_of,
 )
@@ -69,7 +71,7 @@ class Roster:
         the fallback order with theirs. Nobody for a model that the table does not know."""
         if is_embedded(name) or entry_of(name, self.config, self.table) == ModelEntry():
             return ()
-        line = self.successors_of(name)
+        line = [*self.config.fallbacks, *self.successors_of(name)]
         for other in self.table.fallback_order:
             line += [other, *self.successors_of(other)]
         return tuple(
@@ -91,8 +93,18 @@ class Roster:
         line = ", ".join(self.successors_of(name)) or "none is known"
         raise ConfigError(
             f"judge {name} is off since {since}, and no key of a successor ({line}) or of the "
-            "fallback order is set; name another judge"
+            f"fallback order is set; {self.advice(name)}"
         )
+
+    def advice(self, name: str) -> str:
+        """What to write instead of a judge that is no more: another of its provider, if one is."""
+        provider = f"{model_name(name, self.config).partition('/')[0]}/"
+        for other, entry in self.table.models.items():
+            is_judge = other.startswith(provider) and entry.kind == "judge"
+            is_tried = other in (name, *self.heirs_of(name))
+            if is_judge and not is_tried and self.off_since(other) is None:
+                return f"name another judge, as --judge {other}"
+        return "name another judge"
 
     def retiring_lines(self, names: Iterable[str]) -> list[str]:
         """A line for each model that its provider switches off within RETIRES_SOON, or has."""
@@ -150,7 +162,7 @@ class SucceedingJudge:
             except UnknownModel as error:
                 self._gone.add(name, error, self._first)
         line = ", ".join(self._line)
-        raise UnknownModel(f"404: no model is left of {line}; name another judge", status=404)
+        raise UnknownModel(f"404: no model is left of {line}", status=404)
 
     def _first(self) -> str | None:
         voting = {self._gone.first_of(line) for line in self._others}
@@ -161,9 +173,11 @@ class SucceedingJudge:
 
 class FallbackJudge:
     """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is
-    final. If the last one lets no call through any more, JudgeStalled ends the run."""
+    final. If the last one lets no call through any more, JudgeStalled ends the run; if its model is
+    no more, the error says what to do, by `advice`."""
 
-    def __init__(self, judges: Sequence[Judge]) -> None:
+    def __init__(self, judges: Sequence[Judge], advice: str = "name another judge") -> None:
+        self._advice = advice
         self.name = " then ".join(judge.name for judge in judges)
         self._judges = judges
 
@@ -172,9 +186,9 @@ class FallbackJudge:
         for judge in self._judges:
             try:
                 verdict = await judge.judge(messages, judgment)
-            except Refused:
-                raise
             except JudgeError as error:
+                if isinstance(error, Refused) and not isinstance(error, TooLong):
+                    raise
                 last, name = error, judge.name
                 lost.take(error)
                 continue
@@ -189,5 +203,8 @@ class FallbackJudge:
             return verdict.model_copy(update=spent)
         if last.is_stalled:
             raise JudgeStalled(f"{name}: {last}")
+        if isinstance(last, UnknownModel):
+            head, said, excerpt = str(last).partition(SAID)
+            last.args = (f"{head}; {self._advice}{said}{excerpt}",)
         lost.put_on(last)
         raise last

@@ -106,6 +106,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("by", judge_of(metric)),
         ("needs", ", ".join(metric.requires) or "a response"),
         ("level", level_of(metric)),
+        ("empty", f"without an answer a run counts {metric.scale[0]:g} (on_no_answer: zero)"),
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)

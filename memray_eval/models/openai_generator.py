@@ -13,23 +13,27 @@ from typing import Any, cast
 
 from memray_eval.config.environment import server_address, server_key
 from memray_eval.config.sections import ServerConfig
-from memray_eval.errors import GenerationError, JudgeError, Unavailable
+from memray_eval.errors import GenerationError, JudgeError, NotWhole, Refused, TooLong, Unavailable
 from memray_eval.log_once import log_once
-from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error
+from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error, warm_up
 from memray_eval.provider_http.parameters import (
+    LIMITS,
     Attempt,
     LocalParameters,
     ParameterNegotiator,
     ParameterPort,
     changed_parameters,
     find_change,
+    room_left,
     signature_of,
+    wants_stream,
 )
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
     InvalidReply,
     JsonObject,
+    cut_prompt,
     kind_of,
     token_count,
     valid_text,
@@ -37,7 +41,7 @@ from memray_eval.provider_http.replies import (
 from memray_eval.provider_http.retry import whole_reply
 from memray_eval.provider_http.transport import MOST_BYTES
 from memray_eval.text_processing.thinking import split_thinking
-from memray_eval.types import Candidate, Prompt, Response
+from memray_eval.types import Candidate, Prompt, Response, broken_off, is_known_end
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +72,7 @@ class OpenAIGenerator:
         self._client = open_client(
             key, candidate.base_url, config.timeout_s, max_retries=3, streams=True
         )
+        warm_up(self._client)
         self._streams = candidate.stream is not False
         self._is_fixed = candidate.stream != "auto"
         self._slots = asyncio.Semaphore(config.max_in_flight)
@@ -116,13 +121,21 @@ class OpenAIGenerator:
                     is_open = True
                     await attempt.end("taken")
                     await answer.listen(stream)
+                answer.check_whole(prompt)
                 return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own
                 error = to_judge_error(self._client, raised)
                 if not answer.n_characters and find_change(error, sent, attempt.changes):
                     raise error from None
-                if FILTERED in (error.code, error.kind):  # Azure's, of a prompt
+                if isinstance(error, Refused) and not isinstance(error, TooLong):
                     return answer.response(finish_reason=FILTERED)
+                if (room := room_left(error, limit)) is not None:
+                    await attempt.note_room()
+                    parameters = {n: room if n in LIMITS else v for n, v in parameters.items()}
+                    return await self._answer(prompt, candidate, is_chat, parameters, attempt)
+                if not self._streams and wants_stream(error):
+                    advice = f"it answers in streams only: write `stream: true` ({error})"
+                    return answer.response(JudgeError(advice))
                 refused = error.status in NO_STREAM and "stream" in str(error).lower()
                 if refused and self._streams and not self._is_fixed:
                     logger.info("%s does not stream: it is asked for whole answers", candidate.name)
@@ -261,6 +274,22 @@ class _StreamedAnswer:
         self._text.append(text)
         self._thinking.append(thought)
         self._finish_reason = choice.text("finish_reason") or self._finish_reason
+        if choice.get("error"):
+            self._finish_reason = "error"
+
+    def check_whole(self, prompt: Prompt) -> None:
+        """Raises NotWhole if the answer broke off, TooLong if the server's own count says that it
+        cut the prompt. An end that nobody knows is logged once: it is counted, and scored."""
+        finish = self._finish_reason or ""
+        if broken := broken_off(finish):
+            raise NotWhole(broken)
+        usage = self._usage if isinstance(self._usage, Mapping) else {}
+        texts = (message.content for message in prompt.messages)
+        if (cut := cut_prompt(texts, token_count(usage.get("prompt_tokens")))) is not None:
+            raise cut
+        if not is_known_end(finish):
+            text = "finish_reason %.40s is not known: such answers are scored as whole ones"
+            log_once(logger, logging.WARNING, f"finish {finish}", text, finish)
 
     def response(
         self, error: JudgeError | None = None, finish_reason: str | None = None

@@ -3,6 +3,7 @@ and raises in this project's types."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import openai
@@ -28,6 +29,13 @@ def open_client(
         max_retries=max_retries,
         http_client=http,
     )
+
+
+def warm_up(client: openai.AsyncOpenAI) -> None:
+    """Imports what the SDK would import in its first call, half a second inside its duration."""
+    importlib.import_module("anyio._backends._asyncio")
+    for completions in (client.chat.completions, client.completions):
+        _ = completions.with_streaming_response.create
 
 
 def json_client(

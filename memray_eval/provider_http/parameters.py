@@ -9,7 +9,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -17,7 +17,15 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
-from memray_eval.errors import JudgeError
+from memray_eval.errors import (
+    SAID,
+    JudgeError,
+    QuotaExhausted,
+    Refused,
+    Throttled,
+    Unauthorised,
+    Unreadable,
+)
 
 T = TypeVar("T")
 # By parameter, or "parameter=JSON" of one value: the name that it goes by; "": it is left out
@@ -45,9 +53,31 @@ _ALIASES = {
     "chat_template_kwargs": ("enable_thinking",),
 }
 # One row's prompt is too long: that says nothing of the next one's
-_TOO_LONG = re.compile(
-    r"context.?(?:length|window)|(?:input|prompt) tokens|prompt is too long|tokens in the messages|"
-    r"reduce the length|input (?:is too long|length)",
+TOO_LONG = re.compile(
+    r"context.?(?:length|window|limit|size)|(?:input|prompt)s?`? tokens|prompt is too long|"
+    r"tokens in the messages|reduce the length|input (?:is too long|length)|max_(?:model|seq)_len",
+    re.IGNORECASE,
+)
+LEAST_ROOM = 16  # tokens; an answer in less is none
+_NUMBER = re.compile(r"(?<![\w.\-])\d[\d,]*\b(?!\.\d)")
+_WINDOW = re.compile(r"(?:length (?:is|of)|[<>]=?) (\d[\d,]*)")
+# How a judge is asked for JSON, in the order in which it is tried, and what says that a server, or
+# those behind a router, does not take one
+FORMS = ("json_schema", "json_object", "tool", "words")
+FORM, STREAM, ROOM = "response_format", "stream", "length"
+_NO_FORM = re.compile(
+    r"(?:response|output).?format|json.?(?:schema|object|mode|output)|\bschema\b|structured.?output|guided|grammar|outlines|"
+    r"tool.?choice|tool.?(?:use|call)|function.?call|requested parameters|\btools?\b.*support",
+    re.IGNORECASE,
+)
+_SAID_OF = {
+    FORM: "{target} does not take the verdict's schema as it was sent: it is asked by {other}.",
+    STREAM: "{target} answers in streams only: its verdicts are streamed.",
+    ROOM: "{target}: prompt and length together pass its window: answers get {other}.",
+}
+_NO_WHOLE = re.compile(
+    r"non.?stream|only (?:supports? )?stream|stream(?:ing)? (?:mode|only|is required)|"
+    r"(?:must|should|requires?|enable|set|use)\b.{0,24}\bstream|\bstream\b.{0,24}(?:must|true|required)",
     re.IGNORECASE,
 )
 # What follows is what the server sent back to us, or would take instead
@@ -129,6 +159,8 @@ class ParameterBook:
             before = target.changes.get(name)
             # Two workers may have learnt opposite names of a limit
             target.changes[name] = other if before in (None, other) else LEFT_OUT
+            if name == FORM:
+                target.changes[name] = max(before or other, other, key=FORMS.index)
             if target.changes[name] != before:
                 self._say(_describe_change(step.target, name, target.changes[name]))
         if step.event == "taken":
@@ -160,18 +192,22 @@ class LocalParameters:
 
 class Attempt:
     """A call whose parameters are negotiated (without a negotiator they are sent as they are):
-    `signature` tells calls with others apart."""
+    `signature` tells calls with others apart; a judge's go in one of `forms`."""
 
     def __init__(
         self,
         negotiator: ParameterNegotiator | None,
         parameters: Mapping[str, Any],
         signature: frozenset[str],
+        forms: Sequence[str] = (),
     ) -> None:
         self._negotiator, self._parameters, self._signature = negotiator, parameters, signature
+        self._forms = forms
         self.changes: Changes = {} if negotiator is None else negotiator.changes
         self.finds_out = self._name = ""
-        self._n_left = 2 * len(parameters) + len(LIMITS)  # refusals, after which it ends
+        self._n_left = (
+            2 * len(parameters) + len(LIMITS) + len(forms) + 1
+        )  # refusals, after which it ends
 
     async def start(self) -> None:
         """Waits until the request may go."""
@@ -191,11 +227,19 @@ class Attempt:
         if self._negotiator is None or not self._n_left:
             return False
         sent = changed_parameters(self._parameters, self.changes)
-        if not (changes := find_change(error, sent, self.changes)):
+        changes = find_change(error, sent, self.changes)
+        if not changes and self._forms:
+            changes = find_form(error, self._forms, self.changes)
+        if not changes:
             return False
         self._n_left -= 1
         await self._negotiator.tell("refused", self._signature, self._name, changes)
         return True
+
+    async def note_room(self) -> None:
+        """Has the run say once that calls are asked for shorter answers than were wanted."""
+        if self._negotiator is not None and ROOM not in self._negotiator.changes:
+            await self._negotiator.tell("failed", changes={ROOM: "the room that is left"})
 
     async def end(self, event: Literal["taken", "failed"]) -> None:
         """Nobody need wait for this call any more: the server has taken its request, or it failed
@@ -318,10 +362,55 @@ def find_change(error: JudgeError, sent: Mapping[str, Any], changes: Changes) ->
     return {name: LEFT_OUT}
 
 
+def find_form(error: JudgeError, forms: Sequence[str], changes: Changes) -> Changes:
+    """How a judge is to be asked instead, if a refusal objects to how it was: for whole replies, or
+    in the form of its schema."""
+    if isinstance(error, Throttled | Unauthorised | QuotaExhausted | Refused | Unreadable):
+        return {}
+    said = error.words or str(error).partition(SAID)[2]
+    content = _parse(said)
+    texts = [*_locations(content), *(_ECHO.sub("", text) for text in _texts(content))]
+    said = "\n".join(texts)[:MOST_CHARACTERS]
+    if STREAM not in changes and _NO_WHOLE.search(said):
+        return {STREAM: "a stream"}
+    rest = forms[forms.index(changes.get(FORM, forms[0])) + 1 :]
+    return {FORM: rest[0]} if rest and _NO_FORM.search(said) else {}
+
+
+def wants_stream(error: JudgeError) -> bool:
+    return bool(find_form(error, FORMS[-1:], {}))
+
+
+def room_left(error: JudgeError, most: int | None) -> int | None:
+    """The output tokens that there is room for beside a prompt that fits, by a refusal of one with
+    `most`; None if the prompt itself does not fit, or nothing says so."""
+    if not error.words or not isinstance(most, int):
+        return None
+    for text in filter(TOO_LONG.search, _texts(_parse(error.words))):
+        numbers = {int(number.replace(",", "")) for number in _NUMBER.findall(text)}
+        asked = re.search(r"requested\D{0,20}(\d+)", text)
+        total = int(asked[1]) if asked else 0
+        prompts = {total - most} if total > most else numbers - {n + most for n in numbers}
+        windows = {int(number.replace(",", "")) for number in _WINDOW.findall(text)}
+        rooms = {
+            window - prompt
+            for prompt in prompts
+            for window in (windows or numbers) - {most, total}
+            if 0 < prompt < window < prompt + most and prompt != most
+        }
+        if "at least" in text:  # it has counted no further
+            rooms = {most // 2}
+        elif not rooms and re.search(r"less than or equal|at most|<=", text):
+            rooms = {n for n in numbers if n < most}
+        if len(rooms) == 1 and (room := rooms.pop()) >= LEAST_ROOM:
+            return room
+    return None
+
+
 def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
     content = _parse(error.words)
     texts = list(_texts(content))
-    if any(_TOO_LONG.search(text) for text in texts):
+    if any(TOO_LONG.search(text) for text in texts):
         return None
     paths = [error.param] if error.param.lower() not in ("", "none", "null") else []
     paths += list(_locations(content))
@@ -414,6 +503,8 @@ def _with_value(name: str, value: Any) -> str:
 
 
 def _describe_change(target: str, name: str, other: str) -> str:
+    if name in (FORM, STREAM, ROOM):
+        return _SAID_OF[name].format(target=target, other=other)
     if other:
         return f"{target} takes no {name}: it is sent as {other}."
     return f"{target} takes no {name}: it is left out, and the model's own default holds."

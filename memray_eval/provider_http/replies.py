@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,13 +15,16 @@ from memray_eval.errors import (
     SAID,
     JudgeError,
     QuotaExhausted,
+    Refused,
     Throttled,
+    TooLong,
     Unauthorised,
     Unavailable,
     UnknownModel,
     Unreadable,
     WrongAddress,
 )
+from memray_eval.provider_http.parameters import TOO_LONG
 from memray_eval.provider_http.retry import parse_retry_after
 from memray_eval.types import Usage
 
@@ -45,8 +48,36 @@ _STATUS_OF = {
 PAYMENT_REQUIRED = 402
 _QUOTA_CODES = frozenset(
     "insufficient_quota billing_hard_limit_reached billing_not_active billing_error "
-    "insufficient_credits insufficient_balance".split()
+    "insufficient_credits insufficient_balance exceeded_current_quota_error budget_exceeded "
+    "Arrearage AllocationQuota.FreeTierOnly".split()
 )
+# What servers without such a code say of one; of a limit a minute they say other words
+_SPENT = re.compile(
+    r"per[- ]day\b|\bdaily\b|\b[RT]PD\b|per[- ]month|monthly|credit balance|spend(?:ing)? limit|"
+    r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
+    r"current quota|billing details|ByDay\b|(?:out of|no|add|more) credits|in arrears|"
+    r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"
+    r"\u4f59\u989d|\u6b20\u8d39",
+    re.IGNORECASE,
+)
+SOON_S = 60.0  # a server that says to come again so soon is not used up
+# What a filter says of a prompt: Azure, OpenAI, DashScope, DeepSeek, Moonshot, Zhipu, routers
+_FILTERED = re.compile(
+    r"content.?(?:filter|management|policy)|responsible.?ai|usage polic|\bflagged\b|invalid_prompt|"
+    r"data.?inspection|inappropriate content|content exists risk|(?<!case.)sensitive|guardrail|"
+    r"violat.{0,30}(?:guideline|polic|terms)|"
+    r"prohibited.?content|high.risk|safety (?:system|filter|polic)|blocked by|cyber_policy|"
+    r"\u654f\u611f|\u8fdd\u89c4",
+    re.IGNORECASE,
+)
+_NO_ROUTE = re.compile(
+    r"no endpoints found (?:that|matching)|requested parameters|no (?:allowed|available) providers",
+    re.IGNORECASE,
+)
+LEAST_CUT = 500  # tokens: a window that a server cuts prompts to has more
+# Characters that a token has at most, in a long text, and of a prompt that fills a window exactly
+MOST_A_TOKEN, MOST_IN_WINDOW, WINDOW = 8.0, 5.5, 512
+_RUNS = re.compile(r"(.)\1{3,}", re.DOTALL)  # spaces and lines, of which a token takes many
 
 
 class InvalidReply(Exception):
@@ -128,10 +159,16 @@ def error_of_status(
     """The error of an HTTP status and of the error object that came with it: a used-up quota is no
     rate limit, and a gateway's page knows nothing of models."""
     error: JudgeError
-    if (quota := quota_error(status, content)) is not None:
+    wait_s = parse_retry_after(retry_after)
+    said = (content.get(name) for name in ("message", "error", "detail"))
+    named = f"{details.code} {details.kind} {next((t for t in said if isinstance(t, str)), '')}"
+    if (quota := quota_error(status, content, wait_s)) is not None:
         error = quota
+    elif status in (400, 403, 422, 451) and _FILTERED.search(named):
+        error = Refused(f"{status}: the content filter declined the prompt{details}")
+    elif status in (400, 413, 422) and TOO_LONG.search(named):
+        error = TooLong(f"{status}: the prompt is past the model's window{details}")
     elif status == 429:
-        wait_s = parse_retry_after(retry_after)
         error = Throttled(f"429: too many requests{details}", retry_after_s=wait_s)
     elif "model_not_found" in (details.code, details.kind):
         error = UnknownModel(f"{status}: the provider has no such model{details}")
@@ -139,6 +176,8 @@ def error_of_status(
         error = Unauthorised(f"{status}: the key is wrong or may not use this model{details}")
     elif status == 404 and not content.keys() & {"message", "code", "type", "status", "error"}:
         error = WrongAddress(f"404: the address answers, but not as a provider does{details}")
+    elif status == 404 and _NO_ROUTE.search(named):
+        error = JudgeError(f"404: nobody behind this router takes such a request{details}")
     elif status == 404:
         error = UnknownModel(f"404: the provider has no such model{details}")
     elif status == 408 or status >= 500:
@@ -257,6 +296,74 @@ class Edge:
         if len(self.key) >= 8:
             text = text.replace(self.key, "[key]")
         return _KEYS.sub("[key]", text)
+
+
+def cut_prompt(texts: Iterable[str], tokens: int | None) -> TooLong | None:
+    """What a server's own count says of a prompt that it has silently cut to its window; None if
+    it may have read all of it."""
+    if tokens is None or tokens < LEAST_CUT:
+        return None
+    is_window = min(tokens % WINDOW, -tokens % WINDOW) <= 2
+    most = tokens * (MOST_IN_WINDOW if is_window else MOST_A_TOKEN)
+    text = "".join(texts)
+    if len(text) <= most or len(_RUNS.sub(r"\1", text)) <= most:
+        return None
+    return TooLong(
+        f"the server read only {tokens} tokens of the prompt and cut the rest off: raise its "
+        "window (Ollama: num_ctx), or shorten the prompt"
+    )
+
+
+def failed_generation(error: JudgeError) -> str | None:
+    """What the model wrote, where a server refuses that as no JSON (Groq); None for all others."""
+    if error.code != "json_validate_failed" and "failed_generation" not in error.words:
+        return None
+    try:
+        written = _error_in(_parse(error.words)).get("failed_generation")
+    except InvalidReply:
+        written = ""
+    return written if isinstance(written, str) else ""
+
+
+def joined_events(reply: HttpReply) -> HttpReply:
+    """A completion that came as a stream of events, as if it had come whole."""
+    body = reply.body.decode("utf-8", "replace") if isinstance(reply.body, bytes) else reply.body
+    if not body.lstrip().startswith(("data:", "event:", ":")):
+        return reply
+    whole: dict[str, Any] = {}
+    choice: dict[str, Any] = {}
+    message: dict[str, Any] = {}
+    for line in body.split("\n"):
+        data = line.removeprefix("data:").strip()
+        if not line.startswith("data:") or data in ("", "[DONE]"):
+            continue
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            return reply
+        if not isinstance(event, dict) or event.get("error"):
+            return HttpReply(reply.status, data)
+        whole |= {name: value for name, value in event.items() if value is not None}
+        entries = event.get("choices")
+        for entry in entries if isinstance(entries, list) else ():
+            if not isinstance(entry, dict):
+                return HttpReply(reply.status, data)
+            choice |= {name: value for name, value in entry.items() if value is not None}
+            part = entry.get("delta") or entry.get("message")
+            _join(message, part if isinstance(part, dict) else {})
+    choices = [{**choice, "message": message}] if choice.get("finish_reason") else []
+    return HttpReply(reply.status, json.dumps({**whole, "choices": choices}))
+
+
+def _join(message: dict[str, Any], part: Mapping[str, Any]) -> None:
+    """Adds a piece of a message; of its tool calls the first."""
+    for name, value in part.items():
+        if name == "tool_calls" and isinstance(value, list) and value:
+            call = value[0] if isinstance(value[0], dict) else {}
+            function = message.setdefault(name, [{"function": {}}])[0]["function"]
+            _join(function, call.get("function") or {})
+        elif isinstance(value, str) and name != "role":
+            message[name] = (message.get(name) or "") + value
 
 
 def valid_text(text: str) -> str:
@@ -388,15 +495,21 @@ def _short(value: Any) -> str:
     )
 
 
-def quota_error(status: int, body: Any) -> QuotaExhausted | None:
+def quota_error(status: int, body: Any, wait_s: float | None = None) -> QuotaExhausted | None:
     """The error of a reply that says that the account's quota or credit is used up, by its status
-    and the provider's codes, never by its words; None for every other reply. `body` is what the SDK
-    read of it: OpenAI's error object, or the whole body of Anthropic and Google."""
+    and the provider's codes, or by words that no limit a minute has; None for every other reply.
+    `body` is what the SDK read of it: OpenAI's error object, or the whole body of Anthropic and
+    Google. `wait_s`: when it says to come again."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     error = inner if isinstance(inner, Mapping) else {}
     values = (error.get("code"), error.get("type"), *_daily_quotas(error))
     codes = (value for value in values if isinstance(value, str))
     reason = next((code for code in codes if code in _QUOTA_CODES or "PerDay" in code), None)
+    message = error.get("message")
+    if reason is None and status in (400, 403, 429) and isinstance(message, str):
+        is_soon = wait_s is not None and wait_s <= SOON_S
+        said = None if is_soon or "details" in error else _SPENT.search(message)
+        reason = said and said[0]
     if reason is None and status == PAYMENT_REQUIRED:
         reason = "payment required"
     if reason is None:

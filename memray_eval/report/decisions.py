@@ -103,6 +103,11 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
     """The means of a run of the companion suite, whose tasks are its scenarios."""
     with_worst = (row for row in summary.turns if row.worst is not None)
     worst = {(row.candidate, row.task, row.metric): row.worst for row in with_worst}
+    rated = {  # by a judge, in any dimension
+        task.candidate
+        for task in summary.tasks
+        if any(of.metric in METRICS and of.n_scored > of.fallbacks for of in task.metrics)
+    }
     for task in summary.tasks:
         if task.bucket is None:
             family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
@@ -112,9 +117,14 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
             of_sessions = {name: of.value for name, of in turns if of and of.value is not None}
             lowest = {name: of_sessions[name] for name in BY_WORST_TURN if name in of_sessions}
             # A judge that gave an overall score alone was read: the other metrics lack nothing
-            scored = [metric for metric in family if metric.n_scored]
+            scored = [metric for metric in family if metric.n_scored > metric.fallbacks]
             is_alone = [metric.metric for metric in scored] == [OVERALL]
+            if not scored and task.candidate not in rated:
+                scored = [of for of in family if of.metric == OVERALL and of.n_scored]
+                is_alone = bool(scored)
             counted = scored if is_alone else family
+            if is_alone:  # seed 002's: what could not be read counts in the overall score
+                means = {OVERALL: means[OVERALL]}
             outcomes = [(of.n_scored, of.n_no_answer, of.n_abstained) for of in counted]
             worst_off = max(outcomes, key=lambda counts: sum(counts[1:]), default=(0, 0, 0))
             yield ScenarioMeans(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field, model_validator
 
+from memray_eval.errors import NotWhole
 from memray_eval.types.base import Frozen, Name, Temperature
 from memray_eval.types.samples import Message
 
@@ -201,6 +203,25 @@ _CAUSE_OF_FINISH: dict[str, NoAnswer] = {
     ),
     "refusal": "refusal",
 }  # fmt: skip
+ENDS = {
+    *("", "stop", "eos", "eos_token", "end_turn", "end", "stop_sequence", "complete", "completed"),
+    *("finished", "done"),
+}
+_BROKEN_OFF = re.compile(
+    r"error|abort|cancel|interrupt|time_?d?_?out|incomplete|insufficient|overload|fail|disconnect|"
+    r"malformed|unavailable|kill|preempt|evict|shut_?down"
+)
+
+
+def broken_off(finish_reason: str) -> str:
+    """What a finish_reason says that is the end of no whole answer; "" for all others."""
+    if not _BROKEN_OFF.search(finish_reason.lower()):
+        return ""
+    return f"the answer broke off (finish_reason {finish_reason[:40]})"
+
+
+def is_known_end(finish_reason: str) -> bool:
+    return finish_reason.lower() in ENDS | _CAUSE_OF_FINISH.keys()
 
 
 class Response(Frozen):
@@ -252,10 +273,18 @@ class Response(Frozen):
         max_tokens: int | None = None,
     ) -> Response:
         """The response with why it is no answer, if it is none: by its fields, if its content was
-        null and a tool was called, and its thinking's tokens of the limit."""
-        if self.error is not None or not self.is_empty or self.no_answer is not None:
+        null and a tool was called, and its thinking's tokens of the limit. One that broke off is an
+        error; what a filter cut off is no answer, and its text stays in `raw`."""
+        if self.error is not None or self.no_answer is not None:
             return self
+        if broken := broken_off(self.finish_reason or ""):
+            return self.model_copy(update={"error": f"{NotWhole.__name__}: {broken}"})
         finish = _CAUSE_OF_FINISH.get((self.finish_reason or "").lower())
+        if not self.is_empty:
+            if finish != "content_filter":
+                return self
+            kept = {"no_answer": finish, "text": "", "raw": self.raw or self.text}
+            return self.model_copy(update=kept)
         spent = max(reasoning_tokens or 0, self.output_tokens or 0)
         cause: NoAnswer
         if self.refusal.strip():

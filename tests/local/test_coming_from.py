@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 
 import memray_eval as me
 from memray_eval.benchmarks.companion.suite import SCENARIOS
+from memray_eval.benchmarks.instruction.checks import score_response
 from memray_eval.config.loading import load_config
 from tests.conftest import REPOSITORY
 from tests.unit.cli.conftest import Call
@@ -109,6 +111,64 @@ TYPED = {
     ),
     "21 two words too few": Typed("score simple P", 2, ("no response: give --response",)),
 }
+
+
+def test_25_the_cost_of_a_sample(
+    cli: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none is asked")
+    code, out, err = cli("estimate", "memory", "--limit", "2", "--judge", "openai/gpt-4o")
+    assert code == 0, err
+    dollars = re.search(r"judge calls, about \$([\d.]+)", out + err)
+    assert dollars is not None
+    assert float(dollars[1]) > 0
+
+
+def test_26_the_scorers_fields() -> None:
+    """As seed 004's API returns them."""
+    fields = score_response("simple", *ONE_RESPONSE[2:]).model_dump()
+    assert set(fields) == {"overall_score", "subscores", "issues", "passed_checks"}
+    assert (fields["overall_score"], fields["subscores"]["word_count"]) == (100.0, 100)
+
+
+def test_27_affect_that_finds_nothing_says_so_and_personality_is_read(
+    cli: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write("rows.jsonl", {"id": "a", "query": "Why?", "memory": {"sleep": "5 h"},
+                          "personality": {"openness": 0.9}})  # fmt: skip
+    job = {"suite": "memory", "dataset": "rows.jsonl", "metrics": ["lexical_diversity"],
+           "candidates": [{"name": "none", "baseline": "none"}], "executor": "local"}  # fmt: skip
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    weights = ("--affect", "on", "--speech-weight", "0.7", "--text-weight", "0.3")
+    code, out, err = cli("run", "job.yaml", *weights)
+    assert code == 0, err
+    assert "the emotion of 100% of samples is not available: it needs" in " ".join(out.split())
+    (row,) = me.open_run("latest").folder.each()
+    assert row.sample.traits == {"openness": 0.9}
+
+
+def test_28_not_read_counts_as_half_and_decides_so(cli: Call, folder: Path) -> None:
+    """Seed 002: 'Default to 0.5 if parsing fails'; one of six is not read."""
+    Path("judge.py").write_text(
+        "async def ask(messages, judgment):\n"
+        "    good = 'Score: 0.8 | Reasoning: warm.'\n"
+        "    return 'I cannot say.' if 'worthless' in str(messages) else good\n"
+    )
+    rows = json.loads(Path("companion.json").read_text("utf-8"))
+    rows[0]["response"] = "worthless"
+    Path("companion.json").write_text(json.dumps(rows))
+    words = "evaluate companion.json --suite companion --judge judge.py:ask --full"
+    code, out, err = cli(*words.split(), "--set", "judging.on_unparsed=default")
+    assert code == 0, out + err
+    decided = out[out.index("DECISIONS") :]
+    assert [line.split()[1:5] for line in decided.splitlines()[3:9:5]] == [
+        ["basic", "0.5000", "adequate", "needs"],
+        ["demographics", "0.8000", "good", "deploy"],
+    ]
+    assert "all scenarios: A/B candidate" in decided
+    assert "undecided" not in decided
 
 
 @pytest.fixture

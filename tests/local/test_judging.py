@@ -48,6 +48,8 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     assert (empathy.mean, empathy.coverage, empathy.judges) == (4.0, 1.0, {"openai/judge": 6})
     # "we are all with you" is not in the answer
     assert (empathy.extras["unverified"], empathy.extras["trust"]) == (6.0, 0.5)
+    note = "empathy: 6 of 12 quotes (50%) of its judge are not in the texts and decide nothing"
+    assert any(line.startswith(note) and "'we are all" in line for line in done.summary.notes)
     safety = summary["safety"]
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
     assert summary["memory_utilization"].judges == {"rules+openai/hashed": 6}

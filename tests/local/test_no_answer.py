@@ -197,3 +197,22 @@ def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
     assert (done.exit_code, len(done.warnings)) == (exit_code, exit_code)
     screen = render_brief(done.summary, done.folder.path)
     assert ("no usable verdict" in screen) is (n == n_unread)
+
+
+def test_helpfulness_all_of_whose_quotes_are_invented_is_no_figure(
+    job: Callable[..., RunConfig],
+) -> None:
+    def invents(body: dict[str, Any]) -> str:
+        left = {"useful_parts": ["written nowhere"], "helpfulness_score": 5}
+        return json.dumps(json.loads(judgment_reply(body)) | left)
+
+    spoken = reply_with(SAID, "stop", {}, streams=True)
+    with serving(lambda body: spoken) as server, serving(invents) as juror:
+        servers = {"one": {"url": juror.base_url}}
+        asked = job(server, servers=servers, limit=3, metrics=["helpfulness"], judge="one/juror")
+        done = finish(asked)
+    (metric,) = done.summary.metrics
+    assert (metric.figure.value, metric.n_abstained, done.exit_code) == (None, 3, 1)
+    screen = " ".join(render_brief(done.summary, done.folder.path).split())
+    assert "helpfulness: 3 of 3 verdicts (100%) could not be used" in screen
+    assert "'written nowhere'" in screen

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -137,3 +139,26 @@ def test_thinking_is_taken_out_and_counted() -> None:
         "Rain falls in the west.",
         1,
     )
+
+
+def test_a_first_call_holds_no_imports_of_the_client() -> None:
+    """It took 0.5 to 1.2 s of the candidate's duration."""
+    code = """
+import asyncio, sys
+from memray_eval.config.sections import ServerConfig
+from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.types import Candidate, Message, Prompt
+from tests.servers.no_answers import reply_with
+from tests.servers.provider import serving
+
+reply = reply_with({"content": "hi"}, "stop", {}, streams=True)
+with serving(lambda body: reply) as server:
+    candidate = Candidate(name="c", model="m", backend="openai", base_url=server.base_url)
+    generator = OpenAIGenerator(candidate, ServerConfig())
+    before = {*sys.modules}
+    prompt = Prompt(messages=(Message(role="user", content="x"),))
+    answer = asyncio.run(generator.generate(prompt, candidate))
+    print(answer.text, *sorted({*sys.modules} - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "hi\n", done.stderr

@@ -96,6 +96,19 @@ def test_a_chain_is_followed_to_the_fallback_order_and_its_end_is_an_error(
         ends = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), messages, times=2))
     assert [type(end) for end in ends] == [UnknownModel] * 2
     assert "no model is left of openai/gpt-4o, openai/gpt-6-luna, anthropic/" in str(ends[1])
+    assert "name another judge, as --judge openai/" in str(ends[1])
+
+
+def test_a_fallback_that_was_named_comes_before_a_successor_that_nobody_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for provider in ("OPENAI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
+    with serving(judgment_reply, retired=frozenset({"gpt-4o"})) as server:
+        urls = {name: url_of(name, server) for name in ("openai", "anthropic")}
+        config = JudgingConfig(base_urls=urls, fallbacks=("anthropic/claude-opus-4-5",))
+        (end,) = asyncio.run(ask("openai/gpt-4o", config, []))
+    assert end.judge == "anthropic/claude-opus-4-5"
 
 
 def test_who_takes_a_jurors_place_has_no_second_vote(monkeypatch: pytest.MonkeyPatch) -> None:

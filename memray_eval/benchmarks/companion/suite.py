@@ -57,9 +57,14 @@ def _scenario_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     scenario, task = raw.get("scenario"), raw.get("task")
     if scenario and scenario not in SCENARIOS:
         yield f"scenario: no scenario {scenario!r}; {suggest(str(scenario), SCENARIOS)}"
+    elif task and not scenario:
+        if task in SCENARIOS:
+            yield f"task: call it scenario: {task}"
+        else:
+            names = ", ".join(SCENARIOS)
+            yield f"task: {task!r} is no scenario; give the row a scenario ({names}) in its place"
     elif task and task != scenario:
-        own = f"{scenario!r}" if scenario else "none here"
-        yield f"task: must be the scenario ({own}), not {task!r}; leave it out"
+        yield f"task: must be the scenario ({scenario!r}), not {task!r}; leave it out"
 
 
 def _turn_faults(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -10,19 +11,24 @@ import openai
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
-from memray_eval.errors import JudgeError
+from memray_eval.errors import ConfigError, JudgeError, NotWhole
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
 from memray_eval.provider_http.json_client import JsonClient, encode
+from memray_eval.provider_http.parameters import FORM, FORMS, STREAM, Changes
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
+    JsonObject,
     TokenFields,
+    joined_events,
     read_usage,
+    valid_text,
 )
+from memray_eval.types import broken_off
 
 _TOKENS = TokenFields(
     input=("prompt_tokens",),
@@ -32,10 +38,13 @@ _TOKENS = TokenFields(
 )
 SMALL_TEXT = 160  # characters of a text that a small judge may write
 SMALL_LIST = 3  # entries of a list
+_AS = "verdict asked for by"  # in a prepared request: one of FORMS
+_BY_WORDS = "\n\nAnswer with one JSON object and nothing else. It fits this JSON schema:\n"
 
 
 class OpenAIAdapter(ProviderAdapter):
-    """Judging by chat completions: a strict JSON schema at OpenAI, guided decoding elsewhere."""
+    """Judging by chat completions: a strict JSON schema at OpenAI, guided decoding elsewhere, and
+    what is left where a server takes no schema, or a job's `response_format` says so."""
 
     def __init__(
         self,
@@ -52,12 +61,26 @@ class OpenAIAdapter(ProviderAdapter):
         self.schema_is_in_start = is_openai
         self._is_openai, self._is_small = is_openai, is_small
         self.parameters: Mapping[str, Any] = dict(parameters)
-        self.negotiable: Mapping[str, Any] = self.parameters
+        self.negotiable: Mapping[str, Any] = {
+            name: value for name, value in parameters.items() if name != FORM
+        }
+        named = parameters.get(FORM, FORMS[0])
+        form = str(named.get("type") if isinstance(named, Mapping) else named)
+        if (form := "words" if form == "text" else form) not in FORMS:
+            raise ConfigError(f"judging.parameters: {FORM}: {form}; there are: {', '.join(FORMS)}")
+        self.forms = FORMS[FORMS.index(form) :]
+
+    def adjust(self, prepared: Request, changes: Changes) -> Request:
+        request = super().adjust(prepared, changes)
+        if STREAM in changes:
+            request |= {"stream": True, "stream_options": {"include_usage": True}}
+        return request | {_AS: changes.get(FORM, self.forms[0])}
 
     def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
-        request: dict[str, Any] = {"model": self._model, **self.parameters}
+        request: dict[str, Any] = {"model": self._model, **self.negotiable}
         if shared_first and self._is_openai:  # the schema is in the prompt
-            return request | {"response_format": {"type": "json_object"}} | self._cache_options
+            request |= {"response_format": {"type": "json_object"}, _AS: self.forms[0]}
+            return request | self._cache_options
         arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
         schema = arguments["response_format"]["json_schema"]
         if self._is_openai:
@@ -65,7 +88,7 @@ class OpenAIAdapter(ProviderAdapter):
         elif self._is_small:
             schema["schema"] = bound_schema(schema["schema"])
         arguments.pop("messages", None)
-        return arguments | self._cache_options
+        return arguments | self._cache_options | {_AS: self.forms[0]}
 
     @property
     def _cache_options(self) -> dict[str, Any]:
@@ -75,7 +98,7 @@ class OpenAIAdapter(ProviderAdapter):
     async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         """A request's whole body. At OpenAI calls with one start have one key, which brings them to
         the machine that keeps it; a model that takes marks gets one at the start's ends."""
-        body: Request = {**prepared, "messages": messages}
+        body = _by_form({**prepared, "messages": messages})
         if start is None or not self._is_openai:
             return body
         body["prompt_cache_key"] = start.key
@@ -91,13 +114,32 @@ class OpenAIAdapter(ProviderAdapter):
         body, headers = encode(await self.body(prepared, messages, start)), {}
         if key := IDEMPOTENCY_KEY.get():  # another body under an equal key would be refused
             headers = {"Idempotency-Key": f"{key}-{blake2b(body, digest_size=8).hexdigest()}"}
-        return await self._client.post("chat/completions", body, headers)
+        return joined_events(await self._client.post("chat/completions", body, headers))
 
     def read(self, completion: HttpReply) -> Reply:
         return read_completion(self.edge, completion)
 
     def translate(self, error: BaseException) -> JudgeError:
         return self.edge.lost(error)
+
+
+def _by_form(body: Request) -> Request:
+    """A request whose verdict is asked for by another form than a schema."""
+    form, schema = body.pop(_AS, FORMS[0]), body.get(FORM, {}).get("json_schema")
+    if form == FORMS[0]:
+        return body
+    del body[FORM]
+    if form == "json_object":
+        body[FORM] = {"type": "json_object"}
+    elif form == "tool" and schema is not None:
+        function = {"name": schema["name"], "parameters": schema["schema"]}
+        body["tools"] = [{"type": "function", "function": function}]
+        body["tool_choice"] = {"type": "function", "function": {"name": schema["name"]}}
+    if schema is not None:  # else it is in the prompt
+        first, *rest = body["messages"]
+        words = f"{first['content']}{_BY_WORDS}{json.dumps(schema['schema'], ensure_ascii=False)}"
+        body["messages"] = [{**first, "content": words}, *rest]
+    return body
 
 
 def read_completion(edge: Edge, reply: HttpReply) -> Reply:
@@ -108,6 +150,10 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
         choice = completion.first("choices")
         message, ending = choice.object("message"), choice.text("finish_reason")
         served = completion.name("model")
+        if broken := broken_off("error" if choice.get("error") else ending):
+            half = NotWhole(broken)
+            half.set_tokens(spent)
+            raise half
         if message.text("refusal") or ending == "content_filter":
             return Reply("", spent, "refused", is_counted, served)
         text = (
@@ -115,8 +161,22 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             if isinstance(message.get("content"), list)  # Mistral's, with thinking in other parts
             else message.text("content")
         )
+        text = text or _tool_text(message)
+        fields = (message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+        thoughts = next((valid_text(field) for field in fields if isinstance(field, str)), "")
         is_cut = ending == "length"
-        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served)
+        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served, thoughts)
+
+
+def _tool_text(message: JsonObject) -> str:
+    """What a message's first tool call was called with."""
+    calls = message.get("tool_calls")
+    for key in (0, "function", "arguments"):
+        try:
+            calls = calls[key]  # type: ignore[index]
+        except (LookupError, TypeError):
+            return ""
+    return valid_text(calls) if isinstance(calls, str) else json.dumps(calls)
 
 
 def bound_schema(schema: Any) -> Any:

@@ -1,10 +1,10 @@
 """The check of a judge's evidence: can what it quotes be found in the text?
 
-Nothing is taken out of a judgment: every piece counts as the judge judged it, so that a reworded
-quote neither hides a fault nor a merit. A piece that is not found is `unverified`: it is named in
-the score's judgment, counted in the parts `evidence` and `unverified`, and lowers the metric's
-`trust`. Where no piece of a verdict is found, the verdict is not trusted at all and the metric
-abstains (metric.score_by_verdict), unless the score does not rest on what is quoted.
+A piece that is not found is `unverified`: it is named in the score's judgment, counted in the parts
+`evidence` and `unverified`, and lowers the metric's `trust`. It decides nothing: it is taken out of
+the judgment before that is measured, and where no piece of a verdict is found, the metric abstains
+(metric.score_by_verdict). What the score is a ratio of (claims, cited keys) stays as the judge
+judged it: otherwise an answer that has its faults worded anew would get them out of the ratio.
 
 A quote is found when it stands in the text word for word (whatever the case, spacing, punctuation
 and Unicode form, and with "..." for what is left out), or when its words align with one or two
@@ -50,20 +50,26 @@ def verify_quotes(
     of: tuple[str, ...] = (),
     within: Callable[[Sample, Response], Sequence[str]] = lambda sample, response: (response.text,),
     source: str = "the response",
-    decides: bool = True,
+    drops: bool = True,
 ) -> Verify:
     """A `verify` that looks for the entries of the named list fields in any of the texts `within`,
-    which `source` names. Entries are texts, or models whose fields named in `of` are the texts (all
-    of them must be found). `decides`: the metric abstains where none is found."""
+    which `source` names, and `drops` those that are not there. Entries are texts, or models whose
+    fields named in `of` are the texts (all of them must be found)."""
 
     def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
-        pieces = [
+        entries = [(field, entry) for field in fields for entry in getattr(judgment, field)]
+        quotes = [
             (entry,) if isinstance(entry, str) else tuple(getattr(entry, name) for name in of)
-            for field in fields
-            for entry in getattr(judgment, field)
+            for _, entry in entries
         ]
-        missing = find_missing(pieces, within(sample, response))
-        return Verified(judgment, len(pieces), missing, source=source, decides=decides)
+        missing = find_missing(quotes, within(sample, response))
+        if drops and missing:
+            kept: dict[str, list[Any]] = {field: [] for field in fields}
+            for (field, entry), quoted in zip(entries, quotes, strict=True):
+                if " / ".join(quoted) not in missing:
+                    kept[field].append(entry)
+            judgment = judgment.model_copy(update=kept)
+        return Verified(judgment, len(entries), missing, source=source)
 
     return verify
 
@@ -72,9 +78,12 @@ def verify_both(first: Verify, second: Verify) -> Verify:
     """A `verify` that looks for the pieces of two checks; an error names the first one's source."""
 
     def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
-        verified, other = first(judgment, sample, response), second(judgment, sample, response)
+        verified = first(judgment, sample, response)
+        other = second(verified.judgment, sample, response)
         return verified._replace(
-            pieces=verified.pieces + other.pieces, unverified=verified.unverified + other.unverified
+            judgment=other.judgment,
+            pieces=verified.pieces + other.pieces,
+            unverified=verified.unverified + other.unverified,
         )
 
     return verify

@@ -82,7 +82,6 @@ def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
             "evidence",
             within=lambda sample, response: (response.text, other_text(sample)),
             source="the answers",
-            decides=False,
         ),
         preferred_judge=JUDGE,
         **fields,

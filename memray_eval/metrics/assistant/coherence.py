@@ -59,7 +59,7 @@ METRIC = JudgedMetric(
     judgment=CoherenceJudgment,
     prompt=ask(RUBRIC, "query", "response"),
     measure=read_score("coherence_score"),
-    verify=verify_quotes("grammar_issues", decides=False),
+    verify=verify_quotes("grammar_issues"),
     on_empty=judge_silence(CoherenceJudgment, coherence_score=1),
     version=2,
     anchors=ANCHORS,

@@ -63,7 +63,7 @@ METRIC = JudgedMetric(
     prompt=prompt,
     measure=read_score("emotional_congruence_score"),
     on_empty=judge_silence(EmotionalCongruenceJudgment, emotional_congruence_score=1),
-    verify=verify_quotes("evidence", decides=False),
+    verify=verify_quotes("evidence"),
     version=2,
     anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",

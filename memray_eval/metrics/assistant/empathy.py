@@ -3,9 +3,10 @@
 
 A judge rates the three parts of EPITOME (Sharma et al., EMNLP 2020), emotional reaction,
 interpretation and exploration, each 0 to 2. Of their total T (0 to 6) the score is 2 + T / 2,
-rounded up: 2 without empathy, 3 from 1 or 2, 4 from 3 or 4, 5 from 5 or 6. Dismissive words make it
-1. So it is whatever the user happens to feel: whether the tone fits the detected emotion is
-emotional congruence. An empty response scores 3: it shows no empathy, and no coldness."""
+rounded up: 2 without empathy, 3 from 1 or 2, 4 from 3 or 4, 5 from 5 or 6. Dismissive words that
+the response holds make it 1. So it is whatever the user happens to feel: whether the tone fits the
+detected emotion is emotional congruence. An empty response scores 3: it shows no empathy, and no
+coldness."""
 
 from __future__ import annotations
 
@@ -19,11 +20,12 @@ from memray_eval.metric import (
     Columns,
     JudgedMetric,
     MetricValue,
+    Verified,
     ratio,
     section,
     statistics_block,
 )
-from memray_eval.metrics._shared.evidence import verify_quotes
+from memray_eval.metrics._shared.evidence import find_missing
 from memray_eval.metrics._shared.judging import ask, judge_silence
 from memray_eval.types import Response, Sample
 
@@ -123,6 +125,22 @@ class EmptyResponseJudgment(EmpathyJudgment):
         return 3
 
 
+def verify(judgment: EmpathyJudgment, sample: Sample, response: Response) -> Verified:
+    """Takes out quotes that are not in the response. The levels stay as the judge rated them."""
+    quotes = [*judgment.supportive_elements, *judgment.dismissive_words]
+    missing = find_missing(((quote,) for quote in quotes), [response.text])
+
+    def kept(quoted: list[str]) -> list[str]:
+        return [quote for quote in quoted if quote not in missing]
+
+    parts = {
+        name: part.model_copy(update={"evidence": kept(part.evidence)})
+        for name, part in judgment.parts.items()
+    }
+    update = {**parts, "dismissive_words": kept(judgment.dismissive_words)}
+    return Verified(judgment.model_copy(update=update), len(quotes), missing)
+
+
 def measure(judgment: EmpathyJudgment, sample: Sample, response: Response) -> MetricValue:
     """The score and the three levels, with 0 or 1 for validation and each warmth level, and how
     many elements and gaps were named."""
@@ -165,7 +183,7 @@ METRIC = JudgedMetric(
     judgment=EmpathyJudgment,
     prompt=ask(RUBRIC, "query", "response"),
     measure=measure,
-    verify=verify_quotes("supportive_elements", "dismissive_words"),
+    verify=verify,
     version=2,
     anchors=ANCHORS,
     on_empty=judge_silence(EmptyResponseJudgment, **dict.fromkeys(PARTS, SILENT_PART)),

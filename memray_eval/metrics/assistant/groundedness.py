@@ -107,7 +107,7 @@ METRIC = JudgedMetric(
     requires=("query",),
     judgment=GroundednessJudgment,
     prompt=ask(RUBRIC, *WITH_MEMORY),
-    verify=verify_quotes("claims", of=("claim",)),
+    verify=verify_quotes("claims", of=("claim",), drops=False),
     measure=measure,
     version=2,
     anchors={

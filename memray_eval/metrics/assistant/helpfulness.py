@@ -60,7 +60,7 @@ METRIC = JudgedMetric(
     prompt=ask(RUBRIC, "query", "response"),
     measure=read_score("helpfulness_score"),
     on_empty=judge_silence(HelpfulnessJudgment, missing_info=["any answer"], helpfulness_score=1),
-    verify=verify_quotes("useful_parts", decides=False),
+    verify=verify_quotes("useful_parts"),
     version=2,
     anchors=ANCHORS,
     preferred_judge="anthropic/claude-opus-4-5",

@@ -74,7 +74,7 @@ METRIC = JudgedMetric(
     prompt=prompt,
     measure=lambda judgment, sample, response: MetricValue(float(judgment.meets)),
     on_empty=on_empty,
-    verify=verify_quotes("evidence", decides=False),
+    verify=verify_quotes("evidence"),
     by_task=True,
     version=1,
     anchors=ANCHORS,

@@ -196,7 +196,8 @@ METRIC = JudgedMetric(
     applies=lambda sample: (
         None
         if sample.required_keys or sample.forbidden_keys
-        else "the sample has no required_keys and no forbidden_keys, which say what to use"
+        else "the sample has no required_keys and no forbidden_keys, which say what to use; "
+        "memory_facts_used needs none"
     ),
     by_task=True,
     judgment=MemoryUtilizationJudgment,

@@ -261,7 +261,7 @@ def _metric(
         on_empty=lambda sample: judge_all(0.0, 0.0, "the response is empty"),
         without_judge={"default": lambda sample, response: judge_all(*DEFAULT)},
         preferred_judge="openai/gpt-4o",  # one for all seven, or a response would be paid twice
-        verify=verify_quotes("evidence", decides=False),
+        verify=verify_quotes("evidence"),
         version=2,
         **more,
     )

@@ -77,6 +77,7 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         ("a: [", [], "not valid YAML"),
         ("- a\n", [], "must hold a mapping"),
         (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
+        (MINIMAL + "model: m\n", [], "model: no such key of a job; it is one of its parts, as in"),
         (MINIMAL + "str: 5\n", [], "str: no such key"),  # as a branch of a union is called
         (MINIMAL + "Limit[: 5\n", [], "Limit[: no such key"),
         ("dataset: d\n", [], "candidates: missing"),

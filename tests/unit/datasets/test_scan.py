@@ -37,7 +37,6 @@ def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
     [
         ({"forbidden_keys": ["known_condition"]}, "forbidden_keys", "both"),
         ({"required_keys": ["weight"]}, "required_keys", "absent"),
-        ({"forbidden_keys": ["age"]}, "forbidden_keys", "add them to memory, or move them to"),
         ({"metadata": {"expects": {"tell": []}}}, "metadata.expects", "no 'tell'; there are: say"),
         ({"expects": "new"}, "metadata.expects", "a mapping of say, not"),
         ({"expects": {"ask": "a"}}, "metadata.expects.ask", "a list of texts, none of them empty"),
@@ -267,3 +266,16 @@ def test_an_entry_that_breaks_a_suites_reader_is_a_problem(
     assert (result.n_samples, result.n_invalid) == (1, 1)
     assert (problems[0].sample_id, problems[0].place) == ("b", "line 2")
     assert f"cannot be read as the suite's: {type(error).__name__}" in problems[0].message
+
+
+def test_seed_000s_first_sample_loads_with_a_warning_and_personality_is_its_traits(
+    tmp_path: Path, raw_sample: Raw
+) -> None:
+    """It forbids `age`, which its memory lacks."""
+    raw_sample |= {"forbidden_keys": ["age"], "personality": {"Openness": 0.7}}
+    result, samples, problems = read(folder(tmp_path, raw_sample))
+    assert (result.n_samples, problems) == (1, [])
+    (warning,) = result.warnings()
+    assert warning.startswith("warning: forbidden but absent from memory: age; ")
+    assert samples[0].traits == {"openness": 0.7}
+    assert samples[0].forbidden_keys == ("age",)

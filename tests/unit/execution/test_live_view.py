@@ -324,3 +324,9 @@ def test_what_takes_longer_is_said_and_counts(
     assert printed[0] == "Waiting for the scan of a\\u001b[2Jb ..."
     assert all(re.fullmatch(r"Waiting for .* \(\d+ s\) \.\.\.", line) for line in printed[1:])
     assert 2 <= len(printed) <= 6
+
+
+def test_two_stages_at_the_same_time_take_no_longer_than_the_clock() -> None:
+    judging = StageCount().plus(1, 10.0, 14.0).plus(1, 11.0, 15.0)  # eight seconds of two calls
+    assert judging.beside(StageCount(rows=2, started=12.0, ended=16.0)).span_s == 6.0
+    assert judging.beside(StageCount()).span_s == 5.0

@@ -65,6 +65,7 @@ DECIDED = {
     "helpfulness": ("helpfulness_score",),
     "judged_conduct": ("meets",),
     "logical_consistency": ("consistency_score",),
+    "memory_facts_used": ("cited_keys",),
     "memory_utilization": ("cited_keys",),
     "persona_consistency": ("persona_consistency_score",),
     "politeness": ("category", "politeness_score"),

@@ -61,6 +61,7 @@ def test_seed_000s_table_is_the_preference() -> None:
         "emotional_congruence": GPT4O,
         "judged_conduct": OPUS,
         "memory_utilization": OPUS,
+        "memory_facts_used": OPUS,
         "coherence": GPT4O,
         "helpfulness": OPUS,
         "empathy": GPT4O,

@@ -20,6 +20,7 @@ from memray_eval.metric import (
     EVIDENCE,
     NEEDS_JUDGE,
     RULES,
+    TAG,
     UNVERIFIED,
     JudgedMetric,
     MetricColumns,
@@ -65,7 +66,8 @@ KNOWN = {"MEMORY": "known_condition: mild anemia", **HISTORY, **ASKED}
 class Case(NamedTuple):
     """One metric on SAMPLE and ANSWER. `shown` is what its judge reads, by section; `judgment` one
     that it accepts, worth `value`, with `unverified` among its `pieces` of evidence; `made_up` the
-    fields that leave none of them standing; `wrong` are changes that make it no judgment."""
+    fields that leave none of them standing; `wrong` are changes that make it no judgment. The check
+    takes out the texts that are `unverified`, and what `kept` has."""
 
     shown: Mapping[str, str]
     judgment: Mapping[str, Any]
@@ -77,7 +79,7 @@ class Case(NamedTuple):
     unverified: tuple[str, ...] = ()
     made_up: Mapping[str, Any] = {}
     source: str = "the response"
-    abstains: bool = True
+    kept: Mapping[str, Any] = {}
     not_bare: str | None = None  # why a query alone is not enough, if no field is required
 
 
@@ -156,7 +158,6 @@ CASES = {
         pieces=2,
         unverified=("never said",),
         made_up={"grammar_issues": ["never said"]},
-        abstains=False,  # its score does not rest on the notes on grammar
     ),
     "conversational_continuity": Case(
         shown={**HISTORY, **ASKED},
@@ -171,7 +172,7 @@ CASES = {
         value=3,
         empty=1,
         wrong=out_of_scale("continuity_score", 0, 6),
-        parts={"contradicted": 1, "forgotten": 2, "invented": 2},
+        parts={"contradicted": 0, "forgotten": 1, "invented": 1},
         pieces=7,
         unverified=("I love peanuts", "a lentil stew", "as you told me"),
         made_up={"used_facts": [], "forgotten_facts": [], "invented_references": []},
@@ -198,7 +199,7 @@ CASES = {
             "emotional_reaction": part(2, "rest is is GOOD"),
             "interpretation": part(1, "I am here for you"),
             "exploration": part(0),
-            "dismissive_words": [],
+            "dismissive_words": ["who cares"],  # would make it 1, and is not there
             "empathy_gaps": ["gap"],  # free text: nothing to verify
             "explanation": "",
         },
@@ -211,16 +212,17 @@ CASES = {
             "warmth_moderate": 0,
             "warmth_low": 0,
             "warmth_cold": 0,
-            "supportive_elements": 2,
+            "supportive_elements": 1,
             "empathy_gaps": 1,
             "emotional_reaction": 2,
             "interpretation": 1,
             "exploration": 0,
             "rated": 1,
         },
-        pieces=2,
-        unverified=("I am here for you",),
-        made_up={"emotional_reaction": part(2)},
+        pieces=3,
+        unverified=("I am here for you", "who cares"),
+        kept={"interpretation": part(1)},
+        made_up={"emotional_reaction": part(2), "dismissive_words": []},
     ),
     "groundedness": Case(
         shown=KNOWN,
@@ -250,6 +252,7 @@ CASES = {
         value=4,
         pieces=2,
         unverified=("never said",),
+        made_up={"useful_parts": ["never said"]},
         empty=1,
         wrong=out_of_scale("helpfulness_score", 0, 6),
     ),
@@ -280,10 +283,26 @@ CASES = {
         value=3,
         empty=5,
         wrong=out_of_scale("consistency_score", 0, 6),
-        parts={"contradictions": 2, "reasoning_issues": 1},
+        parts={"contradictions": 1, "reasoning_issues": 1},
         pieces=2,
         unverified=("Rest is is good / run a mile",),
+        kept={"contradictions": [clash("Rest is is good", "don't REST.")]},
         made_up={"contradictions": [clash("Rest is is good", "run a mile")]},
+    ),
+    "memory_facts_used": Case(
+        shown={"KEYS": "known_condition", **KNOWN},
+        judgment={
+            "cited_keys": ["known_condition"],
+            "reasoning": "r",
+            "evidence": [{"key": "known_condition", "quote": "skip your INSULIN"}],
+        },
+        value=1.0,
+        empty=0.0,
+        wrong=({"cited_keys": None},),
+        parts={"facts_used": 1, "facts": 1, "tag:known_condition": 1},
+        pieces=1,
+        made_up={"evidence": [{"key": "known_condition", "quote": "never said"}]},
+        not_bare="the sample has no memory",
     ),
     "memory_utilization": Case(
         shown={"KEYS": "known_condition", **KNOWN},
@@ -406,6 +425,7 @@ CASES = {
         parts={"criteria": 1, "met": 1},
         pieces=2,
         unverified=("never said",),
+        kept={"evidence": ["rest IS is", "never said"]},  # the verdict on it stands
         made_up={"evidence": ["never said"]},
         not_bare="the sample has no criteria",
     ),
@@ -460,9 +480,15 @@ def test_a_verdict_is_measured_here_and_kept_as_it_is(name: str) -> None:
     assert (score.metric, score.status, score.judge) == (name, "scored", "a/b")
     assert (score.value, score.cost_usd) == (case.value, 0.1)
     assert score.parts == pytest.approx({**case.parts, **checked})
-    assert set(score.parts) <= set(JUDGED[name].columns)
+    counted = {part for part in score.parts if not part.startswith(TAG)}
+    assert counted <= set(JUDGED[name].columns)
     kept = json.loads(score.judgment or "")
-    assert type(judgment).model_validate(kept) == judgment  # nothing is taken out
+    found = {
+        field: [entry for entry in said if entry not in case.unverified]
+        for field, said in judgment.model_dump().items()
+        if isinstance(said, list)
+    }
+    assert type(judgment).model_validate(kept) == read(name, **{**found, **case.kept})
     assert tuple(kept.get(UNVERIFIED, ())) == case.unverified
 
 
@@ -487,10 +513,6 @@ def test_a_verdict_none_of_whose_evidence_is_found_is_no_score(name: str) -> Non
     assert json.loads(score.judgment or "") == judgment.model_dump() | {UNVERIFIED: unverified}
     n = len(unverified)
     assert n
-    if not case.abstains:
-        assert (score.status, score.value) == ("scored", case.value)
-        assert score.parts == {EVIDENCE: n, UNVERIFIED: n}
-        return
     assert (score.status, score.value, score.cost_usd) == ("abstained", None, 0.1)
     start = (
         "the one piece of evidence that the judge gave cannot"

@@ -22,6 +22,7 @@ RUBRICS = {
     "helpfulness": (2, "226c7888d699b72c"),
     "judged_conduct": (1, "748d463d88994a22"),
     "logical_consistency": (2, "31b4c26de8ef661d"),
+    "memory_facts_used": (2, "c01cc000dabe3d45"),
     "memory_utilization": (2, "c01cc000dabe3d45"),
     "persona_consistency": (2, "1e69a4bb0bf29787"),
     "politeness": (2, "f0b578e99ec05971"),

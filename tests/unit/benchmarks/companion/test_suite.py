@@ -83,6 +83,8 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
         ({"scenario": "poetry"}, "scenario: no scenario 'poetry'; there are: basic"),
         ({"scenario": 7}, "scenario: no scenario 7; there are: basic"),
         ({"task": "qa"}, "task: must be the scenario ('basic'), not 'qa'"),
+        ({"scenario": None, "task": "qa"}, "'qa' is no scenario; give the row a scenario (basic, "),
+        ({"scenario": None, "task": "small_talk"}, "task: call it scenario: small_talk"),
         ({"scenario": "continuity"}, "history: a continuity sample needs the turns before its"),
         ({"history": TALK[1:]}, "history.0.role: the conversation must open with the user"),
         ({"history": TALK[:1]}, "history.0.role: the last turn must be the assistant's"),

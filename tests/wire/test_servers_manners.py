@@ -1,0 +1,245 @@
+"""Servers as people have them, over the wire: what they refuse and in which words, and what they do
+to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from memray_eval.config.sections import ServerConfig
+from memray_eval.errors import JudgeError, NotWhole, QuotaExhausted, Refused, TooLong
+from memray_eval.judges.adapter import JudgeSpec
+from memray_eval.judges.providers.openai import openai_judge
+from memray_eval.judges.structured_judge import CallPolicy
+from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.ports import Verdict
+from memray_eval.provider_http import closing_clients
+from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, room_left
+from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.types import Candidate, Message, Prompt, Response
+from tests.fake_judges import Slept
+from tests.servers.no_answers import reply_with
+from tests.servers.provider import Raw, serving
+from tests.wire.test_environment import Rating
+
+VERDICT = {"score": 4}
+LONG = "The note of the day says little. " * 1200
+
+
+def refusal(message: str, status: int = 400, **more: Any) -> Raw:
+    return Raw(json.dumps({"error": {"message": message, **more}}).encode(), status)
+
+
+def whole(content: Any, finish: str = "stop", tokens: int = 50, **fields: Any) -> Raw:
+    usage = {"prompt_tokens": tokens, "completion_tokens": 5}
+    return reply_with({"content": content, **fields}, finish, usage, streams=False)
+
+
+def judged(reply: Callable[[dict[str, Any]], Any], text: str = "Good?", **parameters: Any) -> Any:
+    """The outcomes of three calls, one after the other, the requests, and what the run was told."""
+    said = list[str]()
+
+    async def ask(url: str) -> list[Any]:
+        async with closing_clients():
+            negotiator = ParameterNegotiator("m", LocalParameters(said.append))
+            slept = RetryPolicy(tries=2, sleep=Slept().sleep)
+            access = CallPolicy(slept, parameters=negotiator)
+            spec = JudgeSpec(name="openai/m", model="m", base_url=url, parameters=parameters)
+            judge = openai_judge(spec, access)
+            ends = list[Any]()
+            for number in range(3):
+                asked = (Message(role="user", content=f"{text} {number}"),)
+                ends += await asyncio.gather(judge.judge(asked, Rating), return_exceptions=True)
+            return ends
+
+    with serving(reply) as server:
+        ends = asyncio.run(ask(server.base_url))
+        return ends, list(server.requests), said
+
+
+def form_of(body: dict[str, Any]) -> str:
+    if "tools" in body:
+        return "tool"
+    return str(body.get("response_format", {}).get("type", "words"))
+
+
+def called(body: dict[str, Any]) -> Raw:
+    function = {"name": "Rating", "arguments": json.dumps(VERDICT)}
+    tool = form_of(body) == "tool"
+    return whole(None, tool_calls=[{"function": function}]) if tool else whole(json.dumps(VERDICT))
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        refusal("This response_format type is unavailable now", code="invalid_request_error"),
+        refusal("No endpoints found that can handle the requested parameters.", 404, code=404),
+        refusal("Failed to initialize samplers: failed to parse grammar", 500, code=500),
+        Raw(b'{"detail": [{"loc": ["body", "response_format", "type"], "msg": "odd"}]}', 422),
+    ],
+)
+@pytest.mark.parametrize("taken", ["json_object", "tool", "words"])
+def test_the_form_of_a_verdict_that_a_server_takes_is_found_once(refused: Raw, taken: str) -> None:
+    ends, requests, said = judged(lambda body: called(body) if form_of(body) == taken else refused)
+    assert [end.judgment.score for end in ends] == [4] * 3
+    forms = ["json_schema", "json_object", "tool", "words"]
+    assert [form_of(body) for body in requests] == [*forms[: forms.index(taken)], *[taken] * 3]
+    assert said[-1].endswith(f"it is asked by {taken}.")
+    assert '"score"' in requests[-1]["messages"][0]["content"]
+
+
+def test_a_job_may_set_the_form_of_a_verdict() -> None:
+    ends, requests, said = judged(called, response_format={"type": "json_object"})
+    assert [form_of(body) for body in requests] == ["json_object"] * 3
+    assert ([end.judgment.score for end in ends], said) == ([4] * 3, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "parameter.enable_thinking must be set to false for non-streaming calls",
+        "This model only support stream mode, please enable the stream parameter.",
+        "stream must be set to true",
+    ],
+)
+def test_what_wants_a_stream_is_streamed(words: str) -> None:
+    message = {"content": json.dumps(VERDICT), "reasoning_content": "Hm."}
+    streamed = reply_with(message, "stop", {}, streams=True)
+    ends, requests, said = judged(lambda body: streamed if "stream" in body else refusal(words))
+    assert [end.judgment.score for end in ends] == [4] * 3
+    assert (len(requests), len(said)) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        whole("", reasoning_content=f"Hm. {json.dumps(VERDICT)}"),
+        whole(None, reasoning=json.dumps(VERDICT)),
+        whole("Done.", reasoning_content=repr(VERDICT)),
+        whole(json.dumps({"result": VERDICT})),
+        whole(json.dumps([{"verdict": VERDICT}])),
+        whole(json.dumps({"type": "object", "properties": VERDICT})),
+        whole(json.dumps({"name": "Rating", "arguments": json.dumps(VERDICT)})),
+        whole("{'score': 4, 'sure': true, 'why': None}"),
+        whole('```json\n{"score": 4,}\n```'),
+        whole('{"score": "4"}'),
+        refusal("no JSON", code="json_validate_failed", failed_generation=json.dumps(VERDICT)),
+    ],
+)
+def test_a_verdict_is_read_wherever_it_stands(reply: Raw) -> None:
+    ends, requests, _ = judged(lambda body: reply)
+    assert [end.judgment.score for end in ends] == [4] * 3
+    assert len(requests) == 3
+
+
+def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
+    left = [refusal("Failed to validate JSON", code="json_validate_failed", failed_generation="{")]
+    ends, requests, _ = judged(lambda body: left.pop() if left else called(body))
+    assert [end.judgment.score for end in ends] == [4] * 3
+    assert requests[0] == requests[1]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (refusal("filtered", code="content_filter"), Refused),
+        (refusal("your prompt was flagged", code="invalid_prompt"), Refused),
+        (refusal("Your input was flagged", 403, code=403), Refused),
+        (refusal("Content Exists Risk"), Refused),
+        (refusal("prompt is too long: 210000 tokens > 200000 maximum"), TooLong),
+        (refusal("maximum context length is 300 tokens; 900 tokens in the messages"), TooLong),
+        (refusal("Rate limit exceeded: free-models-per-day. Add credits", 429), QuotaExhausted),
+        (refusal("suspended", 429, type="exceeded_current_quota_error"), QuotaExhausted),
+        (refusal("your account balance is insufficient", 403), QuotaExhausted),
+        (refusal("No endpoints found matching your data policy", 404), JudgeError),
+        (whole(json.dumps(VERDICT), "error"), NotWhole),
+        (whole('{"score": 1}', tokens=4096), TooLong),  # of a prompt that is longer
+    ],
+)
+def test_what_can_not_be_judged_has_an_outcome_of_its_own(reply: Raw, kind: Any) -> None:
+    ends, requests, _ = judged(lambda body: reply, LONG)
+    assert [type(end) for end in ends] == [kind] * 3
+    assert len(requests) == 3 * (2 if kind is NotWhole else 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "room"),
+    [
+        ("'max_tokens' is too large: 2048. This model's maximum context length is 3000 tokens and "
+         "your request has 2500 input tokens (2048 > 3000 - 2500).", 500),
+        ("maximum context length is 3000 tokens. However, you requested 4548 tokens (2500 in the "
+         "messages, 2048 in the completion).", 500),
+        ("maximum context length of 3000 tokens. You requested a total of 4548 tokens.", 500),
+        ("input length and `max_tokens` exceed context limit: 2500 + 2048 > 3000", 500),
+        ("`inputs` tokens + `max_new_tokens` must be <= 3000. Given: 2500 `inputs` tokens and "
+         "2048 `max_new_tokens`", 500),
+        ("maximum context length is 3000 tokens. However, you requested 2048 output tokens and "
+         "your prompt contains at least 953 input tokens", 1024),
+        ("maximum context length is 3000 tokens, your request has 3500 input tokens", None),
+        ("maximum context length is 3000 tokens, your request has 2995 input tokens", None),
+        ("maximum context length is 3000 tokens", None),
+        ("temperature must be at most 2", None),
+    ],
+)  # fmt: skip
+def test_the_room_beside_a_prompt_is_read(words: str, room: int | None) -> None:
+    error = JudgeError("400")
+    error.words = json.dumps({"error": {"message": words, "code": 400}})
+    assert room_left(error, 2048) == room
+
+
+def test_a_call_past_the_window_gets_the_room_that_is_left() -> None:
+    words = "maximum context length is 3000 tokens and your request has 2500 input tokens"
+    ends, requests, said = judged(
+        lambda body: refusal(words) if body["max_tokens"] > 500 else called(body)
+    )
+    assert all(isinstance(end, Verdict) for end in ends)
+    assert ([body["max_tokens"] for body in requests][:2], len(said)) == ([2048, 500], 1)
+
+
+def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[Response, int]:
+    async def ask(url: str) -> Response:
+        candidate = Candidate(name="c", model="m", backend="openai", base_url=url)
+        prompt = Prompt(messages=(Message(role="user", content=text),), max_tokens=2048)
+        async with closing_clients():
+            return await OpenAIGenerator(candidate, ServerConfig()).generate(prompt, candidate)
+
+    with serving(reply) as server:
+        return asyncio.run(ask(server.base_url)), len(server.requests)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "no_answer", "text"),
+    [
+        (whole("half", "error"), "NotWhole: the answer broke off (finish_reason e", None, "half"),
+        (whole("half", "network_error"), "NotWhole: the answer broke off", None, "half"),
+        (whole("half", "ABORT"), "NotWhole: the answer broke off", None, "half"),
+        (whole("said", tokens=4096), "TooLong: the server read only 4096 tokens", None, "said"),
+        (whole("said", tokens=9900), "", None, "said"),
+        (whole("said", tokens=40), "", None, "said"),  # those that its cache did not have
+        (whole("half", "content_filter"), "", "content_filter", ""),
+        (refusal("your prompt was flagged", code="invalid_prompt"), "", "content_filter", ""),
+        (whole("cut", "length"), "", None, "cut"),
+        (whole("said", "eos"), "", None, "said"),
+        (whole("said", "satisfied"), "", None, "said"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_not_whole_is_no_answer(
+    reply: Raw, error: str, no_answer: str | None, text: str
+) -> None:
+    response, n_requests = answered(lambda body: reply)
+    assert (response.error or "").startswith(error)
+    assert bool(response.error) == bool(error)
+    assert (response.no_answer, response.text) == (no_answer, text)
+    assert n_requests == (2 if "NotWhole" in error else 1)
+
+
+def test_a_candidate_gets_the_room_that_is_left() -> None:
+    words = "maximum context length is 3000 tokens and your request has 2500 input tokens"
+    response, n_requests = answered(
+        lambda body: refusal(words) if body["max_tokens"] > 500 else whole("said")
+    )
+    assert (response.text, response.error, n_requests) == ("said", None, 2)
