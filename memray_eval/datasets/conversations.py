@@ -3,7 +3,6 @@ Gemini's contents, ShareGPT's and LangChain's turns, Gradio's pairs, transcripts
 
 from __future__ import annotations
 
-import importlib.resources
 import mimetypes
 import re
 from collections import defaultdict
@@ -13,20 +12,12 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import yaml
-
+from memray_eval.datasets.fields import TABLE, words_of
 from memray_eval.datasets.parsing import Answers, InvalidSample, invalid, look_up, parse_printed
 from memray_eval.types.plain_samples import is_plain_turn
 from memray_eval.types.samples import NOT_SHOWN
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
-_FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"
-TABLE: Mapping[str, Any] = yaml.safe_load(_FILE.read_text("utf-8"))
-
-
-def words_of(name: str) -> tuple[str, ...]:
-    """The words of a list of forms.yaml."""
-    return tuple(TABLE[name].split())
 
 
 def _by_word(name: str) -> Mapping[str, Role]:
