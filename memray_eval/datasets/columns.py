@@ -22,7 +22,6 @@ from memray_eval.datasets.conversations import (
     add_conversation,
     is_conversation,
     is_foreign_history,
-    split_plain,
 )
 from memray_eval.datasets.exports import ExportForm, form_of, open_row
 from memray_eval.datasets.fields import (
@@ -70,8 +69,6 @@ class ColumnMap:
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """A row with a sample's fields: text becomes what the field is, a conversation query,
         history and response. Raises InvalidSample."""
-        if self._plain_chat and (fields := self._read_plain(raw)) is not None:
-            return fields
         if PROBLEM in raw:
             raise invalid(str(raw[PROBLEM]), sample_id=str(raw.get("id") or ""))
         raw = open_row(raw) if self.is_opened else raw
@@ -91,27 +88,6 @@ class ColumnMap:
     @cached_property
     def _used(self) -> frozenset[str]:
         return frozenset(source["from"] for source in self.sources.values())
-
-    @cached_property
-    def _plain_chat(self) -> str:
-        """The column of conversations, where no other column has to be looked at."""
-        is_strict = self.form is not None and self.form.is_strict and not self.has_cells
-        is_strict = is_strict and not (self.has_parts or self.is_opened)
-        return self.form.chats[0] if self.form and is_strict and not self.sources else ""
-
-    def _read_plain(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The fields of a row of text and plain turns, as most are; None for any other."""
-        messages, fields = raw.get(self._plain_chat), dict[str, Any]()
-        if type(messages) is not list:
-            return None
-        for name, value in raw.items():
-            if type(value) is str and (name in TEXTS or name not in _FIELDS):
-                fields[name] = value
-            elif value is not messages:
-                return None
-        if self.form is None or not self.form.lacks or fields.keys().isdisjoint(self.form.lacks):
-            return fields if split_plain(messages, fields) else None
-        return None
 
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
