@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
-from memray_eval.datasets.answers import NULLABLE, plain_name
-from memray_eval.datasets.fields import NAMES
+from memray_eval.datasets.answers import NULLABLE
+from memray_eval.datasets.fields import NAMES, plain_name
 from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.encodings import open_text
