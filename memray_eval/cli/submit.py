@@ -128,14 +128,14 @@ def _connect(address: str | None) -> Jobs:
 def _wait_and_exit(jobs: Jobs, job_id: str, shown: bool) -> None:
     """Waits until the job is over, then exits with its code. Ctrl-C detaches and leaves it
     running."""
-    from memray_eval.submission import watch
+    from memray_eval.submission.watch import watch
 
     def print_log(text: str) -> None:
         sys.stdout.write(escape_controls(text))
         sys.stdout.flush()
 
     try:
-        state = watch.follow(jobs, job_id, print_log) if shown else watch.wait_for_end(jobs, job_id)
+        state = watch(jobs, job_id, print_log if shown else None)
     except KeyboardInterrupt:
         say(f"\nDetached; the job goes on. {_describe_watching(jobs, job_id)}")
         raise typer.Exit(DETACHED) from None

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from memray_eval.datasets.conversations import words_of
+from memray_eval.datasets.fields import ROW_NAMES, plain_name
 from memray_eval.datasets.parsing import (
     Fault,
     InvalidSample,
@@ -25,35 +25,12 @@ from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
 from memray_eval.types import BIG_FIVE, EXISTING, Candidate, NoAnswer, Record, Response, unit_id
 from memray_eval.types.json_text import candidate_from_json
 
-# The first of these that a row has is its response.
-TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
-# Null in one of these is no answer; `answer` may as well be the right one
-NULLABLE = frozenset(TEXT_FIELDS) - {"answer"}
-QUERY_FIELDS = ("query", "prompt", "question")
-# What other programs call the right answers, the likeliest first
-GOLD_FIELDS = ("gold_answers", "gold_answer", "gold")  # nothing else is called so
-ANSWERS_FIELDS = (
-    *"answers ground_truth ground_truths expected expected_answer expected_output".split(),
-    *("reference", "references", "reference_answer"),
-    *GOLD_FIELDS,
-)
+# Beside another one an `answer` is the right one
+TEXT_FIELDS = (*ROW_NAMES["response"], "answer")
+# Null in one of these is no answer
+NULLABLE = frozenset(ROW_NAMES["response"])
 # Columns whose text may be a list of alternatives, as Python prints one
 _LISTING = re.compile(r"ground_truth|targets|references|(?:\w+_)?(?:answers|truths)")
-_GOLD, _RIGHT, _WRITER, _OTHER, _WHAT = (
-    "|".join(words_of(name)) for name in ("golds", "rights", "writers", "others", "whats")
-)
-_SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
-# Names of one's own columns by their words: who wrote it, and what it is
-_NAMED = {
-    "answers": re.compile(
-        rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
-    ),
-    "response": re.compile(
-        rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|{_SAID}_(?:from_|by_|of_)?(?:{_WRITER}|text|answer)"
-        rf"|predicted|generated|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
-    ),
-}
-_RANKS = {"answers": words_of("golds") + words_of("rights"), "response": words_of("writers")}
 TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")
 FUSED = "fused"  # the emotion distribution that counts, where there are several
@@ -73,23 +50,6 @@ _NO_RESPONSE = Response().__dict__
 _EPOCH = TypeAdapter(Annotated[int, Field(ge=1)])  # also of 2.0 and "2", as tables have it
 
 
-def plain_name(name: str) -> str:
-    """A column's name in lower case, its words joined by underscores."""
-    return re.sub(r"\W+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).strip("_").lower()
-
-
-def likely_columns(field: str, names: Iterable[str]) -> list[str]:
-    """The names that by their words are of a response or of right answers, the likeliest first."""
-    fitting = [name for name in names if _NAMED[field].fullmatch(plain_name(name))]
-    words = _RANKS[field]
-
-    def rank(name: str) -> int:
-        plain = plain_name(name)
-        return next((at for at, word in enumerate(words) if plain.startswith(word)), len(words))
-
-    return sorted(fitting, key=rank)
-
-
 def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Renames a row's fields to ours and drops empty ones: the query (published records keep their
     own), the answers, the traits, and the fused emotion. A response that is null stays, as
@@ -102,10 +62,12 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     ):
         fields["response"] = None
     if "_id" not in fields and "input" not in fields:
-        _rename_alias(fields, "query", QUERY_FIELDS)
+        _rename_alias(fields, "query", ROW_NAMES["query"])
     if "answers" in fields:
         fields["answers"] = read_gold(fields["answers"], "answers")
-    elif column := next((n for n in ANSWERS_FIELDS if n in fields and is_gold(fields[n])), None):
+    elif column := next(
+        (n for n in ROW_NAMES["answers"] if n in fields and is_gold(fields[n])), None
+    ):
         fields["answers"] = read_gold(fields.pop(column), column)
     fields = rename_traits(fields)
     emotion = fields.get("emotion")

@@ -10,27 +10,28 @@ from typing import Any
 
 from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.answers import (
-    ANSWERS_FIELDS,
-    GOLD_FIELDS,
     MODEL_FIELDS,
     ROW_FIELDS,
     TEXT_FIELDS,
     is_gold,
     is_missing,
-    likely_columns,
-    plain_name,
     read_gold,
 )
 from memray_eval.datasets.conversations import (
-    TABLE,
     OfTexts,
     add_conversation,
     is_conversation,
     is_foreign_history,
-    split_plain,
-    words_of,
 )
 from memray_eval.datasets.exports import ExportForm, form_of, open_row
+from memray_eval.datasets.fields import (
+    JOIN_IDS,
+    NAMES,
+    ROW_NAMES,
+    likely_columns,
+    plain_name,
+    words_of,
+)
 from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
 from memray_eval.datasets.question_parts import has_parts, read_choices, settle_parts
 from memray_eval.datasets.shards import WRITTEN_FROM
@@ -51,10 +52,7 @@ _AS_JSON = (*OBJECTS, *LISTS, "history", CRITERIA, EXAMPLE_TAGS)
 TEXTS = frozenset(
     ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
 )
-# What others call a field, the likeliest first; a column is taken once.
-COMMON_NAMES = {name: tuple(words.split()) for name, words in TABLE["columns"].items()}
 _CHOICE_GOLDS = words_of("choice_golds")
-JOIN_IDS = (*COMMON_NAMES["id"], *words_of("join_ids"))  # of responses that are joined
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,6 @@ class ColumnMap:
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """A row with a sample's fields: text becomes what the field is, a conversation query,
         history and response. Raises InvalidSample."""
-        if self._plain_chat and (fields := self._read_plain(raw)) is not None:
-            return fields
         if PROBLEM in raw:
             raise invalid(str(raw[PROBLEM]), sample_id=str(raw.get("id") or ""))
         raw = open_row(raw) if self.is_opened else raw
@@ -92,27 +88,6 @@ class ColumnMap:
     @cached_property
     def _used(self) -> frozenset[str]:
         return frozenset(source["from"] for source in self.sources.values())
-
-    @cached_property
-    def _plain_chat(self) -> str:
-        """The column of conversations, where no other column has to be looked at."""
-        is_strict = self.form is not None and self.form.is_strict and not self.has_cells
-        is_strict = is_strict and not (self.has_parts or self.is_opened)
-        return self.form.chats[0] if self.form and is_strict and not self.sources else ""
-
-    def _read_plain(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The fields of a row of text and plain turns, as most are; None for any other."""
-        messages, fields = raw.get(self._plain_chat), dict[str, Any]()
-        if type(messages) is not list:
-            return None
-        for name, value in raw.items():
-            if type(value) is str and (name in TEXTS or name not in _FIELDS):
-                fields[name] = value
-            elif value is not messages:
-                return None
-        if self.form is None or not self.form.lacks or fields.keys().isdisjoint(self.form.lacks):
-            return fields if split_plain(messages, fields) else None
-        return None
 
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
@@ -263,8 +238,14 @@ def find_columns(
         first.check_named(by_job, [*by_job] if is_table else needed)
     if rows and may_guess:
         guessed = first.guess(by_job, has_responses, is_joined)
-    elif not {*first.columns, *by_job} & {"answer", *ANSWERS_FIELDS[:1]}:
-        golds = [name for gold in GOLD_FIELDS for name in first.columns if name.lower() == gold]
+    elif not {*first.columns, *by_job} & {"answer", "answers"}:
+        golds = [
+            name
+            for gold in ROW_NAMES["answers"]
+            if gold.startswith("gold")  # as nothing else is called
+            for name in first.columns
+            if name.lower() == gold
+        ]
         guessed = {"answers": golds[0]} if golds else {}
     lacks_query = has_responses and not is_joined and first.lacks_query({**by_job, **guessed})
     if rows and may_guess:
@@ -373,11 +354,11 @@ class _FirstRows:
     def lacks_query(self, by_name: Mapping[str, str | ColumnSource]) -> bool:
         """Whether there are right answers, and nothing that may be the question to them."""
         columns = {at if isinstance(at, str) else at["from"] for at in by_name.values()}
-        asked = ("query", *COMMON_NAMES["query"], "turns", "user")
+        asked = ("query", *NAMES["query"], "turns", "user")
         has_query = any(row.get(name) for row in self.fields for name in asked)
         if has_query or "query" in by_name or self.form is not None:
             return False
-        if {*self.columns, *by_name}.isdisjoint(ANSWERS_FIELDS):
+        if {*self.columns, *by_name}.isdisjoint(ROW_NAMES["answers"]):
             return False
         is_told = "query" in self.columns  # as a run writes such rows
         return is_told or self._likely_column({*columns, *TEXT_FIELDS, "sample_id"}) is None
@@ -385,7 +366,7 @@ class _FirstRows:
     def guess(
         self, by_job: Mapping[str, ColumnSource], has_responses: bool, is_joined: bool
     ) -> dict[str, str]:
-        """Which column is which field, by COMMON_NAMES in any case. A row with a query of its own
+        """Which column is which field, by NAMES in any case, each once. A row with its own query
         is in our format: only its right answers, and the id of a join, are guessed."""
         names = [*reversed(self.columns)]
         by_name = {name.lower().replace(" ", "_"): name for name in names}
@@ -397,7 +378,7 @@ class _FirstRows:
         if any(isinstance(turn, Mapping) for turn in listed):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
         guessed: dict[str, str] = {}
-        for name, common in COMMON_NAMES.items():
+        for name, common in NAMES.items():
             if name in by_job or name in self.columns or (name == RESPONSE and not has_responses):
                 continue
             aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
@@ -435,7 +416,7 @@ class _FirstRows:
             golds = ((read_gold(row.get(at), "") for at in (name, taken)) for row in self.fields)
             return any(gold not in ([], own) for gold, own in golds)
 
-        golds = (name for name in self.columns if name.lower() in COMMON_NAMES["answers"])
+        golds = (name for name in self.columns if name.lower() in NAMES["answers"])
         return tuple(name for name in golds if name != taken and differs(name))
 
     def _explain_lack(self, name: str) -> DataError:
@@ -457,7 +438,7 @@ class _FirstRows:
 
     def _columns_of(self, name: str) -> set[str]:
         """The columns that by their names are of a field."""
-        names = {name, *COMMON_NAMES[name], *(JOIN_IDS if name == "id" else ())}
+        names = {name, *NAMES[name], *(JOIN_IDS if name == "id" else ())}
         likely = likely_columns(name, self._names) if name in (RESPONSE, "answers") else []
         return {column for column in self._names if plain_name(column) in names}.union(likely)
 

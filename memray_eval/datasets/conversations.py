@@ -3,7 +3,6 @@ Gemini's contents, ShareGPT's and LangChain's turns, Gradio's pairs, transcripts
 
 from __future__ import annotations
 
-import importlib.resources
 import mimetypes
 import re
 from collections import defaultdict
@@ -13,20 +12,12 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import yaml
-
+from memray_eval.datasets.fields import TABLE, words_of
 from memray_eval.datasets.parsing import Answers, InvalidSample, invalid, look_up, parse_printed
 from memray_eval.types.plain_samples import is_plain_turn
 from memray_eval.types.samples import NOT_SHOWN
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
-_FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"
-TABLE: Mapping[str, Any] = yaml.safe_load(_FILE.read_text("utf-8"))
-
-
-def words_of(name: str) -> tuple[str, ...]:
-    """The words of a list of forms.yaml."""
-    return tuple(TABLE[name].split())
 
 
 def _by_word(name: str) -> Mapping[str, Role]:
@@ -163,7 +154,7 @@ def conversation_of(raw: Any) -> Conversation:
     return conversation
 
 
-def split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
+def _split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
     """Puts a conversation among the fields, if its turns are as most are: objects of a role and a
     text, a system prompt at most, then user and assistant by turns; else it returns False."""
     wanted, other = "user", "assistant"
@@ -389,7 +380,7 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
     history and response what is before and after; several responses are a list of texts. `of_texts`
     says which texts may be conversations, too. Raises InvalidSample."""
     query, history, response = (fields.get(name) for name in ("query", "history", "response"))
-    if type(query) is list and not history and split_plain(query, fields):
+    if type(query) is list and not history and _split_plain(query, fields):
         return
     if answers := _answers_of(response):
         fields["response"] = answers
@@ -474,9 +465,7 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     if isinstance(value, list) and len(value) > 1 and all(isinstance(v, str) for v in value):
         raise invalid(f"is a list of {len(value)} texts; give each a row")
     if isinstance(value, Mapping):
-        inner = next(
-            (item for path in _REPLIES if (item := look_up(value, path)) is not None), None
-        )
+        inner = said_in(value)
         if isinstance(inner, str) and isinstance(files := value.get("files"), list):  # Gradio's
             inner = [inner, *(file if isinstance(file, dict) else {"path": file} for file in files)]
         if inner is None and not value.keys() & {"parts", "type"}:
@@ -488,6 +477,11 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     rest = {"tool_messages": [*turn.calls], "thinking": [*turn.thinking]}
     rest[NOT_SHOWN] = [*turn.files]
     return Conversation([{"role": role, "content": turn.text}], defaultdict(list, rest))
+
+
+def said_in(value: Mapping[str, Any]) -> Any:
+    """What an object holds by the likeliest name of a text or a message; None without one."""
+    return next((found for path in _REPLIES if (found := look_up(value, path)) is not None), None)
 
 
 def _keep_rest(fields: dict[str, Any], parts: Iterable[Conversation]) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
-from memray_eval.datasets.answers import NULLABLE, plain_name
-from memray_eval.datasets.conversations import TABLE
+from memray_eval.datasets.answers import NULLABLE
+from memray_eval.datasets.fields import NAMES, plain_name
 from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.encodings import open_text
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(r'"?sep=(\\t|[^"\r\n])"?[\r\n]*', re.IGNORECASE)
 _MOST_TITLES = 8  # lines above the row of names
-_NAMES = {name for names in TABLE["columns"].values() for name in names.split()}
+_NAMES = {name for names in NAMES.values() for name in names}
 _MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 

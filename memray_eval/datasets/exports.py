@@ -8,22 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memray_eval.datasets.answers import is_gold, is_missing, likely_columns
-from memray_eval.datasets.conversations import (
-    TABLE,
-    TURNS_KEYS,
-    OfTexts,
-    is_conversation,
-    words_of,
-)
+from memray_eval.datasets.answers import is_gold, is_missing
+from memray_eval.datasets.conversations import TURNS_KEYS, OfTexts, is_conversation, said_in
+from memray_eval.datasets.fields import ITEM_NAMES, NAMES, TABLE, likely_columns, words_of
 from memray_eval.datasets.parsing import MISSING, find_at, look_up, parse_printed
 
 Paths = tuple[str, ...]
-_GOLDS = [name for name in TABLE["columns"]["answers"].split() if name != "label"]  # of people
-_ASKED, _REPLIES = words_of("asked_heads"), words_of("reply")
+_GOLDS = [name for name in NAMES["answers"] if name != "label"]  # of people
+_ASKED = words_of("asked_heads")
 _GOLD_HEADS = frozenset(words_of("gold_heads"))
 _HEADS = _GOLD_HEADS.union(_ASKED, words_of("said_heads"))
-_QUERIES = tuple(TABLE["columns"]["query"].split())
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ def _paths_of(text: str) -> Paths:
         f"{before}{name}"
         for path in text.replace("|", " ").split()
         for before, _, names in [path.partition("~")]
-        for name in (TABLE[names].split() if names else [""])
+        for name in (ITEM_NAMES[names] if names else [""])
     )
 
 
@@ -113,7 +107,7 @@ def _form_of_column(column: str) -> ExportForm:
         marks=((column,),),
         fields={"query": (column,)},
         chats=(column,),
-        lacks=() if column in ("messages", "conversations", "contents") else _QUERIES,
+        lacks=() if column in ("messages", "conversations", "contents") else NAMES["query"],
         is_export=False,
         is_strict=True,
     )
@@ -138,7 +132,7 @@ def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     for head in [name for name in opened if name in _GOLD_HEADS]:
         if isinstance(gold := opened[head], Mapping) and gold:
             named = (*likely_columns("answers", gold), *(gold if len(gold) == 1 else ()))
-            text = next((gold[name] for name in named), None) or _said_in(gold)
+            text = next((gold[name] for name in named), None) or said_in(gold)
             if text is not None:
                 del opened[head]
                 opened["reference"] = text
@@ -158,12 +152,7 @@ def _opened(cell: Any) -> Any:
 
 def _holds_text(value: Any) -> bool:
     is_object = isinstance(value, Mapping)
-    return is_object and (not value.keys().isdisjoint(TURNS_KEYS) or _said_in(value) is not None)
-
-
-def _said_in(value: Mapping[str, Any]) -> Any:
-    """What an object holds by the likeliest name of a text or a message; None without one."""
-    return next((found for path in _REPLIES if (found := look_up(value, path)) is not None), None)
+    return is_object and (not value.keys().isdisjoint(TURNS_KEYS) or said_in(value) is not None)
 
 
 def form_of(rows: Sequence[Mapping[str, Any]]) -> ExportForm | None:

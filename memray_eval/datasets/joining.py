@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from memray_eval.datasets.answers import rename_aliases
-from memray_eval.datasets.columns import JOIN_IDS, PROBLEM, RESPONSE, ColumnMap, as_row
+from memray_eval.datasets.columns import PROBLEM, RESPONSE, ColumnMap, as_row
+from memray_eval.datasets.fields import JOIN_IDS
 from memray_eval.datasets.own_rows import write_rows
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid
 from memray_eval.datasets.reading import SampleReader

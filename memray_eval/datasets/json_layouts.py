@@ -10,14 +10,9 @@ from typing import Any, BinaryIO
 
 import ijson
 
-from memray_eval.datasets.answers import (
-    ANSWERS_FIELDS,
-    QUERY_FIELDS,
-    TEXT_FIELDS,
-    likely_columns,
-    plain_name,
-)
-from memray_eval.datasets.conversations import TABLE, TURNS_KEYS, is_conversation, role_of
+from memray_eval.datasets.answers import TEXT_FIELDS
+from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
+from memray_eval.datasets.fields import NAMES, ROW_NAMES, likely_columns, plain_name
 from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
 from memray_eval.storage.paths import DamagedFile
 from memray_eval.types import Sample
@@ -29,8 +24,9 @@ LIST_KEYS = (
     *("results.results", "testCases", "test_cases", "test_results", "conversationalTestCases"),
     *("conversations", "chats", "dialogs", "traces", "observations"),
 )
-_FIELDS = {*Sample.model_fields, *TEXT_FIELDS, *QUERY_FIELDS, *ANSWERS_FIELDS, *TURNS_KEYS}
-_ASKING = {*TABLE["columns"]["query"].split(), *QUERY_FIELDS, *TURNS_KEYS} - {"items"}
+_ROW_NAMES = {*TEXT_FIELDS, *ROW_NAMES["query"], *ROW_NAMES["answers"]}
+_FIELDS = _ROW_NAMES.union(Sample.model_fields, TURNS_KEYS)
+_ASKING = {*NAMES["query"], *TURNS_KEYS} - {"items"}
 _DEPTH = 4  # of objects that hold lists of rows
 _TURN_KEYS = ("role", "from", "speaker", "type")
 _TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)

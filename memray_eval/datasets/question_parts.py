@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from string import ascii_uppercase
 from typing import Any
 
-from memray_eval.datasets.conversations import TABLE, text_of
+from memray_eval.datasets.conversations import text_of
+from memray_eval.datasets.fields import NAMES, TABLE
 from memray_eval.datasets.parsing import parse_printed
 from memray_eval.types.samples import CHOICES, NOT_SHOWN, SYSTEM
 
-_CHOICE_NAMES = tuple(TABLE["columns"][CHOICES].split())
 _KIND_OF = {name: kind for kind, names in TABLE[NOT_SHOWN].items() for name in names.split()}
 _LETTERED = re.compile(r"(?:(?:option|choice|opt|op|ending|answer|sol)[ _]?)?([a-j]|\d)", re.I)
 _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
@@ -77,7 +77,7 @@ def _is_plain(system: Any) -> bool:
 
 def _choices_in(row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """The choices of a row, of one column or a column each."""
-    for name in _CHOICE_NAMES:
+    for name in NAMES[CHOICES]:
         if row.get(name) is not None and (found := read_choices(row[name]))[0]:
             return found
     named = {

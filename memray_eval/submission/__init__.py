@@ -3,7 +3,7 @@
 
 package        builds the job's working directory: the code, the config with its files, nothing else
 jobs           Ray's API with its errors translated: submit, state, stop, log, list
-watch          follows a job to its end, across dropped streams
+watch          follows a job to its end
 
 config/secrets.py refuses a config that holds a key: keys come from the nodes' environment.
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
-
-import aiohttp
 
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.interrupts import DRAIN_S
@@ -81,14 +78,6 @@ class Jobs:
         """The submitted jobs, oldest first."""
         submitted = (details for details in self._client.list_jobs() if details.submission_id)
         return sorted(map(_to_state, submitted), key=lambda job: job.started_s or float("inf"))
-
-    async def tail(self, job_id: str) -> AsyncIterator[str]:
-        """Yields what a job prints, from its first line on, in chunks as they come."""
-        try:
-            async for chunk in self._client.tail_job_logs(job_id):
-                yield chunk
-        except (RuntimeError, aiohttp.ClientError, OSError) as error:
-            raise ResourceError(f"the log's stream from {self.address} broke: {error}") from None
 
     def _find_id(self, name: str) -> str:
         jobs = self.list()

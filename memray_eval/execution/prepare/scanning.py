@@ -13,8 +13,15 @@ from typing import Any
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.parsing import InvalidSample, Problem
-from memray_eval.datasets.scan import EachSource, Scan, scan
-from memray_eval.datasets.scan_store import FileStates, read_states, restore_scan, store_scan
+from memray_eval.datasets.scan import (
+    EachSource,
+    FileStates,
+    Scan,
+    read_states,
+    restore_scan,
+    scan,
+    store_scan,
+)
 from memray_eval.datasets.sharding import coalesce
 from memray_eval.datasets.sources import prepared, read_entries, sources_of
 from memray_eval.errors import DataError

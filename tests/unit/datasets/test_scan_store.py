@@ -17,8 +17,7 @@ import pytest
 
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import WHOLE, Scan, ScanSource, SourceScan
-from memray_eval.datasets.scan_store import restore_scan, store_scan
+from memray_eval.datasets.scan import WHOLE, Scan, ScanSource, SourceScan, restore_scan, store_scan
 from memray_eval.datasets.shards import Shard
 from tests.unit.datasets.builders import MEMORY, items_of, read
 

@@ -11,8 +11,7 @@ from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import scan
-from memray_eval.datasets.scan_store import restore_scan, store_scan
+from memray_eval.datasets.scan import restore_scan, scan, store_scan
 from memray_eval.errors import DataError
 from memray_eval.results.schema import samples_from_table, samples_to_table
 from memray_eval.text_processing.sample_text import memory_lines

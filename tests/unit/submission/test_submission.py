@@ -3,12 +3,11 @@ tests/processes/test_submit.py."""
 
 from __future__ import annotations
 
-import asyncio
 import io
 import random
 import sys
 import zipfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from memray_eval.execution.prepare.stored_config import check_same_run
 from memray_eval.execution.run_manifest import package_digest
 from memray_eval.execution.runs import check_run_id
 from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make_package
-from memray_eval.submission.watch import JobState, Patience, follow, wait_for_end
+from memray_eval.submission.watch import PATIENCE_S, JobState, watch
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.heavy  # builds the archive of a submission again and again
@@ -300,28 +299,21 @@ def hard(size: int) -> bytes:
 
 
 class FakeCluster:
-    """A job's log as it grows: `parts` by stream, each of which ends as it is told; `states` one
-    after the other."""
+    """A job's states and its log as it grows, one after the other; a poll takes two seconds."""
 
     def __init__(
-        self,
-        streams: list[list[str | Exception]],
-        states: list[JobState | Exception],
-        log: str | Exception,
+        self, states: list[JobState | Exception], logs: list[str | Exception] | None = None
     ) -> None:
-        self._streams, self._states, self._log = iter(streams), iter(states), log
+        self._states, self._logs, self.now_s = iter(states), iter(logs or ()), 0.0
 
     def state(self, name: str) -> JobState:
         return self._return_or_raise(next(self._states))
 
     def log(self, name: str) -> str:
-        return self._return_or_raise(self._log)
+        return self._return_or_raise(next(self._logs))
 
-    async def tail(self, job_id: str) -> AsyncIterator[str]:
-        for part in next(self._streams):
-            if part == "silence":
-                await asyncio.sleep(30)
-            yield self._return_or_raise(part)
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
 
     def _return_or_raise(self, value: Any) -> Any:
         if isinstance(value, Exception):
@@ -334,56 +326,36 @@ AWAY = ResourceError("no cluster answers")
 
 
 @pytest.mark.parametrize(
-    ("streams", "states"),
+    ("states", "logs", "expected"),
     [
-        ([["one\n", "two\n", "three\n"]], [DONE]),
-        ([["one\n", "tw", AWAY], ["one\ntwo\nth", AWAY], []], [RUNNING, RUNNING, DONE]),
-        ([["one\n"], [AWAY], ["one\ntwo\n"]], [RUNNING, AWAY, DONE]),
-        ([["one\n", "silence"], ["one\n", "two\nthree\n"]], [RUNNING, DONE]),
-        ([[AWAY]], [DONE]),
+        ([DONE], ["one\ntwo\n"], "one\ntwo\n"),
+        ([RUNNING, RUNNING, DONE], ["one\ntw", "one\ntw", "one\ntwo\n"], "one\ntwo\n"),
+        ([RUNNING, AWAY, RUNNING, DONE], ["one\n", AWAY, "one\ntwo\n"], "one\ntwo\n"),
+        ([RUNNING, RUNNING, DONE], ["one\ntwo\n", "one\n", "one\ntwo\n"], "one\ntwo\n"),
+        ([RUNNING, DONE], ["one\n", AWAY], "one\n"),  # it went with its node
     ],
 )
 def test_every_character_of_a_log_is_written_once_whatever_breaks(
-    streams: list[Any], states: list[Any]
+    states: list[Any], logs: list[Any], expected: str
 ) -> None:
     written: list[str] = []
-    cluster = FakeCluster(streams, states, "one\ntwo\nthree\n")
-    state = follow(cluster, "j", written.append, sleep=lambda _: None, quiet_s=0.05)
-    assert "".join(written) == "one\ntwo\nthree\n"
-    assert state == DONE
-
-
-def test_a_log_that_went_with_its_node_is_no_error() -> None:
-    written: list[str] = []
-    assert (
-        follow(FakeCluster([["one\n"]], [DONE], AWAY), "j", written.append, sleep=lambda _: None)
-        == DONE
-    )
-    assert written == ["one\n"]
+    assert watch(FakeCluster(states, logs), "j", written.append, lambda _: None) == DONE
+    assert "".join(written) == expected
 
 
 def test_a_cluster_that_stays_away_is_told_after_a_time_and_not_before() -> None:
-    now = [0.0]
+    def watched(states: list[JobState | Exception]) -> tuple[float, JobState | None]:
+        cluster = FakeCluster(states)
+        try:
+            state = watch(cluster, "j", None, cluster.sleep, lambda: cluster.now_s)
+        except ResourceError:
+            return cluster.now_s, None
+        return cluster.now_s, state
 
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    def patience() -> Patience:
-        return Patience(10.0, clock=lambda: now[0])
-
-    assert (
-        wait_for_end(
-            FakeCluster([], [RUNNING, AWAY, AWAY, AWAY, AWAY, RUNNING, AWAY, DONE], ""),
-            "j",
-            patience(),
-            sleep,
-        )
-        == DONE
-    )
-    began = now[0]
-    with pytest.raises(ResourceError, match="no cluster answers"):
-        wait_for_end(FakeCluster([], [RUNNING, *[AWAY] * 100], ""), "j", patience(), sleep)
-    assert 10 < now[0] - began < 20
+    assert watched([RUNNING, *[AWAY] * 50, RUNNING, *[AWAY] * 50, DONE])[1] == DONE
+    waited_s, state = watched([RUNNING, *[AWAY] * 100])
+    assert state is None
+    assert PATIENCE_S < waited_s < PATIENCE_S + 5
 
 
 @pytest.mark.parametrize(
