@@ -4,6 +4,7 @@ and raises in this project's types."""
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -33,7 +34,8 @@ def open_client(
 
 def warm_up(client: openai.AsyncOpenAI) -> None:
     """Imports what the SDK would import in its first call, half a second inside its duration."""
-    importlib.import_module("anyio._backends._asyncio")
+    with suppress(ImportError):  # another release of the SDK may run on something else
+        importlib.import_module("anyio._backends._asyncio")
     for completions in (client.chat.completions, client.completions):
         _ = completions.with_streaming_response.create
 
