@@ -23,7 +23,7 @@ PRODUCT, TESTS = Path("memray_eval"), Path("tests")
 LINES: Mapping[str, int] = {
     ".": 1_710,
     "affect": 1_288,
-    "analysis": 6_924,
+    "analysis": 6_941,
     "api": 1_211,
     "benchmarks": 9_748,
     "cli": 2_402,
@@ -34,7 +34,7 @@ LINES: Mapping[str, int] = {
     "metrics": 5_612,
     "models": 1_099,
     "provider_http": 1_609,
-    "report": 6_460,
+    "report": 6_455,
     "results": 1_275,
     "sinks": 853,
     "stages": 866,
@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "submission": 439,
     "text_processing": 1_941,
     "types": 1_807,
-    "tests": 65_887,
+    "tests": 65_904,
     "bench": 5_642,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals

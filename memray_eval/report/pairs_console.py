@@ -45,19 +45,14 @@ def leader_in_words(criterion: Criterion) -> str:
 
 
 def why_no_leader(criterion: Criterion) -> str:
-    """Why the verdicts decide nothing: a judge that flips, or too few answers or verdicts."""
+    """Why the verdicts decide nothing: a judge that flips, or too few verdicts."""
     if (criterion.flips.value or 0.0) > MOST_FLIPS:
         return (
             f"not usable: the judge's verdict changes with the order in "
             f"{percent(criterion.flips.value)} of the pairs (more than a third)"
         )
-    n_asked = criterion.n_pairs + criterion.n_incomplete + criterion.n_unanswered
-    # pairs of which an answer failed are in no figure, as elsewhere
-    most = sum(of.n_empty for of in criterion.standings) * (len(criterion.standings) - 1)
-    n_given, n_abstained = (criterion.statuses.get(of, 0) for of in ("scored", "abstained"))
-    return why_undecided(n_asked, min(criterion.n_unanswered, most), 0) or why_undecided(
-        n_given + n_abstained, 0, n_abstained
-    )
+    n_scored, n_abstained = (criterion.statuses.get(of, 0) for of in ("scored", "abstained"))
+    return why_undecided(n_scored + n_abstained, 0, n_abstained)
 
 
 def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
@@ -118,7 +113,7 @@ def judge_lines(criterion: Criterion) -> Iterator[str]:
             n_empty, n_failed = standing.n_empty, standing.n_failed
             yield (
                 f"no answer: {standing.candidate} on {n_empty + n_failed:,} questions ({n_empty:,} "
-                f"empty, {n_failed:,} failed); their pairs are no losses, they are left out"
+                f"empty, {n_failed:,} failed); an empty answer loses, a failed one is left out"
             )
     if criterion.n_incomplete:
         bad = {name: n for name, n in criterion.statuses.items() if name != "scored"}

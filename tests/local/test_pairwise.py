@@ -83,12 +83,12 @@ def test_two_runs_are_compared_in_both_orders_without_names(
         done = pairwise(server, long, short, "--run-id", "cup")
         assert done.exit_code == 0, done.output
         sent = json.dumps(server.requests)
-    assert len(server.requests) == 12  # six pairs in both orders; two have no answer
+    assert len(server.requests) == 12  # six pairs in both orders; an empty answer loses unasked
     assert "verbose-model" not in sent
     assert "terse-model" not in sent
     output = " ".join(done.output.split())
-    assert "preference: not decided: 1 of 8 did not answer" in output
-    assert "6 pairs on 6 questions, both orders, judged by openai/local" in output
+    assert "verbose-model is preferred (preference): it wins 100.0 % of its pairs" in output
+    assert "7 pairs on 7 questions, both orders, judged by openai/local" in output
     assert "preferred in 50.0 %" in output
     assert "no answer: terse-model on 1 questions (1 empty, 0 failed)" in output
     assert "no answer: verbose-model on 1 questions (0 empty, 1 failed)" in output
@@ -100,7 +100,7 @@ def test_two_runs_are_compared_in_both_orders_without_names(
     page = tmp_path / "page.html"
     shown = CliRunner().invoke(app, ["compare", long, short, "--html", str(page)])
     assert shown.exit_code == 0, shown.output
-    assert "pairs: preference: not decided: 1 of 8 did not" in " ".join(shown.output.split())
+    assert "pairs: verbose-model is preferred (preference)" in " ".join(shown.output.split())
     assert '<section id="pairs">' in page.read_text()
     other = CliRunner().invoke(
         app, ["compare", long, str(folder.path) + ":terse-model", "--html", str(page)]

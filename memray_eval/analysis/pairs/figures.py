@@ -37,18 +37,19 @@ _LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count a
 def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SETTINGS) -> Criterion:
     """All figures of one metric. Intervals are clustered by question, unless samples name a larger
     cluster; those of strengths, ranks and length are bootstrap intervals over clusters."""
-    by_length = _fit_lengths(pairs, len(sides), how)
+    judged = pairs.judged
+    by_length = _fit_lengths(judged, len(sides), how)
     odds = Rate()
     if by_length is not None:
         drawn = np.exp(by_length.weight)  # the first of the data, the others of resamples
         low, high = percentile_interval(drawn[1:], how.level)
-        odds = Rate(value=float(drawn[0]), low=low, high=high, n=pairs.points.size)
+        odds = Rate(value=float(drawn[0]), low=low, high=high, n=judged.points.size)
     # of both orders together
-    both_orders = np.concatenate([pairs.i_first, pairs.j_first])
-    decided, twice = both_orders != TIE, np.concatenate([pairs.cluster, pairs.cluster])
-    flipped = (pairs.i_first != 1 - pairs.j_first).astype(np.float64)
-    apart = (pairs.points != TIE) & (pairs.doublings != 0)
-    longer_won = (pairs.points[apart] == 1) == (pairs.doublings[apart] > 0)
+    both_orders = np.concatenate([judged.i_first, judged.j_first])
+    decided, twice = both_orders != TIE, np.concatenate([judged.cluster, judged.cluster])
+    flipped = (judged.i_first != 1 - judged.j_first).astype(np.float64)
+    apart = (judged.points != TIE) & (judged.doublings != 0)
+    longer_won = (judged.points[apart] == 1) == (judged.doublings[apart] > 0)
     return Criterion(
         metric=pairs.metric,
         judges=pairs.judges,
@@ -60,8 +61,8 @@ def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SET
         standings=tuple(_standings(pairs, sides, how)),
         duels=tuple(_duels(pairs, sides, by_length, how)),
         first_share=_rate(both_orders[decided], twice[decided], how),
-        flips=_rate(flipped, pairs.cluster, how),
-        longer_share=_rate(longer_won.astype(np.float64), pairs.cluster[apart], how),
+        flips=_rate(flipped, judged.cluster, how),
+        longer_share=_rate(longer_won.astype(np.float64), judged.cluster[apart], how),
         odds_of_double_length=odds,
     )
 

@@ -54,8 +54,8 @@ class Criterion(Frozen):
     """The figures of one metric. Of the judge: `first_share` is how often it prefers the answer
     shown first, `flips` the share of pairs whose verdict changes with the order, `longer_share`
     that of decided pairs that the longer answer wins, and `odds_of_double_length` the factor of an
-    answer's odds at twice the length. `n_incomplete` pairs lack a verdict, `n_unanswered` an
-    answer."""
+    answer's odds at twice the length. `n_incomplete` pairs lack a verdict; of
+    `n_unanswered` an answer failed. An empty answer is a loss, which says nothing of the judge."""
 
     metric: str
     judges: tuple[str, ...]

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from memray_eval.analysis.intervals import Flags
 from memray_eval.analysis.pairs.bradley_terry import Numbers
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.ports import FloatArray
@@ -25,8 +26,9 @@ class PairVerdicts:
     """The pairs of one metric that have both verdicts, as columns: the numbers of question, cluster
     and candidates (`i` < `j`), the verdicts with i's answer first and with j's first (1: the first
     is preferred), and by how many `doublings` i's answer is longer. `n_incomplete` pairs lack a
-    verdict. `unanswered` counts by candidate and kind, `n_unanswered` pairs are left out by it.
-    `is_whole`: every two candidates that answered a question were compared on it."""
+    verdict. An empty answer loses without a verdict, against another one it ties: `is_judged` is
+    False there. `unanswered` counts by candidate and kind, `n_unanswered` pairs, of which an answer
+    failed, are left out. `is_whole`: every two candidates of a question were compared on it."""
 
     metric: str
     question: Numbers
@@ -36,6 +38,7 @@ class PairVerdicts:
     i_first: FloatArray
     j_first: FloatArray
     doublings: FloatArray
+    is_judged: Flags
     n_incomplete: int = 0
     judges: tuple[str, ...] = ()
     statuses: Mapping[str, int] = field(default_factory=dict)
@@ -49,6 +52,12 @@ class PairVerdicts:
         half for a tie, also where the two verdicts disagree."""
         return np.where(self.i_first == 1 - self.j_first, self.i_first, TIE)
 
+    @cached_property
+    def judged(self) -> PairVerdicts:
+        """The pairs that a judge decided, as columns."""
+        rows = ("question", "cluster", "i", "j", "i_first", "j_first", "doublings", "is_judged")
+        return replace(self, **{name: getattr(self, name)[self.is_judged] for name in rows})
+
 
 @dataclass
 class _Pair:
@@ -57,6 +66,7 @@ class _Pair:
     values: list[float] = field(default_factory=lambda: [math.nan, math.nan])
     lengths: list[int] = field(default_factory=lambda: [0, 0])
     cluster: str | None = None
+    is_judged: bool = True
 
 
 @dataclass
@@ -87,18 +97,22 @@ def read_verdicts(
         seen.add(key)
         for lacking in pair.unanswered:
             unanswered.setdefault((lacking.candidate, lacking.kind), set()).add(question)
-        if pair.unanswered:
+        if any(lacking.kind == "error" for lacking in pair.unanswered):
             lost.add(key)
             continue
+        empty = [lacking.candidate for lacking in pair.unanswered]
         order, answer = int(first != key[1]), record.response or Response()
         for score in record.scores:
             of_metric = metrics.setdefault(score.metric, _OfMetric())
-            of_metric.statuses[score.status] += 1
-            verdicts = of_metric.pairs.setdefault(key, _Pair())
+            verdicts = of_metric.pairs.setdefault(key, _Pair(is_judged=not empty))
             lengths = len(answer.text), len(pair.other)
             verdicts.lengths[order], verdicts.lengths[1 - order] = lengths
             named = None if cluster is None else record.sample.metadata.get(cluster)
             verdicts.cluster = None if named is None else str(named)
+            if empty:
+                verdicts.values[order] = TIE if len(empty) > 1 else float(pair.first not in empty)
+                continue
+            of_metric.statuses[score.status] += 1
             if score.value is not None:
                 of_metric.compares = of_metric.compares or FIRST in score.parts
                 of_metric.judges.add(score.judge)
@@ -132,6 +146,7 @@ def _to_columns(
     clusters: dict[Any, int] = {}
     numbers = np.empty((4, len(of_metric.pairs)), np.intp)
     figures = np.empty((4, len(of_metric.pairs)))
+    is_judged = np.array([pair.is_judged for pair in of_metric.pairs.values()], np.bool_)
     for row, ((key, *sides), verdicts) in enumerate(of_metric.pairs.items()):
         number = questions.setdefault(key, len(questions))
         # who names no cluster is one of its own
@@ -150,6 +165,7 @@ def _to_columns(
         i_first,
         j_first,
         np.log2((1 + length_i) / (1 + length_j)),
+        is_judged[is_complete],
         n_incomplete=int((~is_complete).sum()),
         judges=tuple(sorted(of_metric.judges)),
         statuses=dict(of_metric.statuses),

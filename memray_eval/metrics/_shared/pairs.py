@@ -53,7 +53,7 @@ def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
 def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
     """A metric whose judge says which of a pair's answers is better by a rubric. Its value is that
     of the answer shown first: 1 if it is preferred, 0.5 for a tie, 0 if the other is. A pair of
-    which one has no answer is not applicable."""
+    which one has no answer is not judged."""
     shares = {
         FIRST: "Answer shown first preferred",
         TIE: "No preference",

@@ -94,18 +94,26 @@ def test_a_judge_that_takes_the_first_makes_nobody_win() -> None:
     )
 
 
-def test_an_answer_that_is_missing_is_no_loss() -> None:
+def test_an_empty_answer_loses_and_a_failed_one_is_left_out() -> None:
     empty = (Unanswered(candidate=B, kind="empty"),)
     failed = (Unanswered(candidate=B, kind="error", why="time-out"),)
     records = [
-        *both(1, "first", "second"),
+        *both(1, "first", "first"),
         *both(2, None, None, unanswered=empty),
-        *both(3, None, None, unanswered=failed),
+        *both(3, None, None, unanswered=(Unanswered(candidate=A, kind="empty"), *empty)),
+        *both(4, None, None, unanswered=failed),
+        *both(5, None, None, unanswered=(*failed, Unanswered(candidate=A, kind="empty"))),
     ]
     ranking = measured(records)
     bo = next(row for row in ranking.standings if row.candidate == B)
-    assert (bo.n_empty, bo.n_failed, bo.losses) == (1, 1, 1)
-    assert (ranking.n_pairs, ranking.n_unanswered, ranking.n_incomplete) == (1, 2, 0)
+    assert (bo.n_empty, bo.n_failed, bo.wins, bo.ties, bo.losses) == (2, 2, 0, 2, 1)
+    assert (ranking.n_pairs, ranking.n_unanswered, ranking.n_incomplete) == (3, 2, 0)
+    assert (ranking.flips.value, ranking.flips.n, ranking.first_share.n) == (
+        1.0,
+        1,
+        2,
+    )  # the judge's
+    assert ranking.statuses == {"scored": 2}
     report = render_pairs(
         PairwiseReport(
             runs=("r",), sides=(PairSide(name=A, run="r", candidate=A),), level=0.95, cluster=None,
@@ -113,7 +121,7 @@ def test_an_answer_that_is_missing_is_no_loss() -> None:
         )
     )  # fmt: skip
     output = " ".join(report.split())
-    assert "no answer: bo on 2 questions (1 empty, 1 failed)" in output
+    assert "no answer: bo on 4 questions (2 empty, 2 failed); an empty answer loses" in output
 
 
 def test_a_pair_with_one_verdict_is_left_out_and_counted() -> None:
@@ -196,7 +204,17 @@ def test_planted_strengths_are_found_behind_a_bias_for_the_first() -> None:
 
     gap = planted[i] - planted[j]
     i_first, j_first = verdicts(gap + bias), verdicts(-gap + bias)
-    pairs = PairVerdicts("m", question, question, i, j, i_first, j_first, np.zeros(len(rows)))
+    pairs = PairVerdicts(
+        "m",
+        question,
+        question,
+        i,
+        j,
+        i_first,
+        j_first,
+        np.zeros(len(rows)),
+        np.ones(len(rows), bool),
+    )
     measured = measure_pairs(pairs, [str(number) for number in range(n)])
     assert [row.candidate for row in measured.standings] == [str(number) for number in range(n)]
     assert (measured.first_share.value or 0) > 0.55
@@ -221,13 +239,12 @@ def test_nothing_judged_says_so() -> None:
         (0, 0, "", "ada is preferred (preference)"),
         (10, 0, "", "ada is preferred (preference)"),
         (11, 0, "", "preference: not usable: the judge's verdict changes with the order in 36.7 %"),
-        (0, 1, "empty", "ada is preferred (preference)"),
-        (0, 2, "empty", "preference: not decided: 2 of 30 did not answer"),
+        (0, 24, "empty", "ada is preferred (preference): it wins 100.0 % of its pairs"),
         (0, 24, "error", "ada is preferred (preference)"),  # which stays out
         (0, 24, "abstained", "preference: not decided: 48 of 60 verdicts could not be read"),
     ],
 )
-def test_a_judge_that_flips_and_too_few_answers_or_verdicts_decide_nothing(
+def test_a_judge_that_flips_and_too_few_verdicts_decide_nothing(
     n_flipped: int, n_lost: int, status: str, says: str
 ) -> None:
     records: list[Record] = []
@@ -245,5 +262,5 @@ def test_a_judge_that_flips_and_too_few_answers_or_verdicts_decide_nothing(
     head = leader_in_words(measure_pairs(verdicts, [A, B]))
     assert head.startswith(says)
     assert head.endswith("nothing is told of the candidates.") == (
-        (n_lost > 1 and status != "error") or n_flipped > 10
+        status == "abstained" or n_flipped > 10
     )
