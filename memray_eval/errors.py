@@ -232,6 +232,9 @@ class WrongAddress(JudgeError):
     pass
 
 
+DECLINED = "content filter declined"  # in the text of a Refused whose provider never will judge it
+
+
 class Refused(JudgeError):
     pass
 

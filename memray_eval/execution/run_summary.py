@@ -34,6 +34,7 @@ from memray_eval.analysis.turns import (
 from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
+from memray_eval.errors import DECLINED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import temperatures_of
@@ -395,11 +396,18 @@ def _inapplicable(
 
 
 class UnreadVerdicts(NamedTuple):
-    """The verdicts on a metric that could not be used, of all that were given, in a sentence."""
+    """The verdicts on a metric that could not be used, of all that were given, in a sentence;
+    `n_declined` of them by the provider's content filter, which no run can mend."""
 
     n: int
     n_given: int
+    n_declined: int
     told: str
+
+    @property
+    def n_failing(self) -> int:
+        """Those that may fail the run: what a filter declined does only if no verdict is left."""
+        return self.n if self.n == self.n_given else self.n - self.n_declined
 
 
 def unread_verdicts(
@@ -410,16 +418,18 @@ def unread_verdicts(
     counts = list(_count_unread(spec, metrics))
     if not counts:
         return
-    cost, reasons = defaultdict[str, float](float), dict[str, str]()
+    cost, reasons, declined = defaultdict[str, float](float), dict[str, str](), Counter[str]()
     for record in folder.each():
         for score in record.scores:
             if score.status == "abstained":
+                declined[score.metric] += DECLINED in (score.error or "")
                 cost[score.metric] += score.cost_usd
                 reasons.setdefault(score.metric, score.error or "")
     for name, n, n_given in counts:
         paid = f", ${cost[name]:.4g} paid" if cost[name] else ""
         told = f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{paid}"
-        yield UnreadVerdicts(n, n_given, f"{told}; the first: {reasons.get(name) or 'unknown'}")
+        why = reasons.get(name) or "unknown"
+        yield UnreadVerdicts(n, n_given, declined[name], f"{told}; the first: {why}")
 
 
 def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iterator[str]:

@@ -144,7 +144,7 @@ class RunSession:
         unread = [
             of.told
             for of in unread_verdicts(self.spec, self.folder, summary.metrics)
-            if of.n > self.spec.tolerated(of.n_given)
+            if of.n_failing > self.spec.tolerated(of.n_given)
         ]
         warnings = (*inapplicable_metrics(self.spec, self.folder, summary.metrics), *unread)
         exit_code = int(bool(stopped or has_failed or warnings))

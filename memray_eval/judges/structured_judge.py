@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import (
+    DECLINED,
     JudgeError,
     Malformed,
     Refused,
@@ -371,7 +372,7 @@ class JudgeCall:
 
     def _verdict(self, judgment: BaseModel | None) -> Verdict:
         if judgment is None:
-            raise Refused("the judge or its content filter declined")
+            raise Refused(f"the judge or its {DECLINED}")
         latency_s = time.perf_counter() - self._began
         return self.spent.verdict(judgment, self.judge.name, latency_s=latency_s)
 
@@ -499,7 +500,7 @@ class StructuredJudge:
                 spent.saved_usd = self.price.saved_on(spent.usage, is_batch=True)
         if call.judgment is None:
             unreadable = ", or said nothing that could be read" * reads_text(judgment)
-            refused = Refused(f"the judge or its content filter declined{unreadable}")
+            refused = Refused(f"the judge or its {DECLINED}{unreadable}")
             spent.put_on(refused)
             raise refused
         filled = judgment.model_validate_json(call.judgment)

@@ -19,7 +19,7 @@ from memray_eval.types import RULES_ON_NO_ANSWER, Summary
 from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.no_answers import SERVERS, reply_with
-from tests.servers.provider import Outcome, serving
+from tests.servers.provider import Answer, Outcome, serving
 
 TWELVE = [
     *("politeness", "helpfulness", "empathy", "safety", "coherence", "relevance"),
@@ -197,6 +197,29 @@ def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
     assert (done.exit_code, len(done.warnings)) == (exit_code, exit_code)
     screen = render_brief(done.summary, done.folder.path)
     assert ("no usable verdict" in screen) is (n == n_unread)
+
+
+@pytest.mark.parametrize(("n_declined", "exit_code"), [(1, 0), (5, 0), (6, 1)])
+def test_what_a_judge_s_filter_declines_is_told_and_fails_the_run_only_if_nothing_is_left(
+    job: Callable[..., RunConfig], n_declined: int, exit_code: int
+) -> None:
+    left = [Answer("", "filtered")] * n_declined
+    spoken = reply_with(SAID, "stop", {}, streams=True)
+
+    def declines(body: dict[str, Any]) -> Outcome:
+        return left.pop() if left else judgment_reply(body)
+
+    with serving(lambda body: spoken) as server, serving(declines) as juror:
+        servers = {"one": {"url": juror.base_url}}
+        done = finish(
+            job(server, servers=servers, limit=6, metrics=["politeness"], judge="one/juror")
+        )
+    assert (done.summary.metrics[0].n_abstained, done.exit_code) == (n_declined, exit_code)
+    told = f"politeness: {n_declined} of 6 verdicts"
+    assert any(note.startswith(told) and "filter declined" in note for note in done.summary.notes)
+    if n_declined == 5:
+        screen = " ".join(render_brief(done.summary, done.folder.path).split())
+        assert "not decided: 5 of 6 verdicts could not be read" in screen
 
 
 def test_helpfulness_all_of_whose_quotes_are_invented_is_no_figure(
