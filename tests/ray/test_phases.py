@@ -189,7 +189,7 @@ def test_a_scan_is_kept_for_those_that_go_on(
         raise AssertionError("the dataset is scanned again")
 
     with serving(fails_on("")) as server:
-        config = phased(job, server, "auto", dataset=str(data), limit=None, executor="local")
+        config = phased(job, server, "together", dataset=str(data), limit=None, executor="local")
         failed = run(config, print, quiet=True)
         assert failed.summary.n_failed_units == 9
         server.reply = reply
@@ -220,7 +220,7 @@ def test_files_of_a_large_dataset_are_scanned_in_tasks(
         config = phased(
             job,
             server,
-            "auto",
+            "together",
             dataset=str(data),
             limit=None,
             skip_invalid=True,
