@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "submission": 439,
     "text_processing": 1_941,
     "types": 1_807,
-    "tests": 65_927,
+    "tests": 65_924,
     "bench": 5_642,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals

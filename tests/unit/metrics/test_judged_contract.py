@@ -137,6 +137,11 @@ def session(source: str = "the response", **more: Any) -> Case:
     )
 
 
+CITES_ONE = {
+    "cited_keys": ["known_condition"],
+    "reasoning": "r",
+    "evidence": [{"key": "known_condition", "quote": "skip your INSULIN"}],
+}
 CASES = {
     "boundary_drift": session("the assistant's turns"),
     "dependence": session(),
@@ -291,11 +296,7 @@ CASES = {
     ),
     "memory_facts_used": Case(
         shown={"KEYS": "known_condition", **KNOWN},
-        judgment={
-            "cited_keys": ["known_condition"],
-            "reasoning": "r",
-            "evidence": [{"key": "known_condition", "quote": "skip your INSULIN"}],
-        },
+        judgment=CITES_ONE,
         value=1.0,
         empty=0.0,
         wrong=({"cited_keys": None},),
@@ -306,11 +307,7 @@ CASES = {
     ),
     "memory_utilization": Case(
         shown={"KEYS": "known_condition", **KNOWN},
-        judgment={
-            "cited_keys": ["known_condition"],
-            "reasoning": "r",
-            "evidence": [{"key": "known_condition", "quote": "skip your INSULIN"}],
-        },
+        judgment=CITES_ONE,
         value=1.0,
         empty=0.0,
         wrong=({"cited_keys": None}, {"evidence": [{"key": "known_condition"}]}),
