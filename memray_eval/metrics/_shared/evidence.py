@@ -4,7 +4,7 @@ A piece that is not found is `unverified`: it is named in the score's judgment, 
 `evidence` and `unverified`, and lowers the metric's `trust`. It decides nothing: it is taken out of
 the judgment before that is measured, and where no piece of a verdict is found, the metric abstains
 (metric.score_by_verdict). What the score is a ratio of (claims, cited keys) stays as the judge
-judged it: otherwise an answer that has its faults worded anew would get them out of the ratio.
+judged it: otherwise an answer that has its faults reworded would get them out of the ratio.
 
 A quote is found when it stands in the text word for word (whatever the case, spacing, punctuation
 and Unicode form, and with "..." for what is left out), or when its words align with one or two

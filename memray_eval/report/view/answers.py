@@ -285,7 +285,7 @@ def _read(folder: RunFolder, part: Part, columns: Sequence[str] = (), n: int = -
 
 
 def _rewritten(part: Part) -> DataError:
-    return DataError(f"{part.name} was written anew; load the page again")
+    return DataError(f"{part.name} was rewritten; load the page again")
 
 
 def _unreadable(part: Part, problem: str, error: Exception) -> DataError:

@@ -93,8 +93,7 @@ class RunPages:
             record = await asyncio.to_thread(view.record, unit_id)
         if record is None:
             raise UnknownRun(
-                f"no unit {unit_id!r} in this run; it may have been written anew: load the page "
-                "again"
+                f"no unit {unit_id!r} in this run; it may have been rewritten: load the page again"
             )
         return record
 

@@ -277,7 +277,7 @@ def test_a_part_written_anew_behind_the_list_is_not_mistaken(tmp_path: Path) -> 
     (name,) = folder.parts()
     swapped = folder.write_part(to_table(reversed(list(folder.each()))))
     (tmp_path / "run" / "records" / swapped).rename(tmp_path / "run" / "records" / name)
-    with pytest.raises(DataError, match="was written anew; load the page again"):
+    with pytest.raises(DataError, match="was rewritten; load the page again"):
         answers.record(units[0])
     assert answers.record(units[1]) is not None
 
