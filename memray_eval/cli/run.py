@@ -25,7 +25,6 @@ from memray_eval.cli.options import (
 )
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, may_pass_again
-from memray_eval.report.exports import export_evaluation, export_responses
 
 if TYPE_CHECKING:
     from memray_eval.datasets.scan import Scan
@@ -65,6 +64,8 @@ def generate(
     ),
 ) -> None:
     """Only generate: write the candidates' responses to a run folder, for `evaluate` to judge."""
+    from memray_eval.report.exports import export_responses
+
     job = options.load_job(config, {"judge": "rules"})
     finished = _run(job, options, generate_only=True)
     show(finished.folder.path)
@@ -102,6 +103,7 @@ def evaluate(
     that its rows name. If the job of --config says otherwise, you are asked before anything is
     paid for; --yes, --suite and --metrics decide without asking."""
     from memray_eval.execution.prepare.origins import name_answers
+    from memray_eval.report.exports import export_evaluation
     from memray_eval.results.lookup import find_run
 
     if (named := responses or results) is None or (responses and results):
