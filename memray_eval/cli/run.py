@@ -80,8 +80,8 @@ def generate(
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    f"responses results config dataset encoding suite mapped limit {_JUDGING} out name "
-    "skip_invalid settings as_json full"
+    f"responses results config dataset encoding suite mapped limit {_JUDGING} out "
+    "run_id name skip_invalid settings as_json full"
 )
 def evaluate(
     options: JobOptions,
@@ -264,7 +264,9 @@ def _run(
 ) -> RunResult:
     # Ray takes a second to import: only where it is used
     from memray_eval.execution.runs import run
+    from memray_eval.results.lookup import remember_out
 
+    remember_out(job.out)
     return run(
         job,
         say,
