@@ -216,14 +216,14 @@ def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Call
     explicit |= {
         setting.partition("=")[0].partition(".")[0].strip() for setting in options.settings or ()
     }
-    origin = find_origin(job.dataset)
+    origin = find_origin(job.dataset, job.columns)
     followed, differences = follow_origin(job, origin, explicit)
     name = suite_name(followed.suite)
     if differences:
         question = f"Judge by the job's all the same (suite {name})?"
         _confirm_difference("; ".join(differences), question, options.yes)
     elif followed.suite == origin.suite:
-        say(f"Suite {name}, that of {origin.what}.")
+        say(f"Suite {name}, that of {origin.what}; override with --suite.")
     elif "suite" not in job.model_fields_set:
         say(f"Using suite {name} ({origin.what} does not name one); override with --suite.")
 
