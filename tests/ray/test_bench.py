@@ -18,7 +18,6 @@ ALONE = {
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
-    "many_judges": "--members 8 --minutes 1",
     "memory_splits": "",
     "million_rows": "--units 60",
     "nearest_samples": "",
