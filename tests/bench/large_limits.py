@@ -3,7 +3,7 @@ how much of them is used, what a provider would refuse, what the limiter itself 
 how evenly actors are served.
 
     python -m tests.bench.large_limits [--members 64] [--per-min 100000]
-        [--tokens-per-min 200e6] [--minutes 3] [--seconds 100] [--only simulated|live] [--old TREE]
+        [--tokens-per-min 200e6] [--minutes 3] [--seconds 100] [--only simulated|live]
 
 Members are real admission controllers with more calls to make than they may; only the provider is
 not real: a call sleeps for its latency, then tells what it took, 0.8 to 1.2 of what was estimated
@@ -12,8 +12,7 @@ and an output of any size. Its limits hold in every 60 s, to the call and the to
 `simulated` runs on a clock that stands still but for the events, with a millisecond each way to the
 limiter; the limiter's CPU is that of its own code. `live` runs on this machine's clock: the limiter
 is Ray's actor, the members are in `--processes` other processes; the limiter's CPU is that of its
-whole process, Ray's share included. Figures are of what comes after `--settled-s`. `--old` measures
-the checkout of another version in the same way, before this one."""
+whole process, Ray's share included. Figures are of what comes after `--settled-s`."""
 
 from __future__ import annotations
 
@@ -22,8 +21,6 @@ import asyncio
 import math
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Generator, Iterable, Sequence
@@ -446,13 +443,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4, help="of a live run's members")
     parser.add_argument("--stories", type=int, nargs="*", default=list(range(len(STORIES))))
     parser.add_argument("--only", choices=["simulated", "live"])
-    parser.add_argument("--old", help="the folder of a checkout to measure as well")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if options.old:
-        print(f"{options.old}:", flush=True)
-        measure_tree(options.old)
-        print("this version:")
     limits = RateLimits(requests_per_min=options.per_min, tokens_per_min=options.tokens_per_min)
     print(f"{'':<51} requests  tokens  refused     CPU msgs/s    Jain   wait   took s", flush=True)
     for number in options.stories:
@@ -484,19 +476,6 @@ def measure_live(options: argparse.Namespace, limits: RateLimits) -> None:
             began = time.perf_counter()
             found = run_live(setting, options.settled_s, options.processes)
             print_row("live", setting, found, time.perf_counter() - began)
-
-
-def measure_tree(tree: str) -> None:
-    """This file on the package of another checkout, in a process of its own."""
-    words = sys.argv[1:]
-    place = words.index("--old")
-    del words[place : place + 2]
-    subprocess.run(
-        [sys.executable, "-P", __file__, *words],
-        check=True,
-        cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(Path(tree).resolve())},
-    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ ALONE = {
     "memory_splits": "",
     "million_rows": "--units 60",
     "nearest_samples": "",
-    "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
+    "record_files": "--units 300 400 --latency-ms 1",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
     "wide_inputs": "--doublings 1 --largest 2000",

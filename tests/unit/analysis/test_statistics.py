@@ -413,19 +413,6 @@ def test_clustered_intervals_cover_95_percent_where_plain_ones_do_not() -> None:
     assert np.mean([covers(mean_interval(values), 0.0) for values, _ in drawn]) < 0.80
 
 
-def test_clustered_bootstrap_intervals_cover_95_percent() -> None:
-    random, covered = np.random.default_rng(13), []
-    for seed in range(1000):
-        values, clusters = users(random, 40, 2)
-        covered.append(
-            covers(
-                mean_interval(values, clusters, Settings(bootstrap=True, resamples=500, seed=seed)),
-                0.0,
-            )
-        )
-    assert 0.93 <= np.mean(covered) <= 0.97
-
-
 def found_by_chance(per_user: int, clustered: bool) -> float:
     """The share of comparisons of 20 users that find a difference where there is none."""
     random, p_values = np.random.default_rng(14), []
