@@ -69,6 +69,7 @@ ODD_FLOATS = struct.pack("<3f", float("nan"), float("inf"), -9.0)
         (wav(3, 32, 1, ODD_FLOATS), [0.0, 1.0, -1.0]),
         (wav(1, 16, 1, SIXTEEN, size=0xFFFFFFFF), [0.5, -0.5]),  # streamed: to its end
     ],
+    ids=range(10),
 )
 def test_every_usual_encoding_is_understood(data: bytes, samples: list[float]) -> None:
     assert decode_wav(data).samples == pytest.approx(samples)
