@@ -3,7 +3,7 @@ how much of them is used, what a provider would refuse, what the limiter itself 
 how evenly actors are served.
 
     python -m tests.bench.large_limits [--members 64] [--per-min 100000]
-        [--tokens-per-min 200e6] [--minutes 3] [--seconds 100] [--only simulated|live] [--old TREE]
+        [--tokens-per-min 200e6] [--minutes 3] [--seconds 100] [--only simulated|live]
 
 Members are real admission controllers with more calls to make than they may; only the provider is
 not real: a call sleeps for its latency, then tells what it took, 0.8 to 1.2 of what was estimated
@@ -12,8 +12,7 @@ and an output of any size. Its limits hold in every 60 s, to the call and the to
 `simulated` runs on a clock that stands still but for the events, with a millisecond each way to the
 limiter; the limiter's CPU is that of its own code. `live` runs on this machine's clock: the limiter
 is Ray's actor, the members are in `--processes` other processes; the limiter's CPU is that of its
-whole process, Ray's share included. Figures are of what comes after `--settled-s`. `--old` measures
-the checkout of another version in the same way, before this one."""
+whole process, Ray's share included. Figures are of what comes after `--settled-s`."""
 
 from __future__ import annotations
 
@@ -22,8 +21,6 @@ import asyncio
 import math
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Generator, Iterable, Sequence
@@ -41,8 +38,7 @@ from memray_eval.judges.limits.admission import (
 )
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.limits.rate_pacer import CallCost
-from tests.bench.many_judges import jain
+from memray_eval.judges.limits.rate_pacer import HORIZON_S, CallCost
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, VirtualLoop, clock
 
 T = TypeVar("T")
@@ -57,13 +53,16 @@ ASSUMED = RateLimits(requests_per_min=500, tokens_per_min=30_000)
 class Story(NamedTuple):
     """What a simulation or a live run is of: mean tokens of a call, as shares of what the two
     limits allow together; whether the limits are set beforehand, or learnt from headers; how many
-    of the members ask for little; how much of the limit is asked for, where it is not all."""
+    of the members ask for little; how much of the limit is asked for, where it is not all; how many
+    of the members die when half of the time is over, and whether the limiter then restarts."""
 
     name: str
     tokens: float = 0.95
     is_set: bool = True
     light: float = 0.0
     demand: float | None = None
+    dying: float = 0.0
+    restarts: bool = False
 
 
 STORIES = (
@@ -73,6 +72,7 @@ STORIES = (
     Story("limits learnt from headers", is_set=False),
     Story("a quarter of the actors ask little", light=0.25),
     Story("nine tenths of the limit are asked for", demand=0.9),
+    Story("a tenth dies, the limiter restarts", dying=0.1, restarts=True),
 )
 
 
@@ -95,6 +95,7 @@ class Figures(NamedTuple):
     messages_per_s: float
     jain: float
     waited_s: float
+    longest_light_s: float  # of the members that ask for little
 
 
 class SlidingWindow:
@@ -139,22 +140,40 @@ class Timed:
 
 
 class NearLimiter:
-    """A limiter a millisecond away, whose messages and CPU are counted."""
+    """A limiter a millisecond away, whose messages and CPU are counted. What was asked of one that
+    restarts is asked again, as of Ray's actor."""
 
     def __init__(self, limiter: Limiter, spent: Counter[str]) -> None:
         self._limiter, self._spent = limiter, spent
+        self._under_way = set[asyncio.Task[Any]]()
+
+    def restart(self) -> None:
+        """The limiter forgets all that it knew; grants on their way are lost."""
+        self._limiter = Limiter(HORIZON_S, clock)
+        for task in self._under_way:
+            task.cancel()
 
     def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._limiter, name)
-
         async def ask(*args: Any) -> Any:
-            await asyncio.sleep(WAY_S)
-            self._spent["messages"] += 1
-            answer = await Timed(asked(*args), self._spent)
-            await asyncio.sleep(WAY_S)
-            return answer
+            while True:
+                task = asyncio.create_task(self._ask(name, *args))
+                self._under_way.add(task)
+                try:
+                    return await task
+                except asyncio.CancelledError:
+                    if (member := asyncio.current_task()) is not None and member.cancelling():
+                        raise
+                finally:
+                    self._under_way.discard(task)
 
         return ask
+
+    async def _ask(self, name: str, *args: Any) -> Any:
+        await asyncio.sleep(WAY_S)
+        self._spent["messages"] += 1
+        answer = await Timed(getattr(self._limiter, name)(*args), self._spent)
+        await asyncio.sleep(WAY_S)
+        return answer
 
 
 class Setting(NamedTuple):
@@ -180,6 +199,9 @@ class Setting(NamedTuple):
 
     def is_light(self, number: int) -> bool:
         return number < self.story.light * self.members
+
+    def dies(self, number: int) -> bool:
+        return number >= self.members - round(self.story.dying * self.members)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -274,7 +296,13 @@ def simulate(setting: Setting, settled_s: float) -> Figures:
         tasks = [asyncio.create_task(member.run()) for member in members]
         await asyncio.sleep(settled_s)
         at_start.update(spent)
-        await asyncio.sleep(setting.seconds - settled_s)
+        await asyncio.sleep((setting.seconds - settled_s) / 2)
+        for number, task in enumerate(tasks):
+            if setting.dies(number):
+                task.cancel()
+        if setting.story.restarts:
+            limiter.restart()
+        await asyncio.sleep((setting.seconds - settled_s) / 2)
         await end_all(tasks)
         return members
 
@@ -299,7 +327,8 @@ def figures(
     """What came of a story between two moments."""
     inside, minutes = [one for one in sent if start <= one.at < end], (end - start) / 60
     counts = Counter(one.member for one in inside if not one.is_refused)
-    heavy = [str(n) for n in range(setting.members) if not setting.is_light(n)]
+    light = {str(n) for n in range(setting.members) if setting.is_light(n)}
+    heavy = [str(n) for n in range(setting.members) if not setting.is_light(n) | setting.dies(n)]
     requests, tokens = setting.limits.requests_per_min or 1, setting.limits.tokens_per_min or 1
     return Figures(
         use_requests=counts.total() / (requests * minutes),
@@ -309,7 +338,14 @@ def figures(
         messages_per_s=spent["messages"] / (end - start),
         jain=jain([counts[name] for name in heavy]),
         waited_s=sum(one.waited_s for one in inside) / max(1, len(inside)),
+        longest_light_s=max((one.waited_s for one in inside if one.member in light), default=0.0),
     )
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Jain, Chiu and Hawe's index of fairness (1984): 1 where all have the same, 1/n where one has
+    all."""
+    return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
 def replay(sent: Iterable[Sent], limits: RateLimits) -> list[Sent]:
@@ -407,13 +443,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4, help="of a live run's members")
     parser.add_argument("--stories", type=int, nargs="*", default=list(range(len(STORIES))))
     parser.add_argument("--only", choices=["simulated", "live"])
-    parser.add_argument("--old", help="the folder of a checkout to measure as well")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if options.old:
-        print(f"{options.old}:", flush=True)
-        measure_tree(options.old)
-        print("this version:")
     limits = RateLimits(requests_per_min=options.per_min, tokens_per_min=options.tokens_per_min)
     print(f"{'':<51} requests  tokens  refused     CPU msgs/s    Jain   wait   took s", flush=True)
     for number in options.stories:
@@ -445,19 +476,6 @@ def measure_live(options: argparse.Namespace, limits: RateLimits) -> None:
             began = time.perf_counter()
             found = run_live(setting, options.settled_s, options.processes)
             print_row("live", setting, found, time.perf_counter() - began)
-
-
-def measure_tree(tree: str) -> None:
-    """This file on the package of another checkout, in a process of its own."""
-    words = sys.argv[1:]
-    place = words.index("--old")
-    del words[place : place + 2]
-    subprocess.run(
-        [sys.executable, "-P", __file__, *words],
-        check=True,
-        cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(Path(tree).resolve())},
-    )
 
 
 if __name__ == "__main__":

@@ -273,52 +273,6 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
     in_browser(tmp_path, page, steps)
 
 
-@pytest.mark.night
-def test_the_address_holds_the_filters_and_the_open_row(page: Path, tmp_path: Path) -> None:
-    title = f"{DETAIL}.querySelector('h3').textContent"
-
-    async def opened(tab: Tab, address: str) -> None:
-        await tab.call("Page.navigate", url="about:blank")
-        await tab.call("Page.navigate", url=address)
-        await tab.until("document.documentElement?.dataset.ready !== undefined")
-
-    async def steps(tab: Tab) -> None:
-        await tab.choose("candidate", "small-t0.5")
-        await tab.choose("sort", "coherence, lowest first")
-        await tab.evaluate("document.querySelectorAll('#list li')[2].click()")
-        await tab.until(f"{DETAIL}.hidden === false")
-        third = await tab.evaluate(title)
-        address = await tab.evaluate("location.href")
-        assert "candidate=small-t0.5" in address
-        await tab.evaluate("document.getElementById('next-row').click()")
-        await tab.until(f"{title} !== {third!r}")
-        await tab.evaluate("document.getElementById('previous-row').click()")
-        await tab.until(f"{title} === {third!r}")
-        await opened(tab, address)
-        assert await tab.evaluate(title) == third
-        assert await tab.evaluate(COUNT) == "99 of 300 units"
-        assert await tab.evaluate("document.getElementById('sort').selectedOptions[0].text") == (
-            "coherence, lowest first"
-        )
-        elsewhere = address.replace("row=2", "row=77")
-        assert elsewhere != address
-        await opened(tab, elsewhere)  # a row that stands elsewhere by now is found by its id
-        assert await tab.evaluate(title) == third
-        await opened(tab, address.split("#")[0] + "#samples?candidate=nobody&sort=nothing&row=9999")
-        assert await tab.evaluate(COUNT) == "300 of 300 units"
-        assert await tab.evaluate("document.getElementById('sort').selectedOptions[0].text") == (
-            "order of the run"
-        )
-        assert await tab.evaluate("document.querySelectorAll('#list [role=option]').length") == 40
-        await opened(tab, address)
-        await tab.press("Escape")
-        await tab.until("!location.hash.includes('row=')")
-        scores = await tab.evaluate("document.querySelector('#list .scores').textContent")
-        assert "coherence" in scores
-
-    in_browser(tmp_path, page, steps)
-
-
 def test_the_back_button_undoes_and_keys_alone_reach_all(page: Path, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await tab.look("light", 1280)

@@ -4,15 +4,10 @@ degrades and says so."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from memray_eval.config.schema import RunConfig
@@ -21,7 +16,6 @@ from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import finish, go_on
-from tests.processes.killing import gone
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]
@@ -162,54 +156,6 @@ def test_what_cannot_work_is_said_before_anything_runs(
 ) -> None:
     with serving(reply) as server, pytest.raises(ConfigError, match=message):
         finish(feeling(server, **affect))
-
-
-@pytest.mark.night
-def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> None:
-    """kill -9 of the whole run in the middle: what the store had is not spoken again, and a third
-    run has nothing to speak."""
-    rows = [
-        {"id": f"s{n}", "query": f"I am so tired today, this is message {n}."} for n in range(40)
-    ]
-    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with serving(reply, latency_s=0.3) as server:
-
-        def spoken() -> list[str]:
-            return [body["input"] for body in server.requests if "voice" in body]
-
-        served = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
-        affect = {
-            "enabled": True,
-            "speech": "openai",
-            "tts": "openai",
-            "base_url": server.base_url,
-            "cache": str(tmp_path / "audio"),
-        }
-        config = {
-            "dataset": str(tmp_path / "samples.jsonl"),
-            "candidates": [served],
-            "metrics": ["lexical_diversity"],
-        }
-        job = tmp_path / "job.yaml"
-        job.write_text(json.dumps(config | {"affect": affect, "out": str(tmp_path / "out")}))
-        program = [sys.executable, "-m", "memray_eval", "run", str(job)]
-        with subprocess.Popen(
-            program, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        ) as process:
-            while len(spoken()) < 15:
-                assert process.poll() is None
-                time.sleep(0.05)
-            children = psutil.Process(process.pid).children(recursive=True)
-            process.kill()
-        gone(children)
-        before = len(spoken())
-        for _ in range(2):
-            subprocess.run(program, check=True, capture_output=True)
-        again = [text for text, times in Counter(spoken()).items() if times > 1]
-        assert before < len(rows)
-        assert set(spoken()) == {row["query"] for row in rows}
-        assert len(again) <= 4  # those that were being spoken at the kill
-        assert len(spoken()) <= len(rows) + 4
 
 
 def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,30 +72,11 @@ def arguments() -> Iterator[tuple[str, Any, str]]:
                 yield name, parameter, parameter.help or ""
 
 
-def test_this_file_knows_every_command_that_takes_a_run() -> None:
-    assert {command for command, _, text in arguments() if "latest" in text} == TAKES_A_RUN
-
-
 def test_every_argument_that_names_a_run_s_folder_says_latest() -> None:
+    assert {command for command, _, text in arguments() if "latest" in text} == TAKES_A_RUN
     for command, argument, text in arguments():
         if argument.name in ("run", "runs", "run_folder", "folder"):
             assert "latest" in text, command
-
-
-def test_pairwise_takes_latest(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
-    code, output = call("pairwise", "latest", "latest~1", "--judge", "opnai/gpt-4o")
-    assert code == 2
-    assert f"Comparing {runs.newest}, {runs.before}: " in output
-    assert "no judge 'opnai/gpt-4o'" in output
-
-
-@pytest.mark.parametrize("named", ["latest", "latest~1"])
-def test_calibrate_takes_latest(call, runs: Runs, tmp_path: Path, named: str) -> None:  # type: ignore[no-untyped-def]
-    sheet = tmp_path / "sheet.csv"
-    metric = ["--metric", "lexical_diversity"]
-    code, output = call("calibrate", named, "--sheet", *metric, "--out", str(sheet))
-    assert code == 0, output
-    assert sheet.read_text("utf-8-sig").count("Fine, ") == 3
 
 
 @pytest.mark.parametrize("command", ["report", "evaluate", "resume"])
@@ -121,33 +100,12 @@ def _config(run: Path) -> str:
     return (run / "run.yaml").read_text()
 
 
-@pytest.mark.parametrize("named", ["latest", "latest~1"])
-def test_send_takes_latest(call, runs: Runs, named: str) -> None:  # type: ignore[no-untyped-def]
-    wanted = runs.newest if named == "latest" else runs.before
-    code, output = call("send", named)
-    assert (code, f"the job of results/{wanted} names no sink" in output) == (2, True), output
-
-
 def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
     for sides in (("latest~1", "latest"), ("latest~1:rows", "latest:rows")):
         code, output = call("compare", *sides)
         assert code == 0, output
         assert runs.newest in output
         assert runs.before in output
-
-
-@pytest.mark.parametrize("named", ["latest", "latest~1"])
-def test_view_takes_latest(runs: Runs, named: str) -> None:
-    words = [sys.executable, "-m", "memray_eval", "view", named]
-    with subprocess.Popen(words, cwd=runs.folder, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        try:
-            with urllib.request.urlopen(url, timeout=WITHIN_S) as answer:
-                page = answer.read().decode()
-        finally:
-            process.send_signal(signal.SIGINT)
-    assert (runs.newest if named == "latest" else runs.before) in page
 
 
 @pytest.mark.parametrize("command", sorted(TAKES_A_RUN))

@@ -3,7 +3,6 @@ its own rule, on one page by length."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,21 +101,3 @@ def test_a_thinking_reply_is_scored_without_its_thought(whole: tuple[Any, list[R
         assert record.response is not None
         assert record.response.thinking_blocks == 1
         assert record.sample.context is None  # a conversation of a million tokens is kept once
-
-
-def test_some_of_the_tasks_can_be_picked(tmp_path: Path) -> None:
-    with serving(reply) as server:
-        config = job(server, tmp_path, tasks=["graphwalks:parents", "babilong:qa1"])
-        done = finish(config)
-    tasks = {record.sample.task for record in from_table(done.folder.records().to_table())}
-    assert tasks == {"graphwalks:parents", "babilong:qa1"}
-
-
-def test_a_folder_that_is_called_as_no_benchmark_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "data" / "mcrc").mkdir(parents=True)
-    row = {"id": "1", "query": "q", "task": "2needle"}
-    (tmp_path / "data" / "mcrc" / "rows.jsonl").write_text(json.dumps(row))
-    with serving(reply) as server, pytest.raises(Exception, match="no benchmark in the path of"):
-        finish(job(server, tmp_path, dataset=str(tmp_path / "data")))

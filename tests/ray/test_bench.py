@@ -15,24 +15,20 @@ pytestmark = pytest.mark.night
 ALONE = {
     "case_labels": "",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
-    "fuzz": "readers --inputs 50",
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
-    "many_judges": "--members 8 --minutes 1",
     "memory_splits": "",
     "million_rows": "--units 60",
     "nearest_samples": "",
-    "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
+    "record_files": "--units 300 400 --latency-ms 1",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
-    "view": "--units 200",
     "wide_inputs": "--doublings 1 --largest 2000",
 }
 # In the Ray of this session, or, where they measure a process, in one of their own.
 ON_RAY = {
     "context_memory": "--megabytes 1 --characters 200000",
-    "driver_memory": "--units 10 20",
     "executors": "--units 3 --rows 2 --rounds 1",
     "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
     "0.1 --seconds 3 --settled-s 1 --processes 1 --stories 0",

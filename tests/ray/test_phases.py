@@ -122,34 +122,6 @@ def test_apart_gives_what_together_gives(job: Job) -> None:
 
 
 @pytest.mark.night
-def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
-    with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
-        options = {
-            "limit": 30,
-            "metrics": ["empathy", "helpfulness", "safety"],
-            "judge": "openai/j",
-            "judging": {"base_urls": {"openai": judge.base_url}, "max_output_tokens": 200},
-            "rows_per_block": 4,
-            "budget": {"tokens": 30_000},
-            "cluster": {"phases": "apart"},
-        }
-        stopped = run(job(candidate, **options), print, quiet=True)
-        assert stopped.stopped == "the next judge call does not fit the budget"
-        assert 0 < stopped.summary.n_units < 30
-        assert len(candidate.requests) == 30
-        manifest = stopped.folder.read_manifest()
-        assert (manifest["status"], manifest["phases"]["phase"]) == ("stopped", "judge")
-        lines: list[str] = []
-        settings = ["budget.tokens=null", "cluster.phases=together"]
-        done = resume(stopped.folder.path, lines.append, quiet=True, settings=settings)
-        assert (len(candidate.requests), len(judge.requests)) == (30, 90)  # none was made twice
-    assert "Phases: judge (everything is generated already)." in lines
-    assert (done.exit_code, done.summary.n_units, done.summary.n_failed_units) == (0, 30, 0)
-    assert len(scores(done)) == 30
-    assert done.folder.read_manifest()["phases"]["order"] == "judge"
-
-
-@pytest.mark.night
 def test_a_run_that_stops_while_generating_judges_nothing_and_goes_on(job: Job) -> None:
     with serving(reply) as server:
         plain = run(phased(job, server, "together"), print, quiet=True)

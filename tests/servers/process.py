@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,6 @@ class Settings:
     hang_s: float = 30.0
     retry_after_s: float | None = None
     words: int = 12
-
-    def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            wanted = (bool,) if isinstance(setting.default, bool) else (int, float)
-            parts = value if setting.name == "storm" else [value]
-            if not all(
-                isinstance(part, wanted) or (part is None and setting.default is None)
-                for part in parts
-            ):
-                raise ValueError(f"{setting.name} cannot be {value!r}")
 
     @property
     def limits(self) -> Limits:

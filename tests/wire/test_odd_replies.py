@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 
-from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
 from memray_eval.config.sections import EmbeddingConfig, ServerConfig
 from memray_eval.errors import (
     EmbeddingError,
@@ -45,9 +44,8 @@ from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import MemoryStore, Slept
 from tests.servers.judgments import message_texts
-from tests.servers.provider import Fault, Provider, Raw, serving, tone_wav
+from tests.servers.provider import Fault, Provider, Raw, serving
 from tests.wire.odd_replies import (
-    BODIES,
     SECRET,
     Cases,
     anthropic_cases,
@@ -353,62 +351,6 @@ def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.Mo
             assert type(outcome) is EmbeddingError, (name, outcome)
             assert str(outcome).startswith(f"openai/m: {expected.__name__}: "), (name, outcome)
             check_text(name, str(outcome))
-
-
-def test_no_reply_about_speech_escapes_its_utterance() -> None:
-    voices: Cases = {
-        name: case for name, case in BODIES.items() if "9 MB" not in name and "bomb" not in name
-    }
-    voices["bytes that are no UTF-8"] = (Raw(tone_wav(0.1)), None)
-    for name in ("spaces",):
-        voices[name] = (Raw(b" \n\t "), Unreadable)
-    for name in (
-        "null",
-        "a text",
-        "a number",
-        "true",
-        "plain words",
-        "a number of 5,000 digits",
-        "an unknown character set",
-    ):
-        voices.pop(name)  # bytes that may be sound: the decoder says that they are no wav
-    ears = {**openai_cases(json.dumps({"joy": 1.0})), "good": (raw({"choices": []}), Unreadable)}
-
-    async def run(server: Provider) -> tuple[dict[str, Any], dict[str, Any]]:
-        speech_server = SpeechServer(base_url=server.base_url, api_key_env="TEST_KEY", timeout_s=20)
-        access = CallPolicy(RetryPolicy(tries=1, ceiling_s=5.0))
-        throttled = CallPolicy(RetryPolicy(tries=1, ceiling_s=0.05))
-        voice, hasty = (
-            OpenAIVoice(server=speech_server, access=access),
-            OpenAIVoice(server=speech_server, access=throttled),
-        )
-        listener = OpenAIListener(server=speech_server, access=throttled)
-        try:
-            spoken = await all_at_once(
-                voices,
-                lambda name: (hasty if "429" in name or "rate" in name else voice).speak(
-                    f"a \ud83d <case {name}>"
-                ),
-            )
-            server.reply = lambda body: ears[next(names)][0]
-            names = iter(ears)
-            heard = await all_at_once(
-                ears, lambda name: listener.listen(tone_wav(0.1), ["joy"]), most=1
-            )
-        finally:
-            for client in (voice, hasty, listener):
-                await client.aclose()
-        return spoken, heard
-
-    with serving(scripted(voices)) as server:
-        spoken, heard = asyncio.run(run(server))
-    for name, (_, expected) in voices.items():
-        assert isinstance(spoken[name], JudgeError | (bytes if expected is None else JudgeError)), (
-            name,
-            spoken[name],
-        )
-    for name in ears:
-        assert isinstance(heard[name], JudgeError | dict), (name, heard[name])
 
 
 @contextmanager

@@ -93,14 +93,6 @@ def test_headers_and_packing_are_those_of_the_environment(
     assert resource["memray_eval.run_id"] == folder.run_id
 
 
-def test_another_collector_gets_all_of_it(
-    folder: RunFolder, send: Send, collector: Collector
-) -> None:
-    assert send(collector.endpoint) == EVENTS
-    with collecting() as other:
-        assert send(other.endpoint) == EVENTS
-
-
 def test_what_a_busy_collector_refuses_is_sent_again(
     send: Send, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,11 +123,6 @@ def test_an_odd_collector_is_told_and_has_nothing(
     assert collector.n_requests == 1
     collector.odd = []
     assert send(collector.endpoint) == EVENTS
-
-
-def test_nobody_there_is_told(send: Send) -> None:
-    with pytest.raises(SinkError, match="no collector took the scores: nobody answered"):
-        send("http://127.0.0.1:1")
 
 
 def test_what_came_before_a_failure_is_not_sent_again(

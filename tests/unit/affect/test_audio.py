@@ -49,40 +49,30 @@ def test_a_clip_is_read_back_as_it_was_written(samples: np.ndarray, rate_hz: int
     assert np.abs(clip.samples - samples).max(initial=0.0) <= 1 / 16_000
 
 
+HALVES, SIXTEEN = struct.pack("<2f", 0.5, -0.5), struct.pack("<2h", 1 << 14, -(1 << 14))
+EXTENSIBLE = struct.pack("<HHIH14s", 22, 32, 4, 3, b"\x00" * 14)
+ODD_FLOATS = struct.pack("<3f", float("nan"), float("inf"), -9.0)
+
+
 @pytest.mark.parametrize(
-    ("encoding", "bits", "sound"),
+    ("data", "samples"),
     [
-        (1, 8, struct.pack("2B", 192, 64)),
-        (1, 16, struct.pack("<2h", 1 << 14, -(1 << 14))),
-        (1, 24, b"\x00\x00\x40\x00\x00\xc0"),
-        (1, 32, struct.pack("<2i", 1 << 30, -(1 << 30))),
-        (3, 32, struct.pack("<2f", 0.5, -0.5)),
-        (3, 64, struct.pack("<2d", 0.5, -0.5)),
+        (wav(1, 8, 1, struct.pack("2B", 192, 64)), [0.5, -0.5]),
+        (wav(1, 16, 1, SIXTEEN), [0.5, -0.5]),
+        (wav(1, 24, 1, b"\x00\x00\x40\x00\x00\xc0"), [0.5, -0.5]),
+        (wav(1, 32, 1, struct.pack("<2i", 1 << 30, -(1 << 30))), [0.5, -0.5]),
+        (wav(3, 32, 1, HALVES), [0.5, -0.5]),
+        (wav(3, 64, 1, struct.pack("<2d", 0.5, -0.5)), [0.5, -0.5]),
+        (wav(0xFFFE, 32, 1, HALVES, more=EXTENSIBLE), [0.5, -0.5]),
+        # Channels are averaged, and half a frame is left out
+        (wav(1, 16, 2, struct.pack("<5h", 1 << 14, 0, 0, -(1 << 14), 7)), [0.25, -0.25]),
+        (wav(3, 32, 1, ODD_FLOATS), [0.0, 1.0, -1.0]),
+        (wav(1, 16, 1, SIXTEEN, size=0xFFFFFFFF), [0.5, -0.5]),  # streamed: to its end
     ],
+    ids=range(10),
 )
-def test_every_usual_encoding_is_understood(encoding: int, bits: int, sound: bytes) -> None:
-    assert decode_wav(wav(encoding, bits, 1, sound)).samples == pytest.approx([0.5, -0.5])
-
-
-def test_the_extensible_header_names_its_encoding_later() -> None:
-    more = struct.pack("<HHIH14s", 22, 32, 4, 3, b"\x00" * 14)
-    assert decode_wav(
-        wav(0xFFFE, 32, 1, struct.pack("<2f", 0.5, -0.5), more=more)
-    ).samples == pytest.approx([0.5, -0.5])
-
-
-def test_channels_are_averaged_and_half_a_frame_is_left_out() -> None:
-    clip = decode_wav(wav(1, 16, 2, struct.pack("<5h", 1 << 14, 0, 0, -(1 << 14), 7)))
-    assert clip.samples == pytest.approx([0.25, -0.25])
-
-
-def test_floats_that_are_no_numbers_become_silence() -> None:
-    clip = decode_wav(wav(3, 32, 1, struct.pack("<3f", float("nan"), float("inf"), -9.0)))
-    assert clip.samples == pytest.approx([0.0, 1.0, -1.0])
-
-
-def test_a_streamed_wav_goes_to_its_end() -> None:
-    assert len(decode_wav(wav(1, 16, 1, b"\x00\x40" * 5, size=0xFFFFFFFF)).samples) == 5
+def test_every_usual_encoding_is_understood(data: bytes, samples: list[float]) -> None:
+    assert decode_wav(data).samples == pytest.approx(samples)
 
 
 def test_only_the_first_minute_is_heard() -> None:

@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 from memray_eval.affect.enriching import (
-    EMOTION_NEEDS,
     NOTES,
     AffectBackends,
     add_affect,
@@ -64,14 +63,6 @@ def test_a_judge_that_fails_is_noted_for_emotion_and_for_traits(error: Exception
 def test_errors_of_the_whole_run_are_raised(error: Exception) -> None:
     with pytest.raises(type(error)):
         enriched(Sample(id="s", query="q", emotion={"joy": 1.0}), error)
-
-
-def test_without_reader_and_sound_there_is_no_emotion() -> None:
-    sample = enriched(Sample(id="s", query="q"), text=None, traits="given")
-    assert sample.emotion == {}
-    notes = sample.metadata[NOTES]["emotion"]
-    assert (notes["backend"], notes["needs"]) == ("unavailable", EMOTION_NEEDS)
-    assert find_degraded(sample) == {}
 
 
 @pytest.mark.parametrize(

@@ -211,12 +211,6 @@ def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
     assert voice.calls == 2
 
 
-def test_a_voice_that_fails_is_uniform_with_the_reason(tmp_path: Path) -> None:
-    [result] = recognised(tmp_path, [Utterance(text="Hello?")], Voice(Unavailable("500")))
-    assert (result.source, result.backend) == ("none", "uniform")
-    assert result.degraded == "speech synthesis (fake): 500"
-
-
 def test_without_a_voice_there_is_no_sound(tmp_path: Path) -> None:
     [result] = recognised(tmp_path, [Utterance(text="Hello?")])
     assert result == RecognisedSpeech(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.sentences import MOST, median_words, pages, sentences, words
+from tests.bench.sentences import MOST, median_words, pages
 from tests.conftest import REPOSITORY
 
 LISTS = {"CHANGELOG.md"}  # no page of sentences: an entry a line
@@ -27,27 +27,3 @@ def test_every_readme_is_counted() -> None:
 
 def test_the_readme_of_a_newcomer_has_70_lines() -> None:
     assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 70
-
-
-def test_sentences_are_those_of_the_text() -> None:
-    page = """# A heading of some words
-
-One sentence. Another one,
-over two lines with `code and more code`! A [link](https://x.org/a.b) ends it
-
-    code = "is no text. At all."
-
-- an item of a list
-- another. With two sentences
-
-| a table. Is | none |
-"""
-    result = list(sentences(page))
-    assert result == [
-        "One sentence.",
-        "Another one, over two lines with code!",
-        "A link ends it",
-        "an item of a list",
-        "With two sentences",
-    ]
-    assert [words(sentence) for sentence in result] == [2, 7, 4, 5, 3]

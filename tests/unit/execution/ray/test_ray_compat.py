@@ -88,26 +88,6 @@ def test_what_is_private_to_ray_is_used_in_one_module(path: Path) -> None:
     assert sorted(set(private_uses(path.read_text("utf-8")))) == []
 
 
-@pytest.mark.parametrize(
-    ("source", "used"),
-    [
-        ("import ray._private.worker", ["ray._private.worker"]),
-        ("from ray._raylet import GcsClient", ["ray._raylet.GcsClient"]),
-        ("from ray.core.generated import gcs_pb2", ["ray.core.generated.gcs_pb2"]),
-        ("from ray.dashboard.modules.job import sdk", ["ray.dashboard.modules.job.sdk"]),
-        (
-            "ray._private.state.state",
-            ["ray._private", "ray._private.state", "ray._private.state.state"],
-        ),
-        ("dataset._logical_plan", ["dataset._logical_plan"]),
-        ("super()._do_request(1)", ["super()._do_request"]),
-        ("import ray.util\nself._own\nsuper().__init__()\nray.get(1)", []),
-    ],
-)
-def test_a_private_use_is_found(source: str, used: list[str]) -> None:
-    assert sorted(set(private_uses(source))) == sorted(used)
-
-
 def test_a_jobs_details_have_what_its_state_is_read_from() -> None:
     times, names = {"start_time", "end_time"}, {"submission_id", "job_id", "metadata"}
     states = {"status", "message", "driver_exit_code"}
