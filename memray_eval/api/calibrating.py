@@ -17,10 +17,10 @@ from memray_eval.analysis.calibration import (
     CalibrationReport,
     Unit,
     calibrate_judge,
+    compare_raters,
     people_agreement,
     suggest_judge,
 )  # fmt: skip
-from memray_eval.analysis.rater_agreement import compare_raters
 from memray_eval.analysis.statistics import code_names
 from memray_eval.api.displayed import Displayed, Tables, to_table
 from memray_eval.api.runs import to_stderr

@@ -8,7 +8,7 @@ from textwrap import wrap
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.answer import no_answer_lines
-from memray_eval.report.conversations_console import arm_sections
+from memray_eval.report.conversations_console import arm_sections, turn_sections, twin_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
@@ -22,8 +22,6 @@ from memray_eval.report.tables import (
     sweep_sections,
     task_table,
 )
-from memray_eval.report.turn_sections import turn_sections
-from memray_eval.report.twins_console import twin_sections
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from memray_eval.analysis.calibration import RaterF1, Unit
-from memray_eval.analysis.rater_agreement import compare_raters, macro_f1
+from memray_eval.analysis.calibration import RaterF1, Unit, compare_raters, macro_f1
 
 
 def unit(number: int, judge: float | None, *labels: bool | None, raters: str = "") -> Unit:

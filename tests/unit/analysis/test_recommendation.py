@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.analysis.paired_quality import pair_of, paired_qualities
 from memray_eval.analysis.recommendation import (
     describe_rule,
+    pair_of,
+    paired_qualities,
     recommend,
     swap_sides,
     why_not_shown,

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from memray_eval.analysis.statistics import Interval
-from memray_eval.report.html.figures import list_judges
 from memray_eval.report.html.first_view import doubts, list_links
 from memray_eval.report.html.plots import Axis, OnScale, forest_axis, scale_row
-from memray_eval.report.html.view_model import heading
+from memray_eval.report.html.view_model import heading, list_judges
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary
 from tests.build import build_summary
 

@@ -11,8 +11,15 @@ import pytest
 from memray_eval.analysis.where import find_places, read_run_scores
 from memray_eval.metrics import all_metrics
 from memray_eval.report.html import render_html
-from memray_eval.report.html.prompts import find_meanings, find_prompts
-from memray_eval.report.html.why import MOST_CHARACTERS, Why, explain, find_reasons, shorten
+from memray_eval.report.html.why import (
+    MOST_CHARACTERS,
+    Why,
+    explain,
+    find_meanings,
+    find_prompts,
+    find_reasons,
+    shorten,
+)
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record, Response
 from tests.runs import ATTACK, chat_records, write_summarised
