@@ -34,6 +34,7 @@ from memray_eval.types import (
 )
 
 WIDTH = 70
+_DOUBLE, _SINGLE = "=" * WIDTH, "-" * WIDTH
 CAUSES_SHOWN, LISTED = 5, "summary.json lists them"
 BAR = "█"
 _NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
@@ -47,7 +48,11 @@ def render(summary: Summary, failed_calls: Sequence[Section] = ()) -> str:
 
 def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> Iterator[Section]:
     """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
-    yield from _metric_sections(summary)
+    several = len(summary.candidates) > 1
+    scored = (metric for metric in summary.metrics if not metric.reason)
+    for number, metric in enumerate(scored, start=1):
+        of = f" - {metric.candidate}" if several else ""
+        yield Section(f"[{number}] {metric.title}{of}", list(metric_lines(metric)))
     yield from _task_sections(summary)
     yield from epoch_sections(summary)
     yield from generation_sections(summary)
@@ -68,14 +73,6 @@ def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> I
         yield Section("RECOMMENDATIONS", list(recommendation_lines(summary, advice)))
 
 
-def _metric_sections(summary: Summary) -> Iterator[Section]:
-    several = len(summary.candidates) > 1
-    scored = (metric for metric in summary.metrics if not metric.reason)
-    for number, metric in enumerate(scored, start=1):
-        of = f" - {metric.candidate}" if several else ""
-        yield Section(f"[{number}] {metric.title}{of}", list(metric_lines(metric)))
-
-
 def _task_sections(summary: Summary) -> Iterator[Section]:
     """The tables by task, if the suite has any, and how often judge and rule disagree."""
     for macro in summary.macro:
@@ -88,15 +85,15 @@ def _task_sections(summary: Summary) -> Iterator[Section]:
 
 
 def _lines(summary: Summary, failed_calls: Sequence[Section]) -> Iterator[str]:
-    yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
+    yield from (_DOUBLE, "BENCHMARK EVALUATION SUMMARY", _DOUBLE)
     yield from _header_lines(summary)
-    yield _rule("=")
+    yield _DOUBLE
     for number, section in enumerate(report_sections(summary, failed_calls)):
         if section.title:
-            above = _rule("-") if number or not summary.metrics else ""
-            yield from (above, section.title, _rule("-"))
+            above = _SINGLE if number or not summary.metrics else ""
+            yield from (above, section.title, _SINGLE)
         yield from (*section.lines(), "")
-    yield _rule("=")
+    yield _DOUBLE
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
     yield f"Total pipeline time: {summary.total_s:.2f}s"
@@ -182,11 +179,8 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
     yield ""
     yield f"  Coverage: {_describe_coverage(metric)}"
     if metric.worth:
-        yield from _indent(f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}")
-
-
-def _indent(text: str) -> list[str]:
-    return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        text = f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}"
+        yield from wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
@@ -246,7 +240,3 @@ def _describe_coverage(metric: MetricSummary) -> str:
     if len(metric.judges) > 1:
         judges = ", ".join(f"{judge} {count}" for judge, count in metric.judges.items())
     return "; ".join(parts) + (f"; judged by {judges}" if judges else "")
-
-
-def _rule(mark: str) -> str:
-    return mark * WIDTH
