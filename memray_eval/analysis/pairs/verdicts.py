@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -118,13 +118,18 @@ def read_verdicts(
                 of_metric.judges.add(score.judge)
                 verdicts.values[order] = score.value
     compares = [name for name, of_metric in metrics.items() if of_metric.compares] or list(metrics)
-    n_of = {key: len(questions) for key, questions in unanswered.items()}
-    columns = [_to_columns(name, metrics[name], n_of, len(lost)) for name in compares]
-    counts, met = Counter(question for question, *_ in seen), defaultdict[Question, set[int]](set)
-    for question, *two in seen:
-        met[question].update(two)
-    is_whole = all(n == math.comb(len(met[question]), 2) for question, n in counts.items())
+    counts = {key: len(questions) for key, questions in unanswered.items()}
+    columns = [_to_columns(name, metrics[name], counts, len(lost)) for name in compares]
+    is_whole = _has_every_two(seen)
     return [replace(of_metric, is_whole=is_whole) for of_metric in columns]
+
+
+def _has_every_two(pairs: Iterable[tuple[Question, int, int]]) -> bool:
+    counts, sides = Counter[Question](), dict[Question, set[int]]()
+    for question, *two in pairs:
+        counts[question] += 1
+        sides.setdefault(question, set()).update(two)
+    return all(n == math.comb(len(sides[question]), 2) for question, n in counts.items())
 
 
 def _pair_or_none(record: Record) -> Pair | None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from memray_eval.analysis.pairs.figures import measure_pairs
 from memray_eval.analysis.pairs.models import Criterion, PairSide, PairwiseReport
-from memray_eval.analysis.pairs.report import measure_pairs
 from memray_eval.analysis.pairs.verdicts import PairVerdicts, read_verdicts
 from memray_eval.metrics._shared.pairs import VALUES
 from memray_eval.ports import FloatArray
