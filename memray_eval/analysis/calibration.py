@@ -1,10 +1,27 @@
 """Calibrates a judge against people: how far its scores of the same responses agree with theirs,
 and how certain that is. Figures are on the people's scale, onto which the judge's is mapped
 linearly. Several labels of one response count as their mean. Intervals are 95 % bootstrap intervals
-(expanded percentile) over clusters. Undefined figures are None."""
+(expanded percentile) over clusters. Undefined figures are None.
+
+The mean that people would give to all answers of a run is estimated from the judge's scores of all
+of them and people's labels of some, by prediction-powered inference, PPI++ (Angelopoulos, Duchi and
+Zrnic, arXiv 2311.01453):
+
+    people's mean of the labelled + lambda (judge's mean of all - judge's mean of the labelled)
+
+with the lambda, 0 to 1, of the least variance. Means of labelled answers weigh each by 1 / the
+chance with which it was drawn (Hajek). Variances are of the clusters' influences; the interval is
+Student's with two degrees of freedom fewer than the labelled clusters, and residuals are set
+against how far their cluster pulls the fit (HC3: MacKinnon and White 1985), for few labels.
+
+Macro F1 of judges beside that of each person is as HealthBench's meta-evaluation has it
+(healthbench_meta_eval.py of openai/simple-evals): over all pairs of a rater's label and another
+person's of the same response, the mean of the F1 of yes and of no. Labels above the middle of their
+scale are yes. A person is compared with the others, a judge with all of them."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +33,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from memray_eval.analysis.adjusted_mean import AdjustedMean
 from memray_eval.analysis.agreement import (
     Scale,
     alpha_interval,
@@ -31,14 +47,89 @@ from memray_eval.analysis.agreement import (
     weighted_kappa,
 )
 from memray_eval.analysis.statistics import (
+    Clusters,
     Rows,
     bootstrap_statistics,
     expand_level,
     percentile_interval,
+    t_quantile,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
 from memray_eval.types import Frozen
+
+MIN_LABELS, MIN_CLUSTERS = 10, 4  # fewer tell nothing of a judge
+
+
+class AdjustedMean(Frozen):
+    """The mean of a candidate's answers as the judge has it (`raw`) and as people would (`value`,
+    with its 95 % interval), on the metric's scale; None for the reason `refused`. `tuning` is
+    lambda."""
+
+    candidate: str
+    n: int
+    n_labels: int
+    raw: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    tuning: float | None = None
+    refused: str = ""
+
+
+class _WeightedMean(NamedTuple):
+    value: float
+    influence: FloatArray  # by cluster
+
+
+def adjusted_mean(
+    candidate: str,
+    judge: FloatArray,
+    people: FloatArray,
+    weights: FloatArray,
+    clusters: Clusters,
+    scale: tuple[float, float],
+) -> AdjustedMean:
+    """Adjusts the mean of a candidate's scored answers, a row each: `people` is NaN if nobody
+    labelled one, `weights` count for those that somebody did."""
+    is_labelled = ~np.isnan(people)
+    n_labels, n_clusters = int(is_labelled.sum()), np.unique(clusters[is_labelled]).size
+    plain = AdjustedMean(
+        candidate=candidate, n=judge.size, n_labels=n_labels, raw=float(judge.mean())
+    )
+    if n_labels < MIN_LABELS or n_clusters < MIN_CLUSTERS:
+        few = f"{n_labels} labels of {n_clusters} clusters; {MIN_LABELS} of {MIN_CLUSTERS} are"
+        return plain.model_copy(update={"refused": f"{few} the fewest"})
+    if np.ptp(people[is_labelled]) == 0:
+        return plain.model_copy(update={"refused": f"all {n_labels} labels are the same"})
+    size, labelled = 1 + int(clusters.max()), clusters[is_labelled]
+    drawn = weights[is_labelled]
+    judged = _weigh(judge, np.ones(judge.size), clusters, size)
+    of_people = _weigh(people[is_labelled], drawn, labelled, size)
+    of_judge = _weigh(judge[is_labelled], drawn, labelled, size)
+    gained = judged.influence - of_judge.influence
+    spread = float(gained @ gained)
+    tuning = -float(of_people.influence @ gained) / spread if spread > 0 else 0.0
+    tuning = min(max(tuning, 0.0), 1.0)
+    pull = np.bincount(labelled, drawn, minlength=size) / drawn.sum()
+    if tuning > 0 and of_judge.influence.any():
+        pull = pull + of_judge.influence**2 / float(of_judge.influence @ of_judge.influence)
+    residual = (of_people.influence - tuning * of_judge.influence) / (1 - np.minimum(pull, 0.5))
+    influence = residual + tuning * judged.influence
+    half = t_quantile(0.975, n_clusters - 2) * math.sqrt(float(influence @ influence))
+    value = of_people.value + tuning * (judged.value - of_judge.value)
+    value, low, high = (
+        min(max(end, scale[0]), scale[1]) for end in (value, value - half, value + half)
+    )
+    return plain.model_copy(update={"value": value, "low": low, "high": high, "tuning": tuning})
+
+
+def _weigh(values: FloatArray, weights: FloatArray, clusters: Clusters, size: int) -> _WeightedMean:
+    """The weighted mean, and each cluster's influence on it."""
+    value, groups = float(np.average(values, weights=weights)), np.unique(clusters).size
+    sums = np.bincount(clusters, weights * (values - value), minlength=size)
+    return _WeightedMean(value, sums * math.sqrt(groups / max(1, groups - 1)) / weights.sum())
+
 
 DRAWS = 1000
 LEVEL = 0.95

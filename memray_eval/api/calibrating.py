@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from memray_eval.analysis.adjusted_mean import AdjustedMean, adjusted_mean
 from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.calibration import (
+    AdjustedMean,
     CalibrationReport,
     Unit,
+    adjusted_mean,
     calibrate_judge,
     compare_raters,
     people_agreement,

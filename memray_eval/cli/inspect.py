@@ -78,9 +78,13 @@ def report(
 
 
 def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
-    from memray_eval.report.exports import export_benchmark, export_evaluation
+    from memray_eval.report.exports import (
+        export_benchmark,
+        export_evaluation,
+        write_csv,
+        write_parquet,
+    )
     from memray_eval.report.html import write_html
-    from memray_eval.report.long_table import write_csv, write_parquet
     from memray_eval.storage.paths import readable
 
     summary = run.read_summary()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.analysis.adjusted_mean import AdjustedMean, adjusted_mean
+from memray_eval.analysis.calibration import AdjustedMean, adjusted_mean
 
 
 def adjust(judge: Any, people: Any, weights: Any = None, clusters: Any = None) -> AdjustedMean:

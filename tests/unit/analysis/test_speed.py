@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.analysis.speed import measure_speed
+from memray_eval.analysis.recommendation import measure_speed
 from memray_eval.benchmarks import Suite
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Candidate, Performance, Prompt, Record, Response, Sample, Score

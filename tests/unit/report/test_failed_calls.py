@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from memray_eval.report.failed_calls import read_failed_calls
 from memray_eval.report.html import render_html
+from memray_eval.report.tables import read_failed_calls
 from memray_eval.types import Record, Response
 from tests.build import build_score
 from tests.runs import plain_records, write_run

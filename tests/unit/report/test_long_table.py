@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
-from memray_eval.report.long_table import FLAT_SCHEMA, to_long_rows, write_csv, write_parquet
+from memray_eval.report.exports import FLAT_SCHEMA, to_long_rows, write_csv, write_parquet
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.text_processing.printable import escape_controls
