@@ -241,15 +241,10 @@ def summarise_sessions(tables: Iterable[pa.Table]) -> tuple[SessionSummary, ...]
     """The sessions of each candidate, by rows with SESSION_COLUMNS. A repeated unit counts once."""
     tallies, seen = defaultdict[str, _Tally](_Tally), set[str]()
     for table in tables:
-        for row, notes in _read_turns(table):
-            if row["unit_id"] not in seen:
+        for row in table.select(SESSION_COLUMNS).to_pylist():
+            notes = json.loads(row["metadata"] or "{}")
+            is_placed = all(isinstance(notes.get(key), int) for key in (TURN, TURNS))
+            if SESSION in notes and is_placed and row["unit_id"] not in seen:
                 seen.add(row["unit_id"])
                 tallies[row["candidate"]].add(row, notes)
     return tuple(tallies[name].summary(name) for name in sorted(tallies))
-
-
-def _read_turns(table: pa.Table) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    for row in table.select(SESSION_COLUMNS).to_pylist():
-        notes = json.loads(row["metadata"] or "{}")
-        if SESSION in notes and all(isinstance(notes.get(key), int) for key in (TURN, TURNS)):
-            yield row, notes

@@ -17,7 +17,7 @@ from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ScoreMeaning, Why
 from memray_eval.report.sections import count_span
-from memray_eval.types import MetricSummary, Summary
+from memray_eval.types import Summary
 
 PANELS, GROUPS = 6, 6  # shown at once; the others are folded
 LEAST_SPAN = 0.05  # of a scale, to both sides of 0, so that a tiny difference does not look large
@@ -110,7 +110,10 @@ def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[s
     if not scored:
         return
     least = min(measured, key=lambda metric: metric.coverage or 0.0)
-    yield _describe_coverage(least, len(summary.candidates) > 1)
+    n, applicable = least.n_scored, least.n - least.n_not_applicable
+    of = f"{least.metric}{f' of {least.candidate}' * (len(summary.candidates) > 1)}"
+    partly = f"{of} has {n:,} of {applicable:,} answers scored"
+    yield "every answer is scored" if n == applicable else partly
     if min(metric.n_scored for metric in scored) < FEW:
         yield f"few answers: n {count_span([metric.n_scored for metric in scored], ',')} a figure"
     estimated = [name_figure(metric) for metric in scored if is_mostly_estimated(metric)]
@@ -132,14 +135,6 @@ def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
     if estimated := dict.fromkeys(name_figure(row) for row in rows if row.mark):
         yield f"not all verdicts of a judge: {', '.join(estimated)}"
     yield "corrected for the number of differences (Holm)"
-
-
-def _describe_coverage(least: MetricSummary, has_several: bool) -> str:
-    of_candidate = f" of {least.candidate}" if has_several else ""
-    applicable = least.n - least.n_not_applicable
-    if least.n_scored == applicable:
-        return "every answer is scored"
-    return f"{least.metric}{of_candidate} has {least.n_scored:,} of {applicable:,} answers scored"
 
 
 def list_links(summary: Summary, places: Places | None, why: Why | None) -> Iterator[Link]:

@@ -109,7 +109,6 @@ _BEAT_S = 15.0
 
 # Opens the view of the run that a request names
 OpenView = Callable[[str], View]
-IsCancelled = Callable[[], bool]
 
 
 @asynccontextmanager
@@ -143,20 +142,12 @@ class RunPages:
             Endpoint(f"{path}/events", self._events),
         ]
 
-    @asynccontextmanager
-    async def _viewed(self, request: web.Request) -> AsyncIterator[tuple[View, IsCancelled]]:
-        """The view of the run that the request names, and whether the block is over: a reader who
-        has asked something else no longer waits for this response."""
-        is_over = threading.Event()
-        try:
-            run_id = request.match_info.get("run", "")
-            yield await asyncio.to_thread(self._open_view, run_id), is_over.is_set
-        finally:
-            is_over.set()
+    async def _view(self, request: web.Request) -> View:
+        """The view of the run that the request names."""
+        return await asyncio.to_thread(self._open_view, request.match_info.get("run", ""))
 
     async def _page(self, request: web.Request) -> str:
-        async with self._viewed(request) as (view, _):
-            return await asyncio.to_thread(view.page)
+        return await asyncio.to_thread((await self._view(request)).page)
 
     async def _units(self, request: web.Request) -> dict[str, Any]:
         try:
@@ -165,13 +156,15 @@ class RunPages:
             problem = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, problem["loc"]))
             raise ConfigError(f"{where}: {problem['msg']}") from None
-        async with self._viewed(request) as (view, is_cancelled):
-            return await asyncio.to_thread(view.answer, query, is_cancelled)
+        view, is_over = await self._view(request), threading.Event()
+        try:
+            return await asyncio.to_thread(view.answer, query, is_over.is_set)
+        finally:
+            is_over.set()  # a reader who has asked something else no longer waits for this
 
     async def _unit(self, request: web.Request) -> dict[str, Any]:
         unit_id = request.query.get("id", "")
-        async with self._viewed(request) as (view, _):
-            record = await asyncio.to_thread(view.record, unit_id)
+        record = await asyncio.to_thread((await self._view(request)).record, unit_id)
         if record is None:
             raise UnknownRun(
                 f"no unit {unit_id!r} in this run; it may have been rewritten: load the page again"
@@ -180,13 +173,13 @@ class RunPages:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Sends the state of the run whenever that has changed."""
-        async with self._viewed(request) as (view, _):
+        view = await self._view(request)
 
-            def read(before: RunRow | None) -> tuple[Any, RunRow | None]:
-                row = view.standing()
-                return (None if row is None or row == before else _plain(row)), row
+        def read(before: RunRow | None) -> tuple[Any, RunRow | None]:
+            row = view.standing()
+            return (None if row is None or row == before else _plain(row)), row
 
-            return await _stream(request, read, view.every_s)
+        return await _stream(request, read, view.every_s)
 
 
 class ListPages:
