@@ -10,7 +10,7 @@ from memray_eval.analysis.marks import NOTHING, append_mark, fallbacks_of, mark,
 from memray_eval.analysis.recommendation import quality_interval, round_up, swap_sides
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.answer import no_answer_lines
-from memray_eval.report.conversations_console import arm_sections, turn_sections, twin_sections
+from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import (
     Section,
@@ -30,6 +30,7 @@ from memray_eval.report.tables import (
     sweep_sections,
     task_table,
 )
+from memray_eval.report.turn_sections import turn_sections, twin_sections
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,

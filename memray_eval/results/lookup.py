@@ -26,21 +26,17 @@ def find_run(name: str, out: str = "results") -> str:
     named = _NAMED.fullmatch(name)
     if named is None or RunFolder(name).has_manifest():
         return name
-    back, runs = int(named["back"] or 0), newest_with("manifest.json", out.rstrip("/"))
-    if len(runs) <= back:
-        has = f"only {len(runs)} runs" if runs else "no run"
+    back = int(named["back"] or 0)
+    filesystem, inner = locate(out.rstrip("/"))
+    runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
+    infos = filesystem.get_file_info(manifests)
+    written = [info for info in infos if info.type == fs.FileType.File]
+    if len(written) <= back:
+        has = f"only {len(written)} runs" if written else "no run"
         raise DataError(f"{name}: {out} holds {has}; name the folder of one")
-    return f"{out.rstrip('/')}/{runs[back]}"
-
-
-def newest_with(name: str, parent: str) -> list[str]:
-    """The folders below `parent` that hold a file of this name, the one written last first."""
-    filesystem, inner = locate(parent)
-    infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-    files = [f"{info.path}/{name}" for info in infos if info.type == fs.FileType.Directory]
-    written = [info for info in filesystem.get_file_info(files) if info.type == fs.FileType.File]
-    newest = sorted(written, key=lambda info: -(info.mtime_ns or 0))
-    return [info.path.split("/")[-2] for info in newest]
+    newest = sorted(written, key=lambda info: -(info.mtime_ns or 0))[back]
+    return f"{out.rstrip('/')}/{newest.path.split('/')[-2]}"
 
 
 def holds_runs(path: str) -> bool:

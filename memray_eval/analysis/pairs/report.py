@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from itertools import chain
 
+from pyarrow import fs
 from pydantic import ValidationError
 
 from memray_eval.analysis.pairs.figures import measure_pairs
@@ -14,9 +15,8 @@ from memray_eval.analysis.pairs.models import PairSide, PairwiseReport
 from memray_eval.analysis.pairs.verdicts import read_verdicts
 from memray_eval.analysis.scores import find_cluster
 from memray_eval.analysis.statistics import Settings
-from memray_eval.results.lookup import newest_with
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
-from memray_eval.storage.paths import readable
+from memray_eval.storage.paths import locate, readable
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +59,18 @@ def find_report(runs: Sequence[tuple[RunFolder, str]]) -> PairwiseReport | None:
     """The newest report of a pairwise run over all of these candidates of runs, among the folders
     beside the first; None where there is none."""
     parent = runs[0][0].path.rpartition("/")[0] or "."
+    filesystem, inner = locate(parent)
     with readable(parent):
-        newest = newest_with(FIGURES_OF_PAIRS, parent)
+        infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+        names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
+        kept = filesystem.get_file_info([f"{inner}/{name}/pairs.json" for name in names])
     wanted = {(folder.run_id, candidate) for folder, candidate in runs}
-    for name in newest:
+    newest = sorted(
+        (info.mtime_ns or 0, name)
+        for name, info in zip(names, kept, strict=True)
+        if info.type == fs.FileType.File
+    )
+    for _, name in reversed(newest):
         report = read_report(RunFolder(f"{parent}/{name}"))
         if report is not None and wanted <= {(side.run, side.candidate) for side in report.sides}:
             return report

@@ -14,7 +14,7 @@ from memray_eval.analysis.intervals import Intervals, clustered_intervals
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.answer import answer, title
-from memray_eval.report.conversations_console import arm_sections, turn_sections, twin_sections
+from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import RunCost, stages
@@ -31,6 +31,7 @@ from memray_eval.report.tables import (
     heat_sections,
     served_sections,
 )
+from memray_eval.report.turn_sections import turn_sections, twin_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 
