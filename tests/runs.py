@@ -10,10 +10,14 @@ from pathlib import Path
 
 from memray_eval.analysis.breakdown import break_down, temperature_sweeps
 from memray_eval.analysis.intervals import add_intervals
-from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
-from memray_eval.analysis.recommendation import recommend
+from memray_eval.analysis.recommendation import (
+    differences_from_best,
+    measure_speed,
+    paired_qualities,
+    recommend,
+    speed_ratios,
+)
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.speed import measure_speed, speed_ratios
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder

@@ -1,22 +1,38 @@
 """Calibrates a judge against people: how far its scores of the same responses agree with theirs,
 and how certain that is. Figures are on the people's scale, onto which the judge's is mapped
 linearly. Several labels of one response count as their mean. Intervals are 95 % bootstrap intervals
-(expanded percentile) over clusters. Undefined figures are None."""
+(expanded percentile) over clusters. Undefined figures are None.
+
+The mean that people would give to all answers of a run is estimated from the judge's scores of all
+of them and people's labels of some, by prediction-powered inference, PPI++ (Angelopoulos, Duchi and
+Zrnic, arXiv 2311.01453):
+
+    people's mean of the labelled + lambda (judge's mean of all - judge's mean of the labelled)
+
+with the lambda, 0 to 1, of the least variance. Means of labelled answers weigh each by 1 / the
+chance with which it was drawn (Hajek). Variances are of the clusters' influences; the interval is
+Student's with two degrees of freedom fewer than the labelled clusters, and residuals are set
+against how far their cluster pulls the fit (HC3: MacKinnon and White 1985), for few labels.
+
+Macro F1 of judges beside that of each person is as HealthBench's meta-evaluation has it
+(healthbench_meta_eval.py of openai/simple-evals): over all pairs of a rater's label and another
+person's of the same response, the mean of the F1 of yes and of no. Labels above the middle of their
+scale are yes. A person is compared with the others, a judge with all of them."""
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from memray_eval.analysis.adjusted_mean import AdjustedMean
 from memray_eval.analysis.agreement import (
     Scale,
     alpha_interval,
@@ -31,14 +47,89 @@ from memray_eval.analysis.agreement import (
     weighted_kappa,
 )
 from memray_eval.analysis.statistics import (
+    Clusters,
     Rows,
     bootstrap_statistics,
     expand_level,
     percentile_interval,
+    t_quantile,
 )
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
 from memray_eval.types import Frozen
+
+MIN_LABELS, MIN_CLUSTERS = 10, 4  # fewer tell nothing of a judge
+
+
+class AdjustedMean(Frozen):
+    """The mean of a candidate's answers as the judge has it (`raw`) and as people would (`value`,
+    with its 95 % interval), on the metric's scale; None for the reason `refused`. `tuning` is
+    lambda."""
+
+    candidate: str
+    n: int
+    n_labels: int
+    raw: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    tuning: float | None = None
+    refused: str = ""
+
+
+class _WeightedMean(NamedTuple):
+    value: float
+    influence: FloatArray  # by cluster
+
+
+def adjusted_mean(
+    candidate: str,
+    judge: FloatArray,
+    people: FloatArray,
+    weights: FloatArray,
+    clusters: Clusters,
+    scale: tuple[float, float],
+) -> AdjustedMean:
+    """Adjusts the mean of a candidate's scored answers, a row each: `people` is NaN if nobody
+    labelled one, `weights` count for those that somebody did."""
+    is_labelled = ~np.isnan(people)
+    n_labels, n_clusters = int(is_labelled.sum()), np.unique(clusters[is_labelled]).size
+    plain = AdjustedMean(
+        candidate=candidate, n=judge.size, n_labels=n_labels, raw=float(judge.mean())
+    )
+    if n_labels < MIN_LABELS or n_clusters < MIN_CLUSTERS:
+        few = f"{n_labels} labels of {n_clusters} clusters; {MIN_LABELS} of {MIN_CLUSTERS} are"
+        return plain.model_copy(update={"refused": f"{few} the fewest"})
+    if np.ptp(people[is_labelled]) == 0:
+        return plain.model_copy(update={"refused": f"all {n_labels} labels are the same"})
+    size, labelled = 1 + int(clusters.max()), clusters[is_labelled]
+    drawn = weights[is_labelled]
+    judged = _weigh(judge, np.ones(judge.size), clusters, size)
+    of_people = _weigh(people[is_labelled], drawn, labelled, size)
+    of_judge = _weigh(judge[is_labelled], drawn, labelled, size)
+    gained = judged.influence - of_judge.influence
+    spread = float(gained @ gained)
+    tuning = -float(of_people.influence @ gained) / spread if spread > 0 else 0.0
+    tuning = min(max(tuning, 0.0), 1.0)
+    pull = np.bincount(labelled, drawn, minlength=size) / drawn.sum()
+    if tuning > 0 and of_judge.influence.any():
+        pull = pull + of_judge.influence**2 / float(of_judge.influence @ of_judge.influence)
+    residual = (of_people.influence - tuning * of_judge.influence) / (1 - np.minimum(pull, 0.5))
+    influence = residual + tuning * judged.influence
+    half = t_quantile(0.975, n_clusters - 2) * math.sqrt(float(influence @ influence))
+    value = of_people.value + tuning * (judged.value - of_judge.value)
+    value, low, high = (
+        min(max(end, scale[0]), scale[1]) for end in (value, value - half, value + half)
+    )
+    return plain.model_copy(update={"value": value, "low": low, "high": high, "tuning": tuning})
+
+
+def _weigh(values: FloatArray, weights: FloatArray, clusters: Clusters, size: int) -> _WeightedMean:
+    """The weighted mean, and each cluster's influence on it."""
+    value, groups = float(np.average(values, weights=weights)), np.unique(clusters).size
+    sums = np.bincount(clusters, weights * (values - value), minlength=size)
+    return _WeightedMean(value, sums * math.sqrt(groups / max(1, groups - 1)) / weights.sum())
+
 
 DRAWS = 1000
 LEVEL = 0.95
@@ -390,3 +481,80 @@ def _figure(value: float, drawn: FloatArray, level: float) -> Coefficient:
     return Coefficient(
         value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS)
     )
+
+
+Flags = npt.NDArray[np.bool_]
+# A rater's label, another person's, and the cluster of their response
+_Labels: TypeAlias = tuple[bool, bool, str]
+
+
+def compare_raters(
+    verdicts: Mapping[str, Sequence[Unit]], scale: Scale, human_scale: Scale
+) -> RaterComparison | None:
+    """The macro F1 of each judge, by its units, and of each person; None if nobody is named.
+    `scale` is the metric's."""
+    units = next(iter(verdicts.values()), ())
+    by_person = _pairs_by_person(units, sum(human_scale) / 2)
+    if not by_person:
+        return None
+    people = [_measure_rater(person, pairs) for person, pairs in sorted(by_person.items())]
+    defined = [person for person in people if person.macro_f1.value is not None]
+    total = sum((person.macro_f1.value or 0.0) * person.n for person in defined)
+    n_pairs = sum(person.n for person in defined)
+    judges = (
+        _measure_rater(judge, _pairs_of_judge(own, sum(scale) / 2, sum(human_scale) / 2), DRAWS)
+        for judge, own in verdicts.items()
+    )
+    people_mean = total / n_pairs if n_pairs else None
+    return RaterComparison(judges=tuple(judges), people=tuple(people), people_mean=people_mean)
+
+
+def _pairs_by_person(units: Iterable[Unit], middle: float) -> dict[str, list[_Labels]]:
+    by_person: dict[str, list[_Labels]] = {}
+    for unit in units:
+        labels = [
+            (rater, label > middle)
+            for rater, label in zip(unit.raters, unit.people, strict=False)
+            if label is not None
+        ]
+        for index, (rater, own) in enumerate(labels):
+            others = [label for _, label in labels[:index] + labels[index + 1 :]]
+            pairs = by_person.setdefault(rater, [])
+            pairs += [(own, other, unit.cluster) for other in others]
+    return by_person
+
+
+def _pairs_of_judge(units: Iterable[Unit], middle: float, human_middle: float) -> list[_Labels]:
+    return [
+        (unit.judge > middle, label > human_middle, unit.cluster)
+        for unit in units
+        if unit.judge is not None
+        for label in unit.people
+        if label is not None
+    ]
+
+
+def _measure_rater(rater: str, pairs: Sequence[_Labels], draws: int = 0) -> RaterF1:
+    own, other = (np.array([pair[side] for pair in pairs], np.bool_) for side in (0, 1))
+    value, clusters = macro_f1(own, other), [cluster for _, _, cluster in pairs]
+    figure = Coefficient(value=None if np.isnan(value) else value)
+    n_clusters = len(set(clusters))
+    if draws and figure.value is not None and n_clusters > 1:
+        statistics = {"f1": lambda rows: macro_f1(own[rows], other[rows])}
+        drawn = bootstrap_statistics(statistics, np.array(clusters), draws)["f1"]
+        if (drawn := drawn[~np.isnan(drawn)]).size >= draws / 2:
+            low, high = percentile_interval(drawn, expand_level(LEVEL, n_clusters))
+            figure = Coefficient(value=value, low=low, high=high)
+    return RaterF1(rater=rater, n=len(pairs), macro_f1=figure)
+
+
+def macro_f1(own: Flags, other: Flags) -> float:
+    """The mean of the F1 of yes and of no; NaN if one of them is on no side, or on one alone, as
+    its precision or recall is then undefined."""
+    scores = []
+    for first, second in ((own, other), (~own, ~other)):
+        n_first, n_second = int(first.sum()), int(second.sum())
+        if not n_first or not n_second:
+            return np.nan
+        scores.append(2 * int((first & second).sum()) / (n_first + n_second))
+    return sum(scores) / 2

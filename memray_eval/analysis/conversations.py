@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.dataset as pads
 
-from memray_eval.analysis.disagreements import CORRECT_FROM, agreement
+from memray_eval.analysis.breakdown import CORRECT_FROM, agreement
 from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
 from memray_eval.analysis.statistics import code_names, count_units, mean_interval
 from memray_eval.benchmarks import Answered, Suite, mean_of

@@ -1,16 +1,65 @@
 """Recommends a candidate by speed against quality (seed 004's "Interpreting Tradeoffs"), by a rule
 that is printed with it: it walks the Pareto front from the fastest on, and takes the next better
 one if the points that it gains over the fastest, and over the one chosen so far, are worth its
-slowdown and shown by the paired differences on common prompts. Otherwise speed wins."""
+slowdown and shown by the paired differences on common prompts. Otherwise speed wins.
+
+Speed and quality are measured by candidate and task in DuckDB, a narrow row a unit; one that was
+written twice counts once. Of differences one number a prompt, candidate and metric is in memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
-from memray_eval.analysis.statistics import SETTINGS, Interval, figures_interval
-from memray_eval.types import Performance, QualityPair, Recommendation, SpeedRatio
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from memray_eval.analysis.score_table import (
+    MEAN,
+    STDERR,
+    ScoreTable,
+    fields_of_shares,
+    is_fallback,
+    read_score_tables,
+)
+from memray_eval.analysis.scores import (
+    Scores,
+    count_epochs,
+    find_cluster,
+    first_of_each,
+    read_all_scores,
+    unit_keys,
+)
+from memray_eval.analysis.statistics import (
+    SETTINGS,
+    TIE,
+    Clusters,
+    Interval,
+    Settings,
+    count_units,
+    difference_interval,
+    figures_interval,
+    mean_error,
+    median_interval,
+    more_to_show,
+)
+from memray_eval.analysis.where import clusters_of_units, common_rows
+from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.ports import FloatArray
+from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
+from memray_eval.types import (
+    MetricSummary,
+    Performance,
+    QualityPair,
+    Recommendation,
+    SpeedRatio,
+    is_estimate,
+)
 
 SAME_SPEED = 1.1  # two runs of one model differ as much
 # How many points of quality (0-100) are worth up to how many times the time. Seed 004: at parity
@@ -263,3 +312,202 @@ def round_up(count: int) -> int:
 
 def _format_points(points: float) -> str:
     return f"{points:z.1f}".removesuffix(".0") + "pts"
+
+
+_POINTS = 100.0
+
+
+def paired_qualities(
+    records: pads.Dataset, headline: Metric, candidates: Sequence[str]
+) -> tuple[QualityPair, ...]:
+    """Compares every pair of candidates by the headline metric, its scale laid over 0-100. The
+    level holds for all intervals together."""
+    pairs = list(combinations(candidates, 2))
+    if not pairs:
+        return ()
+    scores = read_all_scores(records, candidates, find_cluster(records), metrics=[headline.name])
+    settings = SETTINGS.for_all(len(pairs))
+    return tuple(_compare(headline, scores[a], scores[b], (a, b), settings) for a, b in pairs)
+
+
+def differences_from_best(
+    records: pads.Dataset, metrics: Sequence[MetricSummary], by_name: Mapping[str, Metric]
+) -> tuple[QualityPair, ...]:
+    """Compares, for each metric, every candidate (b) with the one of the highest figure (a). The
+    level holds for all pairs of candidates and all metrics together."""
+    rated: dict[str, dict[str, float]] = {}
+    for metric in metrics:
+        if metric.figure.value is not None and metric.metric in by_name:
+            rated.setdefault(metric.metric, {})[metric.candidate] = metric.figure.value
+    compared = {name: figures for name, figures in rated.items() if len(figures) > 1}
+    candidates = sorted({name for figures in compared.values() for name in figures})
+    if not compared:
+        return ()
+    settings = SETTINGS.for_all(len(compared) * math.comb(len(candidates), 2))
+    scores = read_all_scores(records, candidates, find_cluster(records), metrics=list(compared))
+    return tuple(
+        _compare(by_name[name], scores[best], scores[other], (best, other), settings)
+        for name, figures in compared.items()
+        for best in [max(sorted(figures), key=lambda candidate: figures[candidate])]
+        for other in sorted(figures)
+        if other != best
+    )
+
+
+def _compare(
+    metric: Metric, a: Scores, b: Scores, names: tuple[str, str], settings: Settings
+) -> QualityPair:
+    """Compares two candidates by one metric, its scale laid over 0-1, on their common prompts."""
+    name, nothing = metric.name, np.zeros(0)
+    if not (name in a.values and name in b.values):
+        return QualityPair(a=names[0], b=names[1], n=0, level=settings.level, metric=name)
+    rows_a, rows_b = common_rows(a, b)
+    both = ~np.isnan(a.values[name][rows_a]) & ~np.isnan(b.values[name][rows_b])
+    low, width = metric.scale[0], (metric.scale[1] - metric.scale[0]) or 1.0
+    sides = a.of_figure(name, rows_a[both]), b.of_figure(name, rows_b[both])
+    of_a, of_b = (nothing if side is None else (side - low) / width for side in sides)
+    if of_a.size != of_b.size:  # one side has nothing to divide by
+        of_a = of_b = nothing
+    clusters = clusters_of_units(b.units["cluster"].take(rows_b[both])) if of_b.size else None
+    pair = pair_of(*names, of_a, of_b, clusters, settings)
+    return pair.model_copy(update={"metric": name})
+
+
+def pair_of(
+    a: str,
+    b: str,
+    of_a: FloatArray,
+    of_b: FloatArray,
+    clusters: Clusters | None = None,
+    settings: Settings = SETTINGS,
+) -> QualityPair:
+    """Compares two columns of qualities in 0-1, one row per prompt."""
+    pair = QualityPair(a=a, b=b, n=of_a.size, level=settings.level)
+    if not of_a.size:
+        return pair
+    difference = float((of_b - of_a).mean())
+    error, units = mean_error(of_b - of_a, clusters) or 0.0, count_units(of_a, clusters)
+    interval = difference_interval(of_a, of_b, clusters, settings, (0.0, 1.0))
+    if interval is not None:
+        is_shown = interval.low > 0 or interval.high < 0
+    else:  # no spread: only the number of units can tell
+        is_shown = abs(difference) > TIE and 2.0 ** (1 - units) < 1 - settings.level
+    more = None if is_shown else more_to_show(difference, error, of_a.size, units, settings)
+    return pair.model_copy(
+        update={
+            "difference": _POINTS * difference,
+            "low": interval and _POINTS * interval.low,
+            "high": interval and _POINTS * interval.high,
+            "is_shown": is_shown,
+            "more": more,
+        }
+    )
+
+
+_TEXT_COLUMNS = ("unit_id", "candidate", "task", "prompt_type")
+_FIGURES = ("output_tokens", "ttft_s", "duration_s")
+_COLUMNS = (*_TEXT_COLUMNS, *_FIGURES, "error")
+_ROWS = pa.schema(
+    dict.fromkeys(_TEXT_COLUMNS, pa.string())
+    | {"output_tokens": pa.int64(), "ttft_s": pa.float64(), "duration_s": pa.float64()}
+    | {"is_answered": pa.bool_(), "part": pa.float64(), "whole": pa.float64()}
+    | dict.fromkeys(("is_estimate", "is_fallback"), pa.bool_())
+)
+
+# The time of a failed answer does not count. A sample without a task goes by its prompt type.
+_PERFORMANCE = f"""
+WITH units AS (
+    SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback,
+           coalesce(nullif(task, ''), prompt_type, '') AS task,
+           (part - $low * whole) * 100 / ($high - $low) AS part, whole,
+           is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
+           CASE WHEN is_answered THEN output_tokens END AS tokens,
+           CASE WHEN is_answered THEN ttft_s END AS ttft_s,
+           CASE WHEN is_answered THEN duration_s END AS duration_s
+    FROM unit_rows)
+SELECT candidate, task, count(*) AS n,
+       sum(duration_s) AS duration_s_total, avg(duration_s) AS duration_s_mean,
+       coalesce(sum(tokens), 0)::BIGINT AS output_tokens,
+       {ANSWER_TOKENS_PER_S} AS tokens_per_s,
+       avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
+       count(part) AS n_scored, {MEAN} AS quality, {STDERR} AS quality_stderr,
+       count_if(is_estimate) AS estimates, count_if(is_fallback) AS fallbacks
+FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task))
+HAVING grouping(task) = 1 OR task != ''
+ORDER BY candidate, task NULLS FIRST
+"""
+
+
+def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Performance, ...]:
+    """Reads Parquet files with RECORD_SCHEMA and returns, for each candidate, a row over all its
+    tasks (task None), then one per task. Quality is that of the `headline` metric, None without
+    one, and without a standard error if samples have several answers."""
+    low, high = headline.scale if headline else (0.0, 1.0)
+    with duckdb.connect() as database:
+        rows = _unit_rows(records, headline)
+        database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
+        performance = (
+            database.sql(_PERFORMANCE, params={"low": low, "high": high})
+            .to_arrow_table()
+            .to_pylist()
+        )
+    apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
+    return tuple(Performance(**row | apart) for row in performance)
+
+
+def speed_ratios(records: pads.Dataset, candidates: Sequence[str]) -> tuple[SpeedRatio, ...]:
+    """Compares the speeds of every pair of candidates on the prompts that both answered. The level
+    holds for all intervals together, of medians by order statistics."""
+    pairs = list(combinations(candidates, 2))
+    level = SETTINGS.for_all(len(pairs)).level
+    speeds = {name: _speeds(records, name) for name in candidates} if pairs else {}
+    ratios = []
+    for a, b in pairs:
+        (keys_a, of_a), (keys_b, of_b) = speeds[a], speeds[b]
+        at = pc.index_in(keys_b, value_set=keys_a)
+        both = of_b[at.is_valid().to_numpy(zero_copy_only=False)] / of_a[at.drop_null().to_numpy()]
+        if both.size:
+            ratios.append(median_ratio(a, b, both, level))
+    return tuple(ratios)
+
+
+def median_ratio(a: str, b: str, ratios: FloatArray, level: float = SETTINGS.level) -> SpeedRatio:
+    """The median of the ratios of two candidates' speeds, with its interval."""
+    low, high = median_interval(ratios, level) or (None, None)
+    median = float(np.median(ratios))
+    return SpeedRatio(a=a, b=b, n=ratios.size, level=level, ratio=median, low=low, high=high)
+
+
+def _speeds(records: pads.Dataset, candidate: str) -> tuple[pa.Array, FloatArray]:
+    """The keys of a candidate's units, and the output tokens per second of each answer."""
+    is_timed = pc.field("error").is_null() & (pc.field("candidate") == candidate)
+    is_timed &= (pc.field("duration_s") > 0) & (pc.field("output_tokens") > 0)
+    columns = ["sample_id", "task", "output_tokens", "duration_s"]
+    table = records.to_table(columns, filter=is_timed)
+    table = table.take(first_of_each(unit_keys(table)))
+    of = pc.divide(table["output_tokens"].cast(pa.float64()), table["duration_s"])
+    return unit_keys(table).combine_chunks(), of.to_numpy()
+
+
+def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
+    metrics = (headline,) if headline else ()
+    fields = (*fields_of_shares(metrics), "judge")
+    for table in read_score_tables(records, _COLUMNS, fields):
+        of_units = [table.units[name] for name in (*_TEXT_COLUMNS, *_FIGURES)]
+        is_answered = table.units["error"].is_null()
+        values = _headline_values(table, metrics)
+        yield pa.record_batch([*of_units, is_answered, *values], schema=_ROWS)
+
+
+def _headline_values(table: ScoreTable, metrics: Sequence[Metric]) -> Iterator[pa.Array]:
+    """Four columns, one row per unit: what it adds to the metric's figure, part and whole (null
+    without a value), whether it is an estimate, and whether it is a fallback."""
+    of_metric = table.codes([metric.name for metric in metrics]) == 0
+    scored = table.only(of_metric & ~np.isnan(table.values))
+    every = slice(None)
+    for column in scored.shares(metrics):
+        of_units = scored.by_unit(every, column)
+        yield pa.array(of_units, mask=np.isnan(of_units))
+    is_judged = any(isinstance(metric, JudgedMetric) for metric in metrics)
+    for belongs in (is_estimate, is_fallback):
+        yield pa.array(scored.has(scored.is_judge(belongs) & is_judged))

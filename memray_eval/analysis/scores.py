@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -114,6 +115,7 @@ def candidates_of(records: pads.Dataset) -> list[str]:
     return sorted(records.to_table(columns=["candidate"])["candidate"].unique().to_pylist())
 
 
+@lru_cache(maxsize=1)  # a summary asks several times; a dataset's files are fixed
 def find_cluster(records: pads.Dataset) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
     its own, or all are one group; but turns of a single session are not independent either."""
@@ -133,6 +135,7 @@ def find_cluster(records: pads.Dataset) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1)
 def count_epochs(records: pads.Dataset) -> int:
     """How many answers a sample has at most, of one candidate."""
     return pc.max(records.to_table(columns=[_EPOCH])[_EPOCH]).as_py() or 1

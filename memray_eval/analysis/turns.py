@@ -6,15 +6,13 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
+from memray_eval.analysis.score_table import is_fallback, read_score_tables
 from memray_eval.analysis.scores import metadata_keys
 from memray_eval.analysis.statistics import (
     TIE,
@@ -106,24 +104,18 @@ def _read_values(
         for unit in table.units.to_pylist():
             turns.append(None if unit["unit_id"] in seen else turn_of(unit))
             seen.add(unit["unit_id"])
-        yield from _values_of(table, names, turns)
-
-
-def _values_of(
-    table: ScoreTable, names: Sequence[str], turns: Sequence[PlacedTurn | None]
-) -> Iterator[tuple[str, Value]]:
-    columns = (
-        table.unit.tolist(),
-        table.codes(names).tolist(),
-        table.values.tolist(),
-        table.column("status").to_pylist(),
-        table.is_judge(is_estimate).tolist(),
-        table.is_judge(is_fallback).tolist(),
-    )
-    for unit, code, value, status, estimate, fallback in zip(*columns, strict=True):
-        turn = turns[unit]
-        if turn is not None and code >= 0 and (value == value or status in _UNSCORED):
-            yield names[code], Value(turn, value, estimate, fallback)
+        columns = (
+            table.unit.tolist(),
+            table.codes(names).tolist(),
+            table.values.tolist(),
+            table.column("status").to_pylist(),
+            table.is_judge(is_estimate).tolist(),
+            table.is_judge(is_fallback).tolist(),
+        )
+        for row, code, value, status, estimate, fallback in zip(*columns, strict=True):
+            turn = turns[row]
+            if turn is not None and code >= 0 and (value == value or status in _UNSCORED):
+                yield names[code], Value(turn, value, estimate, fallback)
 
 
 def turn_of(unit: Mapping[str, Any]) -> PlacedTurn | None:
@@ -136,58 +128,33 @@ def turn_of(unit: Mapping[str, Any]) -> PlacedTurn | None:
     return PlacedTurn(candidate, task, talk, turn.session, turn.turn, turn.is_last)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The scored turns of a cell as columns; conversations and clusters are numbered."""
-
-    values: FloatArray
-    at: FloatArray
-    is_last: npt.NDArray[np.bool_]
-    conversations: Clusters
-    clusters: Clusters
-
-    @cached_property
-    def cluster_of(self) -> Clusters:
-        """The cluster of each conversation."""
-        return self.clusters[np.unique(self.conversations, return_index=True)[1]]
-
-
 def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> TurnSummary | None:
     scored = [value for value in values if value.value == value.value]
     if not scored:
         return None
-    first = scored[0].turn
-    columns = _to_columns(scored)
-    lowest = np.full(columns.cluster_of.size, np.inf)
-    np.minimum.at(lowest, columns.conversations, columns.values)
-    last = columns.values[columns.is_last]
-    is_alone = count_units(columns.values, columns.clusters) == len(scored)
-    clusters = None if is_alone else columns.clusters
+    turns = [value.turn for value in scored]
+    of, at = np.array([value.value for value in scored]), np.array([turn.at for turn in turns])
+    talks = code_names([turn.conversation for turn in turns])
+    clusters = code_names([turn.cluster for turn in turns])
+    cluster_of = clusters[np.unique(talks, return_index=True)[1]]  # each conversation's
+    lowest = np.full(cluster_of.size, np.inf)
+    np.minimum.at(lowest, talks, of)
+    last = of[np.array([turn.is_last for turn in turns], np.bool_)]
+    is_alone = count_units(of, clusters) == len(scored)
     return TurnSummary(
-        candidate=first.candidate,
+        candidate=turns[0].candidate,
         metric=metric.name,
         scale=metric.scale,
         task=task,
-        n_sessions=columns.cluster_of.size,
+        n_sessions=cluster_of.size,
         n_turns=len(scored),
         n_unscored=len(values) - len(scored),
-        mean=_mean(columns.values, metric.scale, columns.cluster_of.size, clusters),
+        mean=_mean(of, metric.scale, cluster_of.size, None if is_alone else clusters),
         worst=_mean(lowest, metric.scale, lowest.size),
         last=_mean(last, metric.scale, last.size) if last.size else None,
-        trend=_trend(columns),
+        trend=_trend(of, at, talks, cluster_of),
         estimates=sum(value.is_estimate for value in scored),
         fallbacks=sum(value.is_fallback for value in scored),
-    )
-
-
-def _to_columns(values: Sequence[Value]) -> _Columns:
-    turns = [value.turn for value in values]
-    return _Columns(
-        values=np.array([value.value for value in values]),
-        at=np.array([turn.at for turn in turns], dtype=np.float64),
-        is_last=np.array([turn.is_last for turn in turns], dtype=np.bool_),
-        conversations=code_names([turn.conversation for turn in turns]),
-        clusters=code_names([turn.cluster for turn in turns]),
     )
 
 
@@ -198,16 +165,17 @@ def _mean(
     return SessionFigure(value=float(values.mean()), n=n, low=low, high=high)
 
 
-def _trend(columns: _Columns) -> SessionFigure | None:
-    """The slope within conversations (fixed effects): the sum over conversations of (at - its mean)
-    (value - its mean), over that of (at - its mean)^2. As a ratio of sums by cluster its error is
-    CR1, with Student's t of clusters - 1. None if no conversation has values at two places."""
-    numbers = columns.conversations
-    means = _sum_by(numbers, columns.at) / np.bincount(numbers)
-    at = columns.at - means[numbers]
-    rises, spreads = _sum_by(numbers, at * columns.values), _sum_by(numbers, at**2)
+def _trend(
+    values: FloatArray, at: FloatArray, talks: Clusters, cluster_of: Clusters
+) -> SessionFigure | None:
+    """The slope within conversations (`talks`; `cluster_of` each), by fixed effects: the sum over
+    them of (at - its mean) (value - its mean), over that of (at - its mean)^2. As a ratio of sums
+    by cluster its error is CR1, with Student's t of clusters - 1. None if no conversation has
+    values at two places."""
+    apart = at - (_sum_by(talks, at) / np.bincount(talks))[talks]
+    rises, spreads = _sum_by(talks, apart * values), _sum_by(talks, apart**2)
     within = spreads > 0
-    by_cluster = np.unique(columns.cluster_of[within], return_inverse=True)[1]
+    by_cluster = np.unique(cluster_of[within], return_inverse=True)[1]
     part, whole = _sum_by(by_cluster, rises[within]), _sum_by(by_cluster, spreads[within])
     linear = linearise_ratio(part, whole) if whole.size else None
     if linear is None:
@@ -273,15 +241,10 @@ def summarise_sessions(tables: Iterable[pa.Table]) -> tuple[SessionSummary, ...]
     """The sessions of each candidate, by rows with SESSION_COLUMNS. A repeated unit counts once."""
     tallies, seen = defaultdict[str, _Tally](_Tally), set[str]()
     for table in tables:
-        for row, notes in _read_turns(table):
-            if row["unit_id"] not in seen:
+        for row in table.select(SESSION_COLUMNS).to_pylist():
+            notes = json.loads(row["metadata"] or "{}")
+            is_placed = all(isinstance(notes.get(key), int) for key in (TURN, TURNS))
+            if SESSION in notes and is_placed and row["unit_id"] not in seen:
                 seen.add(row["unit_id"])
                 tallies[row["candidate"]].add(row, notes)
     return tuple(tallies[name].summary(name) for name in sorted(tallies))
-
-
-def _read_turns(table: pa.Table) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    for row in table.select(SESSION_COLUMNS).to_pylist():
-        notes = json.loads(row["metadata"] or "{}")
-        if SESSION in notes and all(isinstance(notes.get(key), int) for key in (TURN, TURNS)):
-            yield row, notes

@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
 from memray_eval.analysis.scores import (
     LOOKED_AT,
@@ -127,10 +126,7 @@ class Groups:
 def read_groups(records: pads.Dataset) -> Groups:
     """Reads which of SPLIT_COLUMNS, and of the prompts' lengths, split the units into 2 to
     MOST_GROUPS groups. A field that splits as an earlier one does is left out."""
-    columns = ["sample_id", *SPLIT_COLUMNS, METADATA, "prompt_tokens"]
-    if not _may_split(records):
-        return Groups(pa.array([], pa.string()), {})
-    table = records.to_table(columns=columns)
+    table = records.to_table(columns=["sample_id", *SPLIT_COLUMNS, METADATA, "prompt_tokens"])
     keys = unit_keys(table)
     kept = first_of_each(keys)
     table = table.take(kept)
@@ -150,24 +146,6 @@ def read_groups(records: pads.Dataset) -> Groups:
         if 1 < len(names) <= MOST_GROUPS and is_new:
             splits[name] = codes, tuple(names)
     return Groups(keys.take(kept).combine_chunks(), splits)
-
-
-def _may_split(records: pads.Dataset) -> bool:
-    """Whether any field has two values, or any unit a length. Of most runs the first file says so;
-    of the others no unit needs to be in memory."""
-    first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
-    if any(_length_of(text) is not None for text in first):
-        return True
-    values_of: dict[str, set[str]] = {name: set() for name in SPLIT_COLUMNS}
-    for file in records.get_fragments():
-        with file.open() as stream:
-            table = pq.ParquetFile(stream).read(columns=[*SPLIT_COLUMNS, "prompt_tokens"])
-        for name, values in values_of.items():
-            values.update(pc.unique(pc.fill_null(table[name], "")).to_pylist())
-        has_tokens = table["prompt_tokens"].null_count < table.num_rows
-        if has_tokens or any(len(values) > 1 for values in values_of.values()):
-            return True
-    return False
 
 
 def _lengths(table: pa.Table) -> FloatArray | None:

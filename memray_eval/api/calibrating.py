@@ -11,16 +11,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from memray_eval.analysis.adjusted_mean import AdjustedMean, adjusted_mean
 from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.calibration import (
+    AdjustedMean,
     CalibrationReport,
     Unit,
+    adjusted_mean,
     calibrate_judge,
+    compare_raters,
     people_agreement,
     suggest_judge,
 )  # fmt: skip
-from memray_eval.analysis.rater_agreement import compare_raters
 from memray_eval.analysis.statistics import code_names
 from memray_eval.api.displayed import Displayed, Tables, to_table
 from memray_eval.api.runs import to_stderr

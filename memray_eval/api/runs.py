@@ -28,8 +28,8 @@ from memray_eval.execution import runs
 from memray_eval.execution.prepare.scanning import sample_ids
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.report.brief import opening_parts
+from memray_eval.report.exports import to_long_rows
 from memray_eval.report.html import write_html
-from memray_eval.report.long_table import to_long_rows
 from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder

@@ -130,8 +130,8 @@ def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     from memray_eval.analysis.pairs.report import read_report
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
-    from memray_eval.report.failed_calls import read_failed_calls
     from memray_eval.report.pairs_console import render_pairs
+    from memray_eval.report.tables import read_failed_calls
 
     summary = run.read_summary()
     path = shorten_path(run.path)

@@ -78,9 +78,13 @@ def report(
 
 
 def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
-    from memray_eval.report.exports import export_benchmark, export_evaluation
+    from memray_eval.report.exports import (
+        export_benchmark,
+        export_evaluation,
+        write_csv,
+        write_parquet,
+    )
     from memray_eval.report.html import write_html
-    from memray_eval.report.long_table import write_csv, write_parquet
     from memray_eval.storage.paths import readable
 
     summary = run.read_summary()
@@ -219,6 +223,7 @@ def list_suites(name: str | None = argument("Print this suite alone.", None)) ->
 def list_providers() -> None:
     """List who can judge and answer: what each needs, where it is, and how a model is named."""
     from memray_eval.config.environment import LOCAL_SERVERS, PROVIDERS
+    from memray_eval.report.sections import Table
 
     rows = [("provider", "needs", "address", "a model")]
     for name, facts in PROVIDERS.items():
@@ -230,10 +235,8 @@ def list_providers() -> None:
     form = "--judge or --model MODEL@URL, or URL of one model"
     rows.append(("any other", "OpenAI's protocol", "URL", form))
     rows.append(("embedded", "nothing", "this machine", "--judge or --model embedded"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        show("  ".join(cells).rstrip())
+    for line in Table(rows, left=range(4)).lines():
+        show(line)
     show("With a key, limits or a price: servers: {NAME: {url: URL, api_key_env: VARIABLE}}")
 
 

@@ -111,7 +111,7 @@ class RunLogFile:
             self._copies = ScratchFolder("log")
             copy = self._copies.path / LOG
             with suppress(EvalError):  # what an earlier session logged is kept
-                copy.write_bytes(folder.read_log(LOG))
+                copy.write_bytes(folder.read(LOG))
             self._path = copy
 
     def write(self, entries: Iterable[LogEntry]) -> None:
@@ -154,7 +154,7 @@ class RunLogFile:
                 os.replace(source, path.with_name(older))
             if self._copies and number > 1:
                 with suppress(OSError, EvalError):  # there may be none yet
-                    self._folder.write_log(older, self._folder.read_log(newer))
+                    self._folder.write_log(older, self._folder.read(newer))
         if self._copies:
             self._folder.write_log(_numbered(1), path.with_name(_numbered(1)).read_bytes())
 

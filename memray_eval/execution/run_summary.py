@@ -13,18 +13,27 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from memray_eval.affect.enriching import EMOTION_NEEDS, UNAVAILABLE
-from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
+from memray_eval.analysis.breakdown import (
+    Breakdown,
+    break_down,
+    compares,
+    disagreements,
+    temperature_sweeps,
+)
 from memray_eval.analysis.conversations import summarise_arms
-from memray_eval.analysis.disagreements import compares, disagreements
 from memray_eval.analysis.epochs import summarise_epochs
 from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.marks import digits_of, metric_undecided
-from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
-from memray_eval.analysis.recommendation import recommend
+from memray_eval.analysis.recommendation import (
+    differences_from_best,
+    measure_speed,
+    paired_qualities,
+    recommend,
+    speed_ratios,
+)
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
-from memray_eval.analysis.speed import measure_speed, speed_ratios
 from memray_eval.analysis.turns import (
     SESSION_COLUMNS,
     count_unplaced,

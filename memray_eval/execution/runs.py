@@ -197,7 +197,8 @@ def _scan(
 def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> None:
     """Says what a new run is about to do; invalid samples are listed in its folder."""
     if plan.problems:
-        folder.write_problems(plan.problems)
+        lines = (problem.model_dump_json() + "\n" for problem in plan.problems)
+        folder.write("problems.jsonl", "".join(lines))
         say(
             f"Skipping {plan.scan.n_invalid} invalid samples; they are listed in "
             f"{folder.path}/problems.jsonl"

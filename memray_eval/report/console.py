@@ -1,17 +1,25 @@
-"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004."""
+"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004: speed beside
+quality, and the recommendations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
+from memray_eval.analysis.marks import NOTHING, append_mark, fallbacks_of, mark, metric_mark
+from memray_eval.analysis.recommendation import quality_interval, round_up, swap_sides
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
-from memray_eval.report.sections import Section, outcome_counts
-from memray_eval.report.speed_quality import performance_lines, recommendation_lines
+from memray_eval.report.sections import (
+    Section,
+    ends,
+    figure,
+    format_interval,
+    outcome_counts,
+    wrap_text,
+)
 from memray_eval.report.tables import (
     curve_sections,
     disagreements_line,
@@ -22,13 +30,14 @@ from memray_eval.report.tables import (
     sweep_sections,
     task_table,
 )
-from memray_eval.report.turn_sections import turn_sections
-from memray_eval.report.twins_console import twin_sections
+from memray_eval.report.turn_sections import turn_sections, twin_sections
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
     Cause,
     MetricSummary,
+    Performance,
+    Recommendation,
     Summary,
     SummaryLine,
     SummarySection,
@@ -36,6 +45,7 @@ from memray_eval.types import (
 )
 
 WIDTH = 70
+_DOUBLE, _SINGLE = "=" * WIDTH, "-" * WIDTH
 CAUSES_SHOWN, LISTED = 5, "summary.json lists them"
 BAR = "█"
 _NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
@@ -49,7 +59,11 @@ def render(summary: Summary, failed_calls: Sequence[Section] = ()) -> str:
 
 def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> Iterator[Section]:
     """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
-    yield from _metric_sections(summary)
+    several = len(summary.candidates) > 1
+    scored = (metric for metric in summary.metrics if not metric.reason)
+    for number, metric in enumerate(scored, start=1):
+        of = f" - {metric.candidate}" if several else ""
+        yield Section(f"[{number}] {metric.title}{of}", list(metric_lines(metric)))
     yield from _task_sections(summary)
     yield from epoch_sections(summary)
     yield from generation_sections(summary)
@@ -70,14 +84,6 @@ def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> I
         yield Section("RECOMMENDATIONS", list(recommendation_lines(summary, advice)))
 
 
-def _metric_sections(summary: Summary) -> Iterator[Section]:
-    several = len(summary.candidates) > 1
-    scored = (metric for metric in summary.metrics if not metric.reason)
-    for number, metric in enumerate(scored, start=1):
-        of = f" - {metric.candidate}" if several else ""
-        yield Section(f"[{number}] {metric.title}{of}", list(metric_lines(metric)))
-
-
 def _task_sections(summary: Summary) -> Iterator[Section]:
     """The tables by task, if the suite has any, and how often judge and rule disagree."""
     for macro in summary.macro:
@@ -90,15 +96,15 @@ def _task_sections(summary: Summary) -> Iterator[Section]:
 
 
 def _lines(summary: Summary, failed_calls: Sequence[Section]) -> Iterator[str]:
-    yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
+    yield from (_DOUBLE, "BENCHMARK EVALUATION SUMMARY", _DOUBLE)
     yield from _header_lines(summary)
-    yield _rule("=")
+    yield _DOUBLE
     for number, section in enumerate(report_sections(summary, failed_calls)):
         if section.title:
-            above = _rule("-") if number or not summary.metrics else ""
-            yield from (above, section.title, _rule("-"))
+            above = _SINGLE if number or not summary.metrics else ""
+            yield from (above, section.title, _SINGLE)
         yield from (*section.lines(), "")
-    yield _rule("=")
+    yield _DOUBLE
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
     yield f"Total pipeline time: {summary.total_s:.2f}s"
@@ -177,30 +183,27 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         yield from _block(block, metric)
     if metric.distribution and not any("-" in score for score in metric.distribution):
         yield ""
-        mark = metric_mark(metric)
-        yield f"  Score Distribution{f' ({mark})' * bool(mark)}:"
+        marked = metric_mark(metric)
+        yield f"  Score Distribution{f' ({marked})' * bool(marked)}:"
         for score, count in metric.distribution.items():
             yield f"    Score {score}: {_bar(count, metric.n_scored)}"
     yield ""
     yield f"  Coverage: {_describe_coverage(metric)}"
     if metric.worth:
-        yield from _indent(f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}")
-
-
-def _indent(text: str) -> list[str]:
-    return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        text = f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}"
+        yield from wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
     if block.heading:
         yield block.heading
     width = max((len(line.label) for line in block.lines), default=0) + 1
-    mark = metric_mark(metric)
+    marked = metric_mark(metric)
     for line in block.lines:
         shown = format_figure(line, metric)
         is_figure = shown != NOTHING and not shown.startswith("no ")
-        if mark and is_figure and line.field != "n_scored":  # a count is never an estimate
-            shown = f"{shown}  {mark}"
+        if marked and is_figure and line.field != "n_scored":  # a count is never an estimate
+            shown = f"{shown}  {marked}"
         note = f"  ({line.note})" if line.note else ""
         yield f"  {line.label + ':':<{width}} {shown}{note}"
 
@@ -250,5 +253,109 @@ def _describe_coverage(metric: MetricSummary) -> str:
     return "; ".join(parts) + (f"; judged by {judges}" if judges else "")
 
 
-def _rule(mark: str) -> str:
-    return mark * WIDTH
+_TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = 14, 20, 4  # the seed's; a longer name widens its column
+
+
+def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[str]:
+    """One candidate's block: its figures over all tasks, then a line per task."""
+    (whole,) = (row for row in rows if row.task is None)
+    within = "" if whole.ttft_s_p95 is None else f"  (95% within {whole.ttft_s_p95:.3f}s)"
+    yield (
+        f"  Total Duration:      {figure(whole.duration_s_total, '.2f', 's')}  (of all "
+        "answers; they overlap in a run)"
+    )
+    yield f"  Total Tokens:        {whole.output_tokens or NOTHING}"
+    yield f"  Avg Speed:           {figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
+    yield f"  Avg Time to First:   {figure(whole.ttft_s_mean, '.3f', 's')}{within}"
+    if headline:
+        yield f"  Avg Quality:         {_format_quality(whole)}  (95 % interval; {headline})"
+    if tasks := [row for row in rows if row.task is not None]:
+        yield from ("", "  Performance by Task:")
+        yield from _task_lines(tasks)
+
+
+def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[str]:
+    """The fastest and the best candidate, the Pareto front, which one to use, and the rule."""
+    whole = {row.candidate: row for row in summary.performance if row.task is None}
+    fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in advice.fastest]
+    rows = (whole[name] for name in advice.best)
+    best = [append_mark(f"{row.quality:z.1f}/100", performance_mark(row)) for row in rows]
+    yield from _list_names("Fastest Model:", advice.fastest, *fastest[:1])
+    yield from _list_names("Best Quality:", advice.best, *best[:1])
+    if advice.as_good:
+        yield from _list_names("Not Shown Worse:", advice.as_good)
+    yield from ("", "Speed vs Quality Tradeoff:")
+    yield from _tradeoff_lines(list(whole.values()))
+    yield from _pair_lines(advice, whole)
+    yield ""
+    if advice.pareto:
+        yield from _list_names("Pareto Front:", advice.pareto)
+    if advice.left_out:
+        yield from _list_names("Left Out:", advice.left_out, "speed or quality not measured")
+    yield "Recommendation:"
+    marked = next(filter(None, map(performance_mark, whole.values())), "")
+    text = f"Use {advice.use} - {advice.reason}" if advice.use else advice.reason
+    yield from wrap_text(f"{text} (quality: {marked})" if marked else text, "   ")
+    yield from wrap_text(f"Rule: {advice.rule}", "   ")
+
+
+def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
+    speeds = [figure(row.tokens_per_s, ".1f") for row in tasks]
+    name_width = max(_TASK_WIDTH, *(len(row.task or "") for row in tasks))
+    speed_width = max(_SPEED_WIDTH, *map(len, speeds))
+    for row, speed in zip(tasks, speeds, strict=True):
+        duration = figure(row.duration_s_mean, ".2f", "s")
+        quality = append_mark(figure(row.quality, ".0f", "/100"), performance_mark(row))
+        yield (
+            f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  Q: "
+            f"{quality}"
+        )
+
+
+def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
+    speeds = [figure(row.tokens_per_s, ".1f") for row in rows]
+    name_width = max(_NAME_WIDTH, *(len(row.candidate) for row in rows))
+    speed_width = max(_SPEED_WIDTH, *map(len, speeds))
+    for row, speed in zip(rows, speeds, strict=True):
+        yield (
+            f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: "
+            f"{_format_quality(row)}"
+        )
+
+
+def _pair_lines(advice: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:
+    """The differences from the candidate to use, else from the best, on common prompts."""
+    base = advice.use or next(iter(advice.best), "")
+    of_base = (pair for pair in advice.pairs if base in (pair.a, pair.b))
+    pairs = [swap_sides(pair) if pair.b == base else pair for pair in of_base]
+    if not pairs:
+        return
+    yield ""
+    yield f"Quality Against {base}, on Common Prompts ({pairs[0].level * 100:.4g} % intervals):"
+    width = max(_NAME_WIDTH, *(len(pair.b) for pair in pairs))
+    for pair in pairs:
+        span = ends(pair.low, pair.high, "+z.1f")
+        unit = f"{span and f' {span}'} points on {pair.n}"
+        points = figure(pair.difference, "+z.1f", unit)
+        more = "" if pair.more is None else f"; ~{round_up(pair.more):,} more would tell"
+        marked = performance_mark(whole[pair.b]) if pair.b in whole else ""
+        yield append_mark(f"   {pair.b:<{width}} {points}{more}", marked)
+
+
+def _list_names(label: str, names: Sequence[str], note: str = "") -> list[str]:
+    text = f"{', '.join(names) or NOTHING}" + (f" ({note})" if note else "")
+    return wrap_text(f"{label:<20} {text}")
+
+
+def _format_quality(row: Performance) -> str:
+    """Formats a quality with its 95 % interval (half its width, or its ends) and its mark."""
+    spread = format_interval(row.quality, quality_interval(row), 1)
+    quality = figure(row.quality, ".1f", "/100") + (
+        spread and (f" {spread}" if spread.startswith("±") else f" ({spread})")
+    )
+    return append_mark(quality, performance_mark(row))
+
+
+def performance_mark(row: Performance) -> str:
+    """The mark of a row's quality."""
+    return "" if row.quality is None else mark(row.n_scored, row.estimates, row.fallbacks)

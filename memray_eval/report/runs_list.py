@@ -200,10 +200,8 @@ class RunReader:
         for status in get_args(Status):
             if status == manifest.status:
                 return status, note
-        return (
-            "damaged",
-            f"manifest.json has the status {manifest.status!r}, which is none of a run",
-        )
+        wrong = f"manifest.json has the status {manifest.status!r}, which is none of a run"
+        return "damaged", wrong
 
     def _took(self, manifest: _Manifest, status: Status) -> float | None:
         if not manifest.sessions:
@@ -222,7 +220,10 @@ class RunReader:
         done = len(whole.units)
         n_asked = manifest.n_asked or manifest.n_samples or 0
         n_units = n_asked * len(config.candidates) * config.epochs or None
-        rate = self._rate(done) if status == "running" else None
+        rate = answered = None
+        if status == "running":
+            rate = self._rate(done)
+            answered = sum(len(index.units) for index in self._index(RESPONSES)) or None
         # One that the config itself describes is named there
         suite = config.suite.get("name") if isinstance(config.suite, dict) else config.suite
         named = [(candidate.name, candidate.model) for candidate in config.candidates]
@@ -232,14 +233,10 @@ class RunReader:
             "n_units": n_units,
             "n_done": done,
             "n_failed": int(whole.is_failed.sum()),
-            "n_answered": self._count_answered() if status == "running" else None,
+            "n_answered": answered,
             "units_per_s": rate,
             "left_s": (n_units - done) / rate if rate and n_units is not None else None,
         }
-
-    def _count_answered(self) -> int | None:
-        """The units that have an answer kept for their judges; None if none is kept."""
-        return sum(len(index.units) for index in self._index(RESPONSES)) or None
 
     def _index(self, kind: Kind) -> Sequence[UnitIndex]:
         """The units of each part, read once of each."""

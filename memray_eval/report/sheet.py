@@ -16,7 +16,7 @@ import pyarrow.csv as pacsv
 
 from memray_eval.datasets.labels import parse_label, parse_number, read_placed_rows
 from memray_eval.errors import DataError
-from memray_eval.report.long_table import escape_formulas
+from memray_eval.report.exports import escape_formulas
 from memray_eval.storage.paths import write_atomically
 from memray_eval.types import CLUSTER_KEYS, MetricSummary, Record
 

@@ -70,7 +70,7 @@ from memray_eval.storage.paths import (
     write_whole,
 )
 from memray_eval.storage.scratch import ScratchFolder
-from memray_eval.types import DISAGREEMENTS, Frozen, Record, Summary
+from memray_eval.types import DISAGREEMENTS, Record, Summary
 
 Kind = Literal["records", "responses"]
 RECORDS: Kind = "records"
@@ -124,17 +124,17 @@ class RunFolder:
 
     def write_config(self, values: Mapping[str, Any]) -> None:
         """Writes the run's resolved config, as plain values."""
-        self._write("run.yaml", yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
+        self.write("run.yaml", yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Writes the manifest, which names the folder's format first."""
         values = {"format": FORMAT, **manifest}
-        self._write("manifest.json", json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+        self.write("manifest.json", json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> Any:
         """The values that write_config wrote. Raises DataError without any, or no YAML."""
         try:
-            return parse_yaml(self._read("run.yaml").decode("utf-8"))
+            return parse_yaml(self.read("run.yaml").decode("utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise DataError(
                 f"{self.path}/run.yaml is not a config of this version: {error}"
@@ -184,7 +184,7 @@ class RunFolder:
     def read_manifest(self) -> dict[str, Any]:
         """Raises DataError if it is missing, no JSON object, or of another format than this one."""
         try:
-            manifest = dict(json.loads(self._read("manifest.json")))
+            manifest = dict(json.loads(self.read("manifest.json")))
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
         if (stored := manifest.get("format", "none")) != FORMAT:
@@ -198,18 +198,14 @@ class RunFolder:
         """Writes one of the files SCAN, SPENDING, DELIVERIES or FIGURES_OF_PAIRS."""
         separators = (",", ":") if indent is None else None
         text = json.dumps(values, indent=indent, ensure_ascii=False, separators=separators)
-        self._write(name, text + "\n")
+        self.write(name, text + "\n")
 
     def read_json(self, name: str) -> Any:
         """Reads what write_json wrote last; None if there is nothing, or it is no JSON."""
         try:
-            return json.loads(self._read(name))
+            return json.loads(self.read(name))
         except (DataError, ValueError):
             return None
-
-    def write_problems(self, problems: Iterable[Frozen]) -> None:
-        lines = (problem.model_dump_json() + "\n" for problem in problems)
-        self._write("problems.jsonl", "".join(lines))
 
     def write_disagreements(self, rows: Iterable[Mapping[str, Any]]) -> int:
         """Writes a line of JSON per row, for an earlier session's, and returns how many."""
@@ -224,8 +220,8 @@ class RunFolder:
         return count
 
     def write_summary(self, summary: Summary, text: str) -> None:
-        self._write("summary.json", summary.model_dump_json(indent=2) + "\n")
-        self._write("summary.txt", text)
+        self.write("summary.json", summary.model_dump_json(indent=2) + "\n")
+        self.write("summary.txt", text)
 
     def read_summary(self) -> Summary:
         """Raises DataError if it is missing or invalid, or of another format."""
@@ -238,7 +234,7 @@ class RunFolder:
                     f"is; `memray-eval resume {shlex.quote(self.path)}` goes on if it was ended"
                 )
         try:
-            return Summary.model_validate_json(self._read("summary.json"))
+            return Summary.model_validate_json(self.read("summary.json"))
         except ValidationError as error:
             raise DataError(
                 f"{self.path}/summary.json is not a summary of this version: {error.error_count()} "
@@ -254,7 +250,7 @@ class RunFolder:
         """Adds rows to the journal of what a sink has sent."""
         file = io.BytesIO()
         pq.write_table(rows, file, compression="zstd")
-        self._write(f"sinks/{journal}/{new_part_name()}", file.getvalue())
+        self.write(f"sinks/{journal}/{new_part_name()}", file.getvalue())
 
     def read_sent(self, journal: str) -> Iterator[pa.Table]:
         """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
@@ -264,7 +260,7 @@ class RunFolder:
 
     def write_batch_file(self, name: str, data: bytes) -> None:
         """Writes a file of the journal of batches whole."""
-        self._write(f"{BATCHES}/{name}", data)
+        self.write(f"{BATCHES}/{name}", data)
 
     def list_batch_files(self) -> list[str]:
         """The names of the files of the journal of batches."""
@@ -274,15 +270,11 @@ class RunFolder:
     def read_batch_files(self, names: Sequence[str]) -> Iterator[bytes]:
         """Yields files of the journal of batches. Raises DataError for a missing one."""
         paths = [f"{BATCHES}/{name}" for name in names]
-        return map_ahead(self._read, paths, self._requests_at_once)
+        return map_ahead(self.read, paths, self._requests_at_once)
 
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
-        self._write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
-
-    def read_log(self, name: str) -> bytes:
-        """Raises DataError if there is none."""
-        return self._read(name)
+        self.write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:
         """Writes rows as one whole file; without `name` after its units: a retry overwrites it."""
@@ -475,7 +467,7 @@ class RunFolder:
         with translate_cloud_errors(self.path):
             return list(self._filesystem.get_file_info(selector))
 
-    def _write(self, name: str, data: str | bytes) -> None:
+    def write(self, name: str, data: str | bytes) -> None:
         """Writes a file whole, in a folder that is made for it."""
         if self._is_lost():
             raise taken_over_error(self.path)
@@ -485,7 +477,8 @@ class RunFolder:
                 self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
             write_whole(self._filesystem, path, data.encode() if isinstance(data, str) else data)
 
-    def _read(self, name: str) -> bytes:
+    def read(self, name: str) -> bytes:
+        """A file's bytes. Raises DataError if there is none."""
         try:
             with (
                 translate_cloud_errors(self.path),

@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memray_eval.analysis.recommendation import measure_speed
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.speed import measure_speed
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE
 from memray_eval.execution.resume_state import drop_duplicates, load_resume_state
 from memray_eval.results.part_writer import PartWriter

@@ -14,7 +14,7 @@ from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
-from memray_eval.report.long_table import write_parquet
+from memray_eval.report.exports import write_parquet
 from tests.build import finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, serving

@@ -248,7 +248,7 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
     assert ["otlp" in notes[0], "inspect" in notes[1], len(notes)] == [True, True, 2]
     assert "nobody answered" in notes[0]
     assert f"`memray-eval send {done.folder.path}` tries again" in notes[0]
-    logged = done.folder.read_log("log.jsonl").decode()
+    logged = done.folder.read("log.jsonl").decode()
     assert "sink otlp (http://127.0.0.1:1/v1/logs) failed" in logged
 
     def cli(*words: str) -> tuple[int, str, str]:

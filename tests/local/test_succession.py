@@ -20,8 +20,8 @@ from memray_eval.execution.runs import estimate_of
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.report.brief import render_brief
+from memray_eval.report.exports import write_csv
 from memray_eval.report.html.page import render_html
-from memray_eval.report.long_table import write_csv
 from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Provider, serving

@@ -17,6 +17,7 @@ from memray_eval.analysis.scores import CLUSTER_COLUMNS, Scores, number_clusters
 from memray_eval.analysis.statistics import Clusters, Interval, Paired, Scale, Settings
 from memray_eval.analysis.where import GroupFigure, common_rows
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.ports import FloatArray
 from memray_eval.types import Frozen
 
 Direction = Literal["up", "down"]
@@ -211,6 +212,17 @@ class AlignedUnits:
     clusters: Clusters | None
     n_alone: int
     common: CommonUnits
+
+    def figures(self, metric: str) -> tuple[FloatArray, FloatArray, Clusters | None]:
+        """Both sides' figures of the units that both scored, and the clusters of these; none where
+        a side has nothing to divide by."""
+        a, b = self.base.scores, self.other.scores
+        both = ~np.isnan(a.values[metric][self.rows_a] + b.values[metric][self.rows_b])
+        of_a = a.of_figure(metric, self.rows_a[both])
+        of_b = b.of_figure(metric, self.rows_b[both])
+        if of_a is None or of_b is None:
+            return np.zeros(0), np.zeros(0), None
+        return of_a, of_b, None if self.clusters is None else self.clusters[both]
 
 
 def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> AlignedUnits:

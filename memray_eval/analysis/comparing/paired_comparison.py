@@ -115,11 +115,7 @@ def _compare_metric(
     b = units.other.scores.values[name][units.rows_b]
     has_a, has_b = ~np.isnan(a), ~np.isnan(b)
     both = has_a & has_b
-    clusters = None if units.clusters is None else units.clusters[both]
-    of_a = units.base.scores.of_figure(name, units.rows_a[both])
-    of_b = units.other.scores.of_figure(name, units.rows_b[both])
-    if of_a is None or of_b is None:
-        of_a, of_b, clusters = a[:0], b[:0], None
+    of_a, of_b, clusters = units.figures(name)
     scale = units.base.scales.get(name)
     of_pairs = paired(of_a, of_b, clusters, settings, scale)
     changed = np.where(both, b - a, 0.0)
@@ -162,17 +158,8 @@ def measure_noise(base: Side, other: Side, comparison: Comparison) -> Iterator[N
     """What the comparison of two runs of one candidate says of each metric's noise."""
     units = align_units(base, other, "B", comparison.cluster)
     for row in comparison.metrics:
-        a, b = (
-            side.scores.values[row.metric][rows]
-            for side, rows in ((base, units.rows_a), (other, units.rows_b))
-        )
-        both = ~np.isnan(a) & ~np.isnan(b)
-        clusters = None if units.clusters is None else units.clusters[both]
-        of_a = base.scores.of_figure(row.metric, units.rows_a[both])
-        of_b = other.scores.of_figure(row.metric, units.rows_b[both])
-        rate = None
-        if of_a is not None and of_b is not None:
-            rate = false_alarm_rate(of_b - of_a, clusters, comparison.settings)
+        of_a, of_b, clusters = units.figures(row.metric)
+        rate = false_alarm_rate(of_b - of_a, clusters, comparison.settings)
         margin = row.paired.detectable
         yield Noise(metric=row.metric, n=row.paired.n, false_alarms=rate, margin=margin)
 

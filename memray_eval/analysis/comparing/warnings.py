@@ -43,7 +43,6 @@ def find_warnings(
         yield f"{names} have {counts}: their means are compared, the less exact the fewer they are"
     if other.matching:
         yield f"{names}: {other.matching}"
-    yield from _differing_settings("judges", "judges", sides, compared)
     yield from _differing_judges(sides, compared)
     yield from _differing_models(sides)
     yield from _differing_rubrics(sides, compared)
@@ -80,29 +79,23 @@ def reads_other_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) ->
 
 
 def _differing_settings(
-    what: str, key: str, sides: Mapping[str, Side], compared: Sequence[str]
-) -> Iterator[str]:
-    """Warns of each metric, or metric/task, for which the manifests differ."""
+    key: str, sides: Mapping[str, Side], compared: Sequence[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each metric, or metric/task, for which the manifests differ in this, and what each has."""
     settings = {letter: side.manifest.get(key) or {} for letter, side in sides.items()}
     for name in dict.fromkeys(name for of_side in settings.values() for name in of_side):
         values = {letter: of_side.get(name, "none") for letter, of_side in settings.items()}
         if name.partition("/")[0] in compared and len(set(values.values())) > 1:
-            listed = ", ".join(f"{value} in {letter}" for letter, value in values.items())
-            yield f"{name}: different {what}: {listed}"
+            yield name, values
 
 
 def _differing_rubrics(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
     """Warns of each metric, or metric/task, whose rubrics differ, by version and digest; a user's
     own rubric has a digest alone."""
-    manifests = {letter: side.manifest for letter, side in sides.items()}
-    digests = {letter: each.get("rubrics") or {} for letter, each in manifests.items()}
-    for name in dict.fromkeys(name for each in digests.values() for name in each):
-        by_side = {letter: each.get(name, "none") for letter, each in digests.items()}
-        if name.partition("/")[0] not in compared or len(set(by_side.values())) == 1:
-            continue
+    for name, digests in _differing_settings("rubrics", sides, compared):
         shown = []
-        for letter, digest in by_side.items():
-            version = (manifests[letter].get("rubric_versions") or {}).get(name)
+        for letter, digest in digests.items():
+            version = (sides[letter].manifest.get("rubric_versions") or {}).get(name)
             shown.append(f"{f'version {version}, ' if version else ''}digest {digest} in {letter}")
         yield f"{name}: different rubrics: {'; '.join(shown)}"
 
@@ -124,8 +117,11 @@ def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:
 
 
 def _differing_judges(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
-    """Warns of each metric for which both sides planned the same judges, but others scored it: a
-    fallback, or a jury from which one was missing."""
+    """Warns of each metric, or metric/task, for which the sides planned other judges, and of each
+    for which others scored it: a fallback, or a jury from which one was missing."""
+    for name, judges in _differing_settings("judges", sides, compared):
+        listed = ", ".join(f"{judge} in {letter}" for letter, judge in judges.items())
+        yield f"{name}: different judges: {listed}"
     for name in compared:
         planned = {str((side.manifest.get("judges") or {}).get(name)) for side in sides.values()}
         actual = {}

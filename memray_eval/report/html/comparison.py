@@ -18,9 +18,14 @@ from memray_eval.report.comparison_console import (
     matrix_section,
 )
 from memray_eval.report.comparison_verdict import groups_of, verdict, verdict_of_all
-from memray_eval.report.html.first_view import Link, doubts_of_comparison
+from memray_eval.report.html.first_view import (
+    LEAST_SPAN,
+    Link,
+    Places,
+    doubts_of_comparison,
+    draw_places,
+)
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
-from memray_eval.report.html.places import LEAST_SPAN, Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten

@@ -16,25 +16,22 @@ from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.answer import answer, title
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
-from memray_eval.report.failed_calls import FailedCalls
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import RunCost, stages
-from memray_eval.report.html.figures import tabulate_figures
-from memray_eval.report.html.first_view import doubts, list_links
+from memray_eval.report.html.first_view import doubts, draw_places, list_links
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
-from memray_eval.report.html.places import draw_places
-from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
-from memray_eval.report.html.why import Why, find_reasons
+from memray_eval.report.html.view_model import tabulate_figures
+from memray_eval.report.html.why import Why, find_meanings, find_prompts, find_reasons
 from memray_eval.report.tables import (
+    FailedCalls,
     curve_sections,
     epoch_sections,
     generation_sections,
     heat_sections,
     served_sections,
 )
-from memray_eval.report.turn_sections import turn_sections
-from memray_eval.report.twins_console import twin_sections
+from memray_eval.report.turn_sections import turn_sections, twin_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 

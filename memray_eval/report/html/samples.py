@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
@@ -46,8 +46,7 @@ def embed(
     """Embeds the first records within the limits, at least one. `scales` by metric."""
     metrics, candidates, tasks = Names(), Names(), Names()
     rows: list[list[Any]] = []
-    chunks: list[Markup] = []
-    pending: list[str] = []
+    wholes: list[str] = []
     size = 0
     for record in records:
         whole = to_json(whole_record(record, metrics))
@@ -55,14 +54,11 @@ def embed(
         if rows and (len(rows) == most_records or size > most_characters):
             break
         rows.append(list_row(record, metrics, candidates, tasks))
-        pending.append(whole)
-        if len(pending) == CHUNK:
-            chunks.append(_chunk(pending))
-            pending = []
-    if pending:
-        chunks.append(_chunk(pending))
+        wholes.append(whole)
+    parts = (wholes[first : first + CHUNK] for first in range(0, len(wholes), CHUNK))
+    chunks = tuple(Markup(f"[{','.join(part)}]") for part in parts)
     index = {**describe_numbers(metrics, candidates, tasks, scales), "chunk": CHUNK, "rows": rows}
-    return Embedded(Markup(to_json(index)), tuple(chunks), len(rows))
+    return Embedded(Markup(to_json(index)), chunks, len(rows))
 
 
 def describe_numbers(
@@ -75,10 +71,6 @@ def describe_numbers(
         "tasks": list(tasks),
         "statuses": STATUSES,
     }
-
-
-def _chunk(wholes: Sequence[str]) -> Markup:
-    return Markup(f"[{','.join(wholes)}]")
 
 
 def to_json(value: Any) -> str:

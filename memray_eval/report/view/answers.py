@@ -142,8 +142,9 @@ class Answers:
         failed = units["error"].is_valid().to_numpy() | table.has(status == _ERROR)
         units = units.append_column("failed", pa.array(failed.astype(np.int64)))
         for column, names in (("candidate", self.candidates), ("task", self.tasks)):
-            at, numbers = units.schema.get_field_index(column), _number(names, units[column])
-            units = units.set_column(at, column, pa.array(numbers))
+            numbers = [names[text or ""] for text in units[column].to_pylist()]
+            at = units.schema.get_field_index(column)
+            units = units.set_column(at, column, pa.array(numbers, pa.int64()))
         return _Held(part, units, scores)
 
     def select(self, query: Query, is_cancelled: Callable[[], bool] = lambda: False) -> Page:
@@ -300,9 +301,3 @@ def _shorten(table: pa.Table) -> pa.Table:
         starts = pc.utf8_slice_codeunits(texts, 0, SNIPPET)
         table = table.set_column(table.schema.get_field_index(name), name, starts)
     return table
-
-
-def _number(names: Names, column: pa.ChunkedArray) -> Column:
-    """Numbers the name in each row; null counts as the empty name."""
-    texts = column.to_pylist()
-    return np.array([names[text or ""] for text in texts], np.int64)

@@ -5,30 +5,110 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 from markupsafe import Markup
 from pydantic import ValidationError
 
+from memray_eval.analysis.comparing.open_runs import (
+    ComparedRun,
+    compare_runs,
+    pick_candidates,
+    read_changed_units,
+)
+from memray_eval.analysis.pairs.report import find_report
+from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, EvalError
+from memray_eval.report.html.comparison import ComparedSide, render_comparison
 from memray_eval.report.html.page_renderer import asset, render_page
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.runs_list import RunList, RunRow, UnknownRun
 from memray_eval.report.view.answers import Query
-from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.router import ENDING, Endpoint, serving_routes
 from memray_eval.report.view.run_view import OpenedRuns, View
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
+
+MOST_SIDES, LISTED_FLIPS, PAGES_KEPT = 20, 20, 8
+
+
+class ComparedRuns:
+    """Renders comparisons, one at a time, and keeps the last ones. Safe for several threads."""
+
+    def __init__(self, runs: RunList) -> None:
+        self._runs, self._lock = runs, threading.Lock()
+        self._pages: OrderedDict[object, str] = OrderedDict()
+
+    def page(self, named: Sequence[str], by: str | None = None) -> str:
+        """The page of these sides, the baseline first: a run's id (all of its candidates) or
+        ID:CANDIDATE. Raises UnknownRun, DataError, and ConfigError for what is not comparable."""
+        with self._lock:
+            sides = [side for name in dict.fromkeys(named) for side in self._expand(name)]
+            if not 2 <= len(sides) <= MOST_SIDES:
+                raise ConfigError(
+                    f"pick two or more runs to compare, with up to {MOST_SIDES} candidates in all; "
+                    f"these have {len(sides)}"
+                )
+            opened = pick_candidates([f"{self._runs.path}/{side}" for side in sides])
+            pairs = find_report([(side.folder, side.candidate) for side in opened])
+            parts = (tuple(side.folder.list_parts()) for side in opened)
+            key = (tuple(sides), by, pairs and pairs.runs, *parts)
+            if key not in self._pages:
+                self._pages[key] = _render(sides, opened, by)
+                if len(self._pages) > PAGES_KEPT:
+                    self._pages.popitem(last=False)
+            return self._pages[key]
+
+    def _expand(self, name: str) -> list[str]:
+        """The sides that a name stands for, each as ID:CANDIDATE. Both may hold colons."""
+        ends = [len(name), *(at for at in range(len(name) - 1, 0, -1) if name[at] == ":")]
+        for end in ends:
+            try:
+                path = self._runs.path_of(name[:end])
+            except UnknownRun:
+                continue
+            if name[end + 1 :]:
+                return [name]
+            with readable(path):
+                return [
+                    f"{name}:{candidate}" for candidate in candidates_of(RunFolder(path).records())
+                ]
+        raise UnknownRun(f"{self._runs.path} holds no run {name!r}")
+
+
+def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None) -> str:
+    comparison, _ = compare_runs(opened, by=by, flips=LISTED_FLIPS)
+    letters = {common.other: common.letter for common in comparison.common}
+    compared = []
+    for side, run in zip(sides, opened, strict=True):
+        others = [other for other in sides if other != side]
+        address = f"run/{quote(run.folder.run_id, safe='')}/"
+        as_baseline = _address([side, *others], by) if side != sides[0] else ""
+        without = _address(others, by) if len(sides) > 2 else ""
+        letter = letters.get(run.name, "A")
+        compared.append(ComparedSide(letter, run.name, address, as_baseline, without))
+    with ExitStack() as stack:
+        for run in opened:
+            stack.enter_context(readable(run.folder.path))
+        texts = read_changed_units(comparison, opened)
+    return render_comparison(comparison, texts, compared)
+
+
+def _address(sides: Sequence[str], by: str | None) -> str:
+    parameters = [*(("run", side) for side in sides), *([("by", by)] if by else [])]
+    return f"compare?{urlencode(parameters)}"
+
 
 # A line that says nothing, so that a browser that has gone is noticed
 _BEAT_S = 15.0
 
 # Opens the view of the run that a request names
 OpenView = Callable[[str], View]
-IsCancelled = Callable[[], bool]
 
 
 @asynccontextmanager
@@ -62,20 +142,12 @@ class RunPages:
             Endpoint(f"{path}/events", self._events),
         ]
 
-    @asynccontextmanager
-    async def _viewed(self, request: web.Request) -> AsyncIterator[tuple[View, IsCancelled]]:
-        """The view of the run that the request names, and whether the block is over: a reader who
-        has asked something else no longer waits for this response."""
-        is_over = threading.Event()
-        try:
-            run_id = request.match_info.get("run", "")
-            yield await asyncio.to_thread(self._open_view, run_id), is_over.is_set
-        finally:
-            is_over.set()
+    async def _view(self, request: web.Request) -> View:
+        """The view of the run that the request names."""
+        return await asyncio.to_thread(self._open_view, request.match_info.get("run", ""))
 
     async def _page(self, request: web.Request) -> str:
-        async with self._viewed(request) as (view, _):
-            return await asyncio.to_thread(view.page)
+        return await asyncio.to_thread((await self._view(request)).page)
 
     async def _units(self, request: web.Request) -> dict[str, Any]:
         try:
@@ -84,13 +156,15 @@ class RunPages:
             problem = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, problem["loc"]))
             raise ConfigError(f"{where}: {problem['msg']}") from None
-        async with self._viewed(request) as (view, is_cancelled):
-            return await asyncio.to_thread(view.answer, query, is_cancelled)
+        view, is_over = await self._view(request), threading.Event()
+        try:
+            return await asyncio.to_thread(view.answer, query, is_over.is_set)
+        finally:
+            is_over.set()  # a reader who has asked something else no longer waits for this
 
     async def _unit(self, request: web.Request) -> dict[str, Any]:
         unit_id = request.query.get("id", "")
-        async with self._viewed(request) as (view, _):
-            record = await asyncio.to_thread(view.record, unit_id)
+        record = await asyncio.to_thread((await self._view(request)).record, unit_id)
         if record is None:
             raise UnknownRun(
                 f"no unit {unit_id!r} in this run; it may have been rewritten: load the page again"
@@ -99,13 +173,13 @@ class RunPages:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Sends the state of the run whenever that has changed."""
-        async with self._viewed(request) as (view, _):
+        view = await self._view(request)
 
-            def read(before: RunRow | None) -> tuple[Any, RunRow | None]:
-                row = view.standing()
-                return (None if row is None or row == before else _plain(row)), row
+        def read(before: RunRow | None) -> tuple[Any, RunRow | None]:
+            row = view.standing()
+            return (None if row is None or row == before else _plain(row)), row
 
-            return await _stream(request, read, view.every_s)
+        return await _stream(request, read, view.every_s)
 
 
 class ListPages:

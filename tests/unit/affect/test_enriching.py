@@ -10,16 +10,14 @@ from pydantic import ValidationError
 
 from memray_eval.affect.enriching import (
     NOTES,
+    TRAITS_RUBRIC,
     AffectBackends,
+    BigFiveJudgment,
     add_affect,
     find_degraded,
-    uniform_emotion,
-)
-from memray_eval.affect.judge_prompts import (
-    TRAITS_RUBRIC,
-    BigFiveJudgment,
     from_traits,
     judge_affect_prompt,
+    uniform_emotion,
 )
 from memray_eval.affect.labels import EKMAN, normalised_weights
 from memray_eval.errors import BudgetSpent, ServiceLost, Unavailable

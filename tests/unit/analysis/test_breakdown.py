@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from memray_eval.analysis.breakdown import Breakdown, break_down
-from memray_eval.analysis.disagreements import agreement, compares, disagreements
+from memray_eval.analysis.breakdown import Breakdown, agreement, break_down, compares, disagreements
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.statistics import mean_interval, wilson_interval
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue

@@ -4,7 +4,9 @@ flips, the suggestion."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,16 @@ from memray_eval.analysis.agreement import (
     weighted_kappa,
 )
 from memray_eval.analysis.calibration import (
+    AdjustedMean,
+    RaterF1,
     Table,
     Unit,
+    adjusted_mean,
     calibrate_judge,
+    compare_raters,
     estimate_with_intervals,
     flip_share,
+    macro_f1,
     people_agreement,
     suggest_judge,
 )
@@ -264,3 +271,173 @@ def test_the_suggestion() -> None:
         "above every other judge that can be suggested"
     )
     assert suggest_judge([trials["chance"], trials["gappy"]], (0, 1), (0, 1)).judge is None
+
+
+def adjust(judge: Any, people: Any, weights: Any = None, clusters: Any = None) -> AdjustedMean:
+    n = len(judge)
+    return adjusted_mean(
+        "c",
+        np.array(judge, float),
+        np.array(people, float),
+        np.ones(n) if weights is None else np.array(weights, float),
+        np.arange(n) if clusters is None else np.array(clusters),
+        (0.0, 1.0),
+    )
+
+
+def test_it_is_the_papers_formula() -> None:
+    rng = np.random.default_rng(0)
+    judge = rng.integers(0, 2, 200).astype(float)
+    people = np.where(rng.random(200) < 0.8, judge, 1 - judge)
+    people[40:] = np.nan
+    found = adjust(judge, people)
+    # lambda = Cov(people, judge) / ((1 + n/N) Var(judge)) of separate samples; here the labelled
+    # are among all, so that the influence of one is on both means
+    own, all_ = judge[:40] - judge[:40].mean(), judge - judge.mean()
+    to_judge = np.concatenate([own, np.zeros(160)]) / 40 * np.sqrt(40 / 39)
+    to_people = np.concatenate([people[:40] - people[:40].mean(), np.zeros(160)]) / 40
+    gained = all_ / 200 * np.sqrt(200 / 199) - to_judge
+    tuning = -(to_people * np.sqrt(40 / 39)) @ gained / (gained @ gained)
+    assert found.tuning == pytest.approx(tuning)
+    assert 0 < tuning < 1
+    expected = people[:40].mean() + tuning * (judge.mean() - judge[:40].mean())
+    assert found.value == pytest.approx(expected)
+    assert (found.n, found.n_labels, found.raw) == (200, 40, pytest.approx(judge.mean()))
+
+
+def test_a_label_counts_by_its_weight() -> None:
+    people = [1.0] * 10 + [0.0] * 10 + [np.nan] * 20
+    found = adjust([0.5] * 40, people, weights=[3.0] * 10 + [1.0] * 30)
+    assert found.value == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("is_clustered", [False, True])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_the_interval_covers_as_it_promises(is_clustered: bool, is_weighted: bool) -> None:
+    rng, covered, raw = np.random.default_rng(1), 0, 0
+    for _ in range(600):
+        clusters = np.arange(600) // (3 if is_clustered else 1)
+        hard = rng.random(600) < 0.4
+        truth = (
+            rng.random(200)[clusters // (1 if is_clustered else 3)] * 0.5 + rng.random(600) * 0.5
+        )
+        truth = (truth + 0.15 > 0.5 + 0.3 * hard).astype(float)
+        judge = np.where(rng.random(600) < np.where(hard, 0.3, 0.1), 1.0, truth)
+        chance = np.where(hard, 0.4, 0.1) if is_weighted else np.full(600, 0.2)
+        drawn = rng.random(600) < chance
+        found = adjust(judge, np.where(drawn, truth, np.nan), 1 / chance, clusters)
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= TRUTH <= found.high
+        raw += abs(found.raw - TRUTH) < (found.high - found.low) / 2
+    assert 0.925 <= covered / 600 <= 0.985
+    assert raw / 600 < 0.8
+
+
+def _true_mean() -> float:
+    rng = np.random.default_rng(2)
+    sums = rng.random(4_000_000) * 0.5 + rng.random(4_000_000) * 0.5
+    return float(0.6 * (sums > 0.35).mean() + 0.4 * (sums > 0.65).mean())
+
+
+TRUTH = _true_mean()
+
+
+@pytest.mark.parametrize(
+    ("people", "reason"),
+    [([1, 0] * 4, "8 labels of 8 clusters; 10 of 4 are"), ([1] * 12, "all 12 labels are the same")],
+)
+def test_labels_that_tell_nothing_give_no_figure(people: list[float], reason: str) -> None:
+    found = adjust([0.5] * 20, people + [np.nan] * (20 - len(people)))
+    assert reason in found.refused
+    assert (found.value, found.raw) == (None, 0.5)
+
+
+def unit(number: int, judge: float | None, *labels: bool | None, raters: str = "") -> Unit:
+    names = raters.split() or [f"p{at}" for at in range(len(labels))]
+    people = tuple(None if label is None else float(label) for label in labels)
+    cluster = f"c{number // 2}"
+    return Unit(id=str(number), people=people, judge=judge, cluster=cluster, raters=tuple(names))
+
+
+def published(own: Sequence[bool], others: Sequence[Sequence[bool]]) -> float | None:
+    """compute_metrics_for_rater_by_class of healthbench_meta_eval.py: f1 balanced."""
+    agreed: dict[tuple[str, bool], list[bool]] = defaultdict(list)
+    for label, of_others in zip(own, others, strict=True):
+        for other in of_others:
+            agreed["precision", label].append(label == other)
+            agreed["recall", other].append(label == other)
+    scores = []
+    for kind in (True, False):
+        if not agreed["precision", kind] or not agreed["recall", kind]:
+            return None
+        precision, recall = (
+            sum(agreed[name, kind]) / len(agreed[name, kind]) for name in ("precision", "recall")
+        )
+        both = precision + recall
+        scores.append(2 * precision * recall / both if both else 0.0)
+    return sum(scores) / 2
+
+
+def test_the_published_example() -> None:
+    """test_compute_agreement_for_rater_by_class of simple-evals: pos 4/7, neg 2/5."""
+    units = [unit(0, 1, True, True, False), unit(1, 0, True, False), unit(2, 1, False)]
+    report = compare_raters({"judge": units}, (0, 1), (0, 1))
+    assert report is not None
+    (judge,) = report.judges
+    assert (judge.rater, judge.n) == ("judge", 6)
+    assert judge.macro_f1.value == pytest.approx((4 / 7 + 2 / 5) / 2, abs=1e-12)
+
+
+def test_judges_and_people_agree_with_the_published_code() -> None:
+    chance, names = random.Random(3), [f"p{number}" for number in range(6)]
+    units, own, labels = [], list[bool](), list[list[bool]]()
+    by_person: dict[str, tuple[list[bool], list[list[bool]]]] = {name: ([], []) for name in names}
+    for number in range(300):
+        truth, raters = chance.random() < 0.6, chance.sample(names, chance.randint(1, 4))
+        said = [truth if chance.random() < 0.8 else not truth for _ in raters]
+        own.append(truth if chance.random() < 0.7 else not truth)
+        labels.append(said)
+        for at, rater in enumerate(raters):
+            by_person[rater][0].append(said[at])
+            by_person[rater][1].append(said[:at] + said[at + 1 :])
+        units.append(unit(number, float(own[-1]), *said, raters=" ".join(raters)))
+    report = compare_raters({"a": units, "deaf": [u.model_copy(update={"judge": None})
+                                                  for u in units]}, (0, 1), (0, 1))  # fmt: skip
+    assert report is not None
+    judge, deaf = report.judges
+    assert judge.macro_f1.value == pytest.approx(published(own, labels), abs=1e-12)
+    low, high = judge.macro_f1.low, judge.macro_f1.high
+    assert low is not None
+    assert high is not None
+    assert low < (judge.macro_f1.value or 0) < high
+    assert (deaf.n, deaf.macro_f1.value) == (0, None)
+    expected = {name: published(*by_person[name]) for name in names}
+    assert {p.rater: p.macro_f1.value for p in report.people} == pytest.approx(expected, abs=1e-12)
+    n_pairs = {name: sum(map(len, by_person[name][1])) for name in names}
+    assert {person.rater: person.n for person in report.people} == n_pairs
+    mean = sum((expected[name] or 0) * n_pairs[name] for name in names) / sum(n_pairs.values())
+    assert report.people_mean == pytest.approx(mean, abs=1e-12)
+
+
+def test_what_is_undefined_is_no_figure() -> None:
+    assert compare_raters({"j": [Unit(id="a", people=(1.0,), judge=1)]}, (0, 1), (0, 1)) is None
+    assert np.isnan(macro_f1(np.array([True, True]), np.array([True, False])))
+    report = compare_raters({"j": [unit(0, None, True, None)]}, (0, 1), (0, 1))
+    assert report is not None
+    assert report.people_mean is None
+    assert report.people == (RaterF1(rater="p0", n=0, macro_f1=report.judges[0].macro_f1),)
+
+
+def test_scales_are_cut_in_their_middle() -> None:
+    units = [
+        unit(n, 5.0 if n % 3 else 1.0, True, n % 2 == 0).model_copy(
+            update={"people": (4.0, 2.0 if n % 2 else 5.0)}
+        )
+        for n in range(12)
+    ]
+    report = compare_raters({"j": units}, (1, 5), (1, 5))
+    assert report is not None
+    own = [n % 3 != 0 for n in range(12)]
+    expected = published(own, [[True, n % 2 == 0] for n in range(12)])
+    assert report.judges[0].macro_f1.value == pytest.approx(expected)

@@ -10,10 +10,8 @@ import pytest
 
 from memray_eval.analysis.comparing.models import Comparison, Side
 from memray_eval.analysis.comparing.paired_comparison import compare
-from memray_eval.analysis.paired_quality import pair_of
-from memray_eval.analysis.recommendation import recommend
+from memray_eval.analysis.recommendation import median_ratio, pair_of, recommend
 from memray_eval.analysis.scores import Scores
-from memray_eval.analysis.speed import median_ratio
 from memray_eval.analysis.statistics import Settings, apart_p, mean_interval, t_interval
 from memray_eval.analysis.where import LENGTH, Groups
 from memray_eval.api.comparing import Comparison as ShownComparison

@@ -13,7 +13,7 @@ from memray_eval.benchmarks.memory.generator import samples
 from memray_eval.benchmarks.memory.suite import SUITE
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import pick
-from memray_eval.report.twins_console import twin_sections
+from memray_eval.report.turn_sections import twin_sections
 from memray_eval.types import Candidate, Record, Response, TwinDifference
 from tests.build import build_dataset, build_record, build_sample, build_score
 

@@ -14,7 +14,7 @@ from google import genai
 from google.genai._transformers import t_schema
 from pydantic import BaseModel
 
-from memray_eval.affect.judge_prompts import BigFiveJudgment, EmotionJudgment
+from memray_eval.affect.enriching import BigFiveJudgment, EmotionJudgment
 from memray_eval.config.sections import RubricMetric
 from memray_eval.judges.providers.anthropic import AnthropicAdapter
 from memray_eval.judges.providers.google import GoogleAdapter

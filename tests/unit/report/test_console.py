@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 
@@ -10,11 +14,14 @@ from memray_eval.metric import NEEDS_JUDGE, MetricColumns, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
+from memray_eval.report.html import render_html
 from memray_eval.report.html.view_model import metric_rows
-from memray_eval.report.tables import heat_sections, judge_label
-from memray_eval.types import HeatMap, MacroSummary, TaskSummary
-from tests.build import build_summary
+from memray_eval.report.tables import heat_sections, judge_label, read_failed_calls
+from memray_eval.types import HeatMap, MacroSummary, Record, Response, TaskSummary
+from tests.build import build_score, build_summary
 from tests.golden.odd_summary import HEAT, MACROS, TASKS, odd_summary
+from tests.runs import plain_records, write_run
+from tests.unit.report.page import Page
 
 
 @pytest.mark.parametrize(
@@ -98,3 +105,59 @@ def test_a_metric_that_needs_a_judge_is_in_the_notes_alone() -> None:
     screen = render_brief(summary, "results/r")
     assert screen.count("safety") == 1
     assert not any(line.startswith("safety") for line in screen.splitlines())
+
+
+THROTTLED, BROKEN = "Throttled: 429", "JudgeError: it is no JSON"
+
+
+def failing(
+    record: Record,
+    scores: dict[str, str],
+    response: Response | None = None,
+    computed: Mapping[str, str] = MappingProxyType({}),
+) -> Record:
+    failed = [build_score(name, None, error=error) for name, error in scores.items()]
+    failed += [build_score(n, None, error="a bug", judge=by) for n, by in computed.items()]
+    kept = {"response": response} if response else {}
+    return record.model_copy(update={"scores": tuple(failed), **kept})
+
+
+def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_path: Path) -> None:
+    first, second, third, fourth = plain_records(4)
+    rule = build_score(judge="zero", error=BROKEN)
+    records = [
+        failing(
+            first,
+            {"empathy": THROTTLED, "coherence": THROTTLED, "mine": "a bug"},
+            computed={
+                "relevance": "all-MiniLM",
+                "memory_utilization": "rules+all-MiniLM",
+                "own": "computed",
+            },
+        ),
+        failing(second, {"empathy": THROTTLED, "safety": BROKEN}),
+        failing(third, {"empathy": "generation failed"}, Response(error="the engine died")),
+        fourth.model_copy(update={"scores": (rule,)}),
+    ]
+    folder = write_run(tmp_path / "run", records, 4)
+    sections = read_failed_calls(folder, folder.read_summary())
+    tables = {section.title: section.parts[0] for section in sections}
+    rows = {name: [tuple(row) for row in table.rows] for name, table in tables.items()}  # type: ignore[union-attr]
+    assert rows == {
+        "FAILED JUDGE CALLS": [
+            ("n", "cause", "metrics"),
+            ("3", THROTTLED, "empathy 2, coherence 1"),
+            ("2", BROKEN, "empathy 1, safety 1"),
+        ],
+        "METRICS THAT FAILED WITHOUT A JUDGE": [
+            ("n", "cause", "metrics"),
+            ("4", "a bug", "memory_utilization 1, mine 1, own 1, relevance 1"),
+        ],
+    }
+    assert THROTTLED in Page(render_html(folder)).text
+
+
+def test_a_run_whose_calls_all_went_well_has_no_section(tmp_path: Path) -> None:
+    scored = [record for record in plain_records(9) if not record.is_failed]
+    folder = write_run(tmp_path / "run", scored, len(scored))
+    assert not read_failed_calls(folder, folder.read_summary())

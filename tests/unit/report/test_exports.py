@@ -1,10 +1,35 @@
+"""The files that a run is exported to: those of the seeds, and the flat table."""
+
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from memray_eval.report.exports import evaluated_row, export_responses
-from memray_eval.types import Candidate, Record, Score
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memray_eval.errors import ConfigError
+from memray_eval.report.exports import (
+    FLAT_SCHEMA,
+    evaluated_row,
+    export_responses,
+    to_long_rows,
+    write_csv,
+    write_parquet,
+)
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
+from memray_eval.text_processing.printable import escape_controls
+from memray_eval.types import Candidate, Record, Response, Score, Usage
+from tests.build import build_record, build_sample, build_score
 
 
 def test_groundedness_is_what_was_counted_and_the_judges_own_numbers_are_named_so(
@@ -34,3 +59,158 @@ def test_a_responses_file_holds_its_models_rows_alone(record: Record, tmp_path: 
         exported = json.loads(path.read_text())
         assert exported["model"] == name
         assert [row["candidate"] for row in exported["results"]] == [name]
+
+
+def unit(sample_id: str, *scores: Score, unit_id: str = "", **about: Any) -> Record:
+    sample = build_sample(id=sample_id, suite="memory", **about)
+    response = Response(text="an answer", output_tokens=3, duration_s=0.5)
+    return build_record(sample, response, *scores, unit_id=unit_id or sample_id)
+
+
+RECALL = build_score("recall", -0.25, judge="rules", usage=Usage(input_tokens=5), cached=True)
+FAILED = build_score(
+    "empathy", None, error="-1: Throttled", judge="openai/gpt", cost_usd=0.5, latency_s=1.5
+)
+
+
+def run(path: Path, *parts: Sequence[Record]) -> RunFolder:
+    folder = RunFolder(str(path))
+    folder.create()
+    for part in parts:
+        folder.write_part(to_table(part))
+    return folder
+
+
+def rows(folder: RunFolder) -> list[dict[str, Any]]:
+    return pa.Table.from_batches(to_long_rows(folder.records()), FLAT_SCHEMA).to_pylist()
+
+
+def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) -> None:
+    folder = run(
+        tmp_path / "run", [unit("1", RECALL, FAILED, task="x"), unit("2"), unit("3", RECALL)]
+    )
+    table = rows(folder)
+    assert [(row["sample_id"], row["metric"], row["value"]) for row in table] == [
+        ("1", "recall", -0.25), ("1", "empathy", None), ("2", None, None), ("3", "recall", -0.25)
+    ]  # fmt: skip
+    assert (table[1]["status"], table[1]["judge_error"], table[1]["judge_cost_usd"]) == (
+        "error",
+        "-1: Throttled",
+        0.5,
+    )
+    assert (table[0]["task"], table[0]["output_tokens"], table[0]["judge_input_tokens"],
+    table[0]["judge_cached"]) == (
+        "x", 3, 5, True
+    )  # fmt: skip
+
+
+def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
+    fallback = build_score("recall", 0.0, judge="zero")
+    verdict = build_score("recall", 1.0, judge="openai/gpt", calls=3)
+    folder = run(
+        tmp_path / "run",
+        [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")],
+    )
+    marks = [(row["estimate"], row["fallback"], row["judge_calls"]) for row in rows(folder)]
+    assert marks == [
+        (True, False, None),
+        (False, True, None),
+        (False, False, 3),
+        (False, False, None),
+        (None, None, None),
+    ]
+
+
+def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
+    twice = unit("1", RECALL)
+    folder = run(tmp_path / "run", [twice, unit("2", RECALL)], [twice, unit("3", RECALL)])
+    assert sorted(row["sample_id"] for row in rows(folder)) == ["1", "2", "3"]
+
+
+def test_parquet_holds_the_rows_with_their_types(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", [unit("=1+1", RECALL, FAILED), unit("2")])
+    path = tmp_path / "scores.parquet"
+    write_parquet(path.as_uri(), folder.records())  # a URL, as of a cloud
+    table = pq.read_table(path)
+    assert table.schema.equals(FLAT_SCHEMA)
+    assert table.to_pylist() == rows(folder)
+    assert table["sample_id"][0].as_py() == "=1+1"
+
+
+def read_back(path: Path) -> list[dict[str, Any]]:
+    """A CSV's rows with the table's types, its guards taken off."""
+    text = pacsv.ConvertOptions(
+        column_types=FLAT_SCHEMA, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    lines = pacsv.ParseOptions(newlines_in_values=True)
+    table = pacsv.read_csv(path, convert_options=text, parse_options=lines).to_pylist()
+    return [
+        {
+            name: cell[1:] if isinstance(cell, str) and cell.startswith("'") else cell
+            for name, cell in row.items()
+        }
+        for row in table
+    ]
+
+
+HOSTILE = st.sampled_from(
+    [
+        "=cmd|' /C calc'!A0",
+        "+1",
+        "-1",
+        "@SUM(A1)",
+        "\t=1",
+        "\n=1",
+        "\uff1d1+1",
+        "'quoted",
+        "''",
+        'a "b", c',
+        "two\nlines",
+        "€",
+    ]
+)
+PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(HOSTILE | PLAIN, min_size=1, max_size=4, unique=True), value=st.floats(-1e9, 1e9)
+)
+def test_csv_brings_every_value_back_and_holds_no_formula(
+    tmp_path: Path, texts: list[str], value: float
+) -> None:
+    score = RECALL.model_copy(update={"value": value})
+    records = [unit(text, score, FAILED, unit_id=str(n), task=text) for n, text in enumerate(texts)]
+    folder = run(tmp_path / f"{abs(hash((tuple(texts), value)))}", records)
+    path = tmp_path / "scores.csv"
+    write_csv(str(path), folder.records())
+    shown = [
+        {
+            name: escape_controls(cell) if isinstance(cell, str) else cell
+            for name, cell in row.items()
+        }
+        for row in rows(folder)
+    ]
+    assert read_back(path) == shown
+    numbers = {field.name for field in FLAT_SCHEMA if not pa.types.is_string(field.type)}
+    formulas = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+    for row in csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")):
+        assert not [
+            cell for name, cell in row.items() if name not in numbers and cell.startswith(formulas)
+        ]
+
+
+def test_what_was_there_stays_where_the_run_has_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("before")
+    broken = run(tmp_path / "run", [unit("1", RECALL)])
+    records = broken.records()
+    (tmp_path / "run" / "records" / broken.parts()[0]).write_bytes(b"no parquet")
+    with pytest.raises(pa.ArrowInvalid):
+        write_csv(str(path), records)
+    assert path.read_text() == "before"
+    assert [file.name for file in tmp_path.iterdir() if "pending" in file.name] == []
+    with pytest.raises(ConfigError, match=r"cannot write .*; name another place"):
+        write_csv(
+            str(tmp_path / "none" / "scores.csv"), run(tmp_path / "other", [unit("1")]).records()
+        )

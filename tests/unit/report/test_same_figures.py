@@ -16,9 +16,8 @@ import pytest
 import memray_eval as me
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
-from memray_eval.report.exports import export_evaluation
+from memray_eval.report.exports import export_evaluation, write_csv, write_parquet
 from memray_eval.report.html.page import render_html
-from memray_eval.report.long_table import write_csv, write_parquet
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record, Response, Score, Summary
 from tests.build import build_record, build_sample

@@ -25,8 +25,8 @@ from memray_eval.report.html.page import render_html
 from memray_eval.report.runs_list import RunList, RunReader, RunRow
 from memray_eval.report.view import open_view
 from memray_eval.report.view.answers import Query
-from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.run_view import OpenedRuns
+from memray_eval.report.view.server import ComparedRuns
 from memray_eval.results.lookup import HolderWatch, holds_runs
 from memray_eval.results.run_folder import SPENDING, RunFolder
 from memray_eval.results.schema import to_table

@@ -55,7 +55,7 @@ def test_a_sink_that_fails_is_a_note_and_the_others_send(
         f"answers. `memray-eval send {folder.path}` tries again."
     )
     assert folder.read_summary().notes == (*before, note)
-    assert note[:60] in folder.read_log("summary.txt").decode()
+    assert note[:60] in folder.read("summary.txt").decode()
     assert failed.line is None
     assert sent.line == f"Sent to inspect ({folder.path}/inspect): 3 scores in its logs."
     (warning,) = [entry for entry in caplog.records if entry.levelno == logging.WARNING]

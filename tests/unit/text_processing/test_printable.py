@@ -11,7 +11,7 @@ import pytest
 
 from memray_eval.cli.app import say, show
 from memray_eval.report.console import render
-from memray_eval.report.long_table import write_csv
+from memray_eval.report.exports import write_csv
 from memray_eval.results.schema import to_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Record
