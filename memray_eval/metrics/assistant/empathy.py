@@ -47,12 +47,14 @@ interpretation: does it show that it understands what they feel or go through?
 1: it only claims to understand, or acknowledges in general ("I understand", "that sounds hard", "your feelings are valid").
 0: nothing of the kind. To repeat their words as the subject of advice is 0.
 exploration: does it try to learn more of what they feel or go through?
-2: it asks for something definite that they have not said ("is it the job or the move that keeps you awake?"). 1: it asks in
-general ("what happened?", "do you want to talk about it?"). 0: it asks nothing of them, or only for facts that the advice needs.
-- "Me too" replies: a bare "same here" is interpretation 1. Telling of an own experience in which the user's feeling is named is
-  interpretation 2. That alone shows no feeling for the user; the talk must be turned to them for one.
-- Advice without warmth is 0 in all three, however useful, long or polite. A question that only puts advice ("have you tried tea?")
-  is advice. One that advises and wants to know ("has talking to her ever helped, or did it make things worse?") is exploration.
+2: it asks for something definite about them, their situation or what they do about it ("is it the job or the move that keeps you
+awake?", "do you have anybody to talk to?"). 1: it asks in
+general ("what happened?", "do you want to talk about it?"). 0: it asks nothing of them.
+- "Me too" replies: a bare "same here" is interpretation 1. To tell of a like experience of one's own, a trouble shared or how one met
+  it, is interpretation 2. To stand by them in it ("I'm right with you", "I feel ya") is also emotional_reaction 1. A general remark on
+  life ("aren't we all?", "the truth hurts") is 0 in all three.
+- Advice without warmth is 0 in all three, however useful, long or polite. A question that only puts a remedy ("have you tried tea?")
+  is advice. One that advises and wants to know ("have you spoken to a doctor about it?", "did talking to her help?") is exploration.
 - A plain question about health deserves warmth too: with no feeling to name, count what it understands of their situation.
 - Small talk without a feeling: warmth is pleasure or interest in what they tell, understanding is to see what it is to them, and a
   question that lets them tell more is exploration.

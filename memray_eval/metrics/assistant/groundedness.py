@@ -42,7 +42,7 @@ given: only what MEMORY, CONTEXT, HISTORY and QUERY say counts. What they leave 
 to everybody.
 given_and_general: established knowledge counts as well.
 What is a claim: a statement about the world or about this user that could be checked, and could be false.
-- No claims are opinions, tastes and feelings ("a lovely town"); what the speaker says of itself ("I love hiking too", "I have read
+- No claims are opinions, tastes and feelings ("a lovely town"; for the reading given see below); what the speaker says of itself ("I love hiking too", "I have read
   about it"); reactions, questions, wishes, greetings, offers and agreement; advice as such ("try to go to bed earlier"). A fact inside
   any of these is a claim: "the fine cellist, who has played in 30 countries" claims the 30, "I have read that it began in Spain" claims
   Spain, and "sleep more, it lowers blood pressure" claims the effect.
@@ -60,7 +60,9 @@ source. none: an invented detail, what no source of the reading says, or what co
   valley was flooded", nor "he was the first" from "he was one of the first". A limit says how much, how many, how often, how surely,
   when or for whom something holds; without it more would have to be true.
 - The same words about something else are another claim: who did it, to whom, in which order, with what result. So are a cause, a
-  comparison or a judgment stated as fact ("so", "because of", "the best") that the source does not state.
+  comparison or a sureness ("so", "because of", "the most") that the source does not state.
+- In the reading given a verdict on the subject is a claim too ("it is a great show", "that is not easy"), and rests on none unless a
+  source gives it. What the speaker likes, feels or did is no claim in either reading.
 - A detail of this user must agree exactly: a different number, name or condition rests on none. What contradicts MEMORY rests on
   none also where the user says it: a response that agrees with a false premise of the query makes a claim of it, and one that
   corrects it does not.
