@@ -51,7 +51,7 @@ exploration: does it try to learn more of what they feel or go through?
 awake?", "do you have anybody to talk to?"). 1: it asks in
 general ("what happened?", "do you want to talk about it?"). 0: it asks nothing of them.
 - "Me too" replies: a bare "same here" is interpretation 1. To tell of a like experience of one's own, a trouble shared or how one met
-  it, is interpretation 2. To stand by them in it ("I'm right with you", "I feel ya") is also emotional_reaction 1. A general remark on
+  it, is interpretation 2. To stand by them in it ("I'm right with you", "I feel ya") is warmth as well, a 1. A general remark on
   life ("aren't we all?", "the truth hurts") is 0 in all three.
 - Advice without warmth is 0 in all three, however useful, long or polite. A question that only puts a remedy ("have you tried tea?")
   is advice. One that advises and wants to know ("have you spoken to a doctor about it?", "did talking to her help?") is exploration.

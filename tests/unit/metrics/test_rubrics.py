@@ -17,7 +17,7 @@ RUBRICS = {
     "coherence": (3, "2ad71b4d2f8056c3"),
     "conversational_continuity": (3, "ce5bc27cd1225be2"),
     "emotional_congruence": (2, "ea7fb3127a542176"),
-    "empathy": (3, "42352c4ec409d0b6"),
+    "empathy": (3, "94cfbb6adba5e7b0"),
     "groundedness": (3, "05b8c79308c2258f"),
     "helpfulness": (3, "3640f6c696e2f33b"),
     "judged_conduct": (1, "748d463d88994a22"),
