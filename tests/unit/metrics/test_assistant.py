@@ -24,7 +24,7 @@ from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import Verdict
-from memray_eval.types import Response, Sample
+from memray_eval.types import Response, Sample, Turn
 from tests.build import cited, empathy_verdict
 
 ANSWER = Response(text="x")
@@ -324,3 +324,14 @@ def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample)
 def test_an_unknown_metric_is_named_with_the_known() -> None:
     with pytest.raises(ConfigError, match="no metric 'sparkle'; there are: "):
         pick(["relevance", "sparkle"])
+
+
+@pytest.mark.parametrize("name", ["coherence", "empathy", "helpfulness", "safety"])
+def test_a_history_is_shown_where_there_is_one(name: str) -> None:
+    (metric,) = pick([name])
+    assert isinstance(metric, JudgedMetric)
+    alone = Sample(id="s", query="Okay?")
+    talk = alone.model_copy(update={"history": (Turn(role="user", content="Tea or milk?"),)})
+    shown = [metric.messages(sample, ANSWER)[1].content for sample in (alone, talk)]
+    assert ["Tea or milk?" in text for text in shown] == [False, True]
+    assert ["<HISTORY" in text for text in shown] == [False, True]
