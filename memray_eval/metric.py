@@ -7,14 +7,17 @@ import hashlib
 import json
 import logging
 import math
+import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field
 
+from memray_eval._version import PACKAGE
 from memray_eval.config.sections import OnJudgeFailure, OnNoAnswer, RubricMetric
 from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
@@ -40,6 +43,8 @@ from memray_eval.types import (
     session_turn,
 )
 
+OWN = "own"  # the family of users' metrics
+_NOT_THEIRS = (str(PACKAGE), str(Path(logging.__file__).parents[1]))  # frames of ours, of Python's
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -514,7 +519,21 @@ def failed_score(metric: Metric, error: BaseException, judge: str = "") -> Score
     """The score of a metric that raised on a record: that record's outcome, not the run's."""
     key = f"metric {metric.name}/{type(error).__name__}"
     log_once(logger, logging.ERROR, key, "the metric %s failed", metric.name, error=error)
-    return Score(metric=metric.name, status="error", judge=judge, error=describe_error(error))
+    text = f"{describe_error(error)}{_place_of(metric, error)}"
+    return Score(metric=metric.name, status="error", judge=judge, error=text)
+
+
+def _place_of(metric: Metric, error: BaseException) -> str:
+    """The metric of a user's and the line of his code that raised, "" for a metric of ours."""
+    if metric.family != OWN:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [
+        f", {Path(frame.filename).name}:{frame.lineno}"
+        for frame in frames
+        if not frame.filename.startswith(_NOT_THEIRS) and "site-packages" not in frame.filename
+    ]
+    return f" (metric {metric.name}{''.join(lines[-1:])})"
 
 
 def _outcome(

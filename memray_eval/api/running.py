@@ -124,7 +124,9 @@ def evaluate(
     job = load_config(None, keys | {"candidates": [answers]})
     if suite is None:
         explicit = {"metrics"} if metrics else set()
-        job, differences = follow_origin(job, find_origin(job.dataset), explicit | settings.keys())
+        job, differences = follow_origin(
+            job, find_origin(job.dataset, job.columns), explicit | settings.keys()
+        )
         if differences and not confirm:
             raise ConfigError(
                 f"{'; '.join(differences)}; nothing was judged and nothing paid. Name the suite or "

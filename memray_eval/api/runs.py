@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +33,9 @@ from memray_eval.report.long_table import to_long_rows
 from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.sinks.sending import explain, parse_judgment
 from memray_eval.storage.paths import readable
-from memray_eval.types import MetricSummary, Summary
+from memray_eval.types import MetricSummary, Summary, dumps
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "generation_error")  # fmt: skip
@@ -132,17 +135,41 @@ class Run(Displayed):
 
     def samples(self, long: bool = False) -> pa.Table:
         """A row a unit (a sample asked of a candidate), in the dataset's order (by id, if that
-        cannot be read any more), with its query, its response and a column a metric, null if it has
-        no score. `long`: a row a unit and metric, with who judged, what it cost and why it failed,
-        without texts. A unit that was written twice is there once."""
+        cannot be read any more), with its query, its response, your data's further columns, and a
+        column a metric, null if it has no score; of a judge's metric also METRIC.reason, and
+        METRIC.quotes, a list of the answer's words. `long`: a row a unit and metric, with who
+        judged, what it cost and why it failed, without texts. A unit that was written twice is
+        there once."""
         with readable(self.path):
             records = self.folder.records()
             rows = pa.Table.from_batches(list(to_long_rows(records)))
             if long:
                 return rows
-            texts = records.to_table(columns=["unit_id", *_TEXTS])
+            texts = records.to_table(columns=["unit_id", *_TEXTS, "metadata", "scores"])
         wide = _widen(rows, texts)
         return wide.take(pa.array(self._order_of(wide)))
+
+    def __getitem__(self, metric: str | tuple[str, str]) -> MetricSummary:
+        """The figures of a metric: `done["empathy"].mean`; of several candidates' by name:
+        `done["empathy", "candidate"]`. Raises ConfigError if there is none, or several."""
+        name, candidate = (metric, None) if isinstance(metric, str) else metric
+        found = {summary.candidate: summary for summary in self._summaries_of(name)}
+        if candidate is None and len(found) == 1:
+            return next(iter(found.values()))
+        if candidate not in found:
+            some = f'write run["{name}", CANDIDATE], of {", ".join(found)}'
+            raise ConfigError(f"{name}: no candidate {candidate!r}; {some}" if candidate else some)
+        return found[candidate]
+
+    def worst(self, metric: str, n: int = 5) -> pa.Table:
+        """The `n` answers that score lowest, as rows of `samples`: lowest first, in their order.
+        Raises ConfigError if the run has no such metric."""
+        self._summaries_of(metric)
+        rows = self.samples()
+        if metric not in rows.column_names:  # nothing was scored
+            return rows.slice(0, 0)
+        scored = rows.filter(pc.is_valid(rows[metric]))
+        return scored.take(pa.array(np.argsort(scored[metric].to_numpy(), kind="stable")[:n]))
 
     def _order_of(self, units: pa.Table) -> list[int]:
         """The rows of units by sample as the dataset has them, by candidate, and by epoch."""
@@ -195,6 +222,7 @@ class Run(Displayed):
 
             done.check("helpfulness", min=3.5, on="low", group="task")
         """
+        __tracebackhide__ = True  # pytest shows the line that asked
         bounds = [bound for check in checks for bound in self._parse_check(check, min, max, on)]
         failures = [
             failure
@@ -308,7 +336,8 @@ def _widen(rows: pa.Table, texts: pa.Table) -> pa.Table:
     first = np.unique(unit, return_index=True)[1]
     wide: dict[str, Any] = {name: rows.column(name).take(pa.array(first)) for name in _OF_UNITS}
     of_unit = pc.index_in(wide["unit_id"], value_set=texts["unit_id"].combine_chunks())
-    wide |= {name: texts[name].take(of_unit) for name in _TEXTS}
+    texts = texts.take(of_unit)
+    wide |= {name: texts[name] for name in _TEXTS}
     wide["epoch"] = pc.fill_null(wide["epoch"], 1)
     metrics, values = rows.column("metric").combine_chunks(), rows.column("value")
     for metric in pc.unique(metrics.drop_null()).to_pylist():
@@ -316,4 +345,37 @@ def _widen(rows: pa.Table, texts: pa.Table) -> pa.Table:
         column: Any = np.full(len(first), np.nan)
         column[unit[is_metric]] = values.filter(pa.array(is_metric)).to_numpy()
         wide[metric] = pa.array(column, mask=np.isnan(column))
+    own = [json.loads(text or "{}") for text in texts["metadata"].to_pylist()]
+    answers = texts["response"].to_pylist()
+    said = list(map(_said, texts["scores"].to_pylist(), answers))
+    for of_rows in (own, said):
+        for name in dict.fromkeys(name for row in of_rows for name in row):
+            column = [row.get(name) for row in of_rows]
+            wide[f"metadata.{name}" if name in wide else name] = _to_column(column)
     return pa.table(wide)
+
+
+def _said(scores: Sequence[Mapping[str, Any]], answer: str | None) -> dict[str, Any]:
+    """What judges said of one answer: METRIC.reason, and METRIC.quotes of its words."""
+    said: dict[str, Any] = {}
+    for score in scores:
+        judgment = parse_judgment(score["judgment"])
+        if isinstance(judgment, dict):
+            said[f"{score['metric']}.reason"] = explain(None, judgment)
+            lists = (part for part in judgment.values() if isinstance(part, list))
+            items = [
+                item.get("quote") if isinstance(item, dict) else item for item in chain(*lists)
+            ]
+            quotes = [item for item in items if isinstance(item, str) and item in (answer or "")]
+            said[f"{score['metric']}.quotes"] = quotes
+    return said
+
+
+def _to_column(values: list[Any]) -> pa.Array:
+    """Values as one column: of a kind as they are, of several kinds and mappings as JSON."""
+    try:
+        if not any(isinstance(value, dict) for value in values):
+            return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        pass
+    return pa.array([None if value is None else dumps(value) for value in values], pa.string())

@@ -16,6 +16,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     compare,
     config,
     dataset,
+    demo,
     init,
     inspect,
     pairwise,

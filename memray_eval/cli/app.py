@@ -119,6 +119,11 @@ def now_and_then(report: Callable[[int], None]) -> Callable[[int], None]:
     return call
 
 
+def shorten_path(path: str) -> str:
+    """A path below the working folder as it is called from there; others whole."""
+    return path.removeprefix(f"{os.getcwd()}{os.sep}")
+
+
 def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
     say."""
@@ -129,8 +134,7 @@ def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     from memray_eval.report.pairs_console import render_pairs
 
     summary = run.read_summary()
-    # a folder below this one by its path from here
-    path = run.path.removeprefix(f"{os.getcwd()}{os.sep}")
+    path = shorten_path(run.path)
     if as_json:
         show(summary.model_dump_json(indent=2))
     elif full:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
 
 import yaml
 
 from memray_eval.cli.app import RUN, app, say
-from memray_eval.cli.options import argument, option
+from memray_eval.cli.options import JobOptions, argument, column_sources, option
+from memray_eval.config.sections import ColumnSource
 from memray_eval.errors import ConfigError, DataError, reason_of
 
 JOB = """\
@@ -80,6 +82,7 @@ def init(
         None,
         "--from",
     ),
+    mapped: list[str] | None = JobOptions.mapped,
 ) -> None:
     """Create a folder with a job, two custom metrics and a test, ready to run and edit."""
     folder = Path(name)
@@ -88,7 +91,7 @@ def init(
     columns = "# columns: {query: question, response: answer}    # guessed where left out"
     dataset = "data.csv"
     if source is not None:
-        columns = _columns_of(source)
+        columns = _columns_of(source, column_sources(mapped))
         dataset = Path(os.path.relpath(source.resolve(), folder.resolve())).as_posix()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,17 +114,17 @@ def init(
     )
 
 
-def _columns_of(source: Path) -> str:
-    """The job's `columns:` for a file's columns. Raises DataError where there is no file, or where
-    its query or response is not found."""
+def _columns_of(source: Path, by_user: Mapping[str, ColumnSource]) -> str:
+    """The job's `columns:` for a file's columns, as the user maps them, else by their names.
+    Raises DataError if there is no file, or if its query or response is not found."""
     from memray_eval.datasets.columns import find_columns
 
     if not source.exists():
         raise DataError(f"no file {source}")
-    columns = find_columns(str(source), {}, has_responses=True, may_guess=True)
-    if not columns.guessed:
+    columns = find_columns(str(source), by_user, has_responses=True, may_guess=True)
+    named = {field: source["from"] for field, source in by_user.items()} | dict(columns.guessed)
+    if not named:
         return "# columns: {FIELD: COLUMN}    # the file's columns are named as our fields are"
-    mapped = yaml.safe_dump(dict(columns.guessed), allow_unicode=True, sort_keys=False)
-    return (
-        f"columns:                       # guessed by their names\n{indent(mapped, '  ').rstrip()}"
-    )
+    mapped = yaml.safe_dump(named, allow_unicode=True, sort_keys=False)
+    guessed = "       # guessed by their names" if columns.guessed else ""
+    return f"columns:{guessed}\n{indent(mapped, '  ').rstrip()}"

@@ -21,7 +21,7 @@ from memray_eval.cli.app import (
     say,
     show,
 )
-from memray_eval.cli.options import JobOptions, argument, column_overrides, flag, option
+from memray_eval.cli.options import JobOptions, argument, column_sources, flag, option
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
@@ -158,15 +158,11 @@ def validate(
     """Check every sample of a dataset, and print each problem with its file, sample and field. Exit
     code 2 if there are problems."""
     from memray_eval.benchmarks.own import find_suite
-    from memray_eval.config.sections import ColumnSource
     from memray_eval.datasets.reading import SampleReader
     from memray_eval.datasets.scan import scan
     from memray_eval.execution.run_plan import ReadSpec
 
-    columns = {
-        key.removeprefix("columns."): ColumnSource({"from": column})
-        for key, column in column_overrides(mapped).items()
-    }
+    columns = column_sources(mapped)
     found_suite = find_suite(suite).load()
     reader = SampleReader(
         suite=found_suite.name,

@@ -4,6 +4,7 @@ run jobs, each declared once."""
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typer.models import ParameterInfo
 
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import ColumnSource
 from memray_eval.config.servers import name_candidate
 from memray_eval.errors import ConfigError
 
@@ -111,7 +113,7 @@ class JobOptions(Options):
         WHAT,
     )
     mapped: list[str] | None = option(
-        "Read a field from a column of your data: --map query=question --map answers=reference.",
+        "Read fields from columns of your data: --map query=question,answers=reference.",
         WHAT,
         "--map",
     )
@@ -203,20 +205,32 @@ class JobOptions(Options):
         return load_config(config, self.overrides() | dict(changes or {}), self.settings or ())
 
 
+_NEXT_PAIR = re.compile(r",(?=\s*[\w.]+\s*=)")  # a comma of a column's name is none
+
+
 def split_names(text: str | None) -> list[str]:
     """The names of a comma-separated list."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def column_overrides(mapped: list[str] | None) -> dict[str, str]:
-    """--map options as config keys. Raises ConfigError for one that is no FIELD=COLUMN."""
+    """--map options as config keys: FIELD=COLUMN, several of them parted by commas. Raises
+    ConfigError for one that is no FIELD=COLUMN."""
     overrides = {}
-    for text in mapped or ():
+    for text in (pair for one in mapped or () for pair in _NEXT_PAIR.split(one)):
         field, separator, column = text.partition("=")
         if not (field.strip() and separator and column.strip()):
             raise ConfigError(f"--map {text!r}: write FIELD=COLUMN, such as query=question")
         overrides[f"columns.{field.strip()}"] = column.strip()
     return overrides
+
+
+def column_sources(mapped: list[str] | None) -> dict[str, ColumnSource]:
+    """--map options by field. Raises ConfigError as `column_overrides` does."""
+    return {
+        key.removeprefix("columns."): ColumnSource({"from": column})
+        for key, column in column_overrides(mapped).items()
+    }
 
 
 def named_number(text: str, option: str, form: str) -> tuple[str, float]:

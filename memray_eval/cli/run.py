@@ -27,7 +27,6 @@ from memray_eval.cli.options import (
 )
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, may_pass_again
-from memray_eval.report.exports import export_evaluation, export_responses
 
 if TYPE_CHECKING:
     from memray_eval.datasets.scan import Scan
@@ -67,6 +66,8 @@ def generate(
     ),
 ) -> None:
     """Only generate: write the candidates' responses to a run folder, for `evaluate` to judge."""
+    from memray_eval.report.exports import export_responses
+
     job = options.load_job(config, {"judge": "rules"})
     finished = _run(job, options, generate_only=True)
     show(finished.folder.path)
@@ -81,8 +82,8 @@ def generate(
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    f"responses results config dataset encoding suite mapped limit {_JUDGING} recipes out name "
-    "skip_invalid settings as_json full"
+    f"responses results config dataset encoding suite mapped limit {_JUDGING} recipes out "
+    "run_id name skip_invalid settings as_json full"
 )
 def evaluate(
     options: JobOptions,
@@ -109,6 +110,7 @@ def evaluate(
     that its rows name. If the job of --config says otherwise, you are asked before anything is
     paid for; --yes, --suite and --metrics decide without asking."""
     from memray_eval.execution.prepare.origins import name_answers
+    from memray_eval.report.exports import export_evaluation
     from memray_eval.results.lookup import find_run
 
     if (named := responses or results) is None or (responses and results):
@@ -124,6 +126,8 @@ def evaluate(
     job, check_found = _follow_origin(job, options)
     path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
     if recipes is not None:
+        if options.run_id is not None:
+            raise ConfigError("--recipes starts a run for each recipe; leave out --run-id")
         to_path = path if as_json else None
         _judge_by_recipes(job, split_names(recipes), options, check_found, to_path)
         return
@@ -251,14 +255,14 @@ def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Call
     explicit |= {
         setting.partition("=")[0].partition(".")[0].strip() for setting in options.settings or ()
     }
-    origin = find_origin(job.dataset)
+    origin = find_origin(job.dataset, job.columns)
     followed, differences = follow_origin(job, origin, explicit)
     name = suite_name(followed.suite)
     if differences:
         question = f"Judge by the job's all the same (suite {name})?"
         _confirm_difference("; ".join(differences), question, options.yes)
     elif followed.suite == origin.suite:
-        say(f"Suite {name}, that of {origin.what}.")
+        say(f"Suite {name}, that of {origin.what}; override with --suite.")
     elif "suite" not in job.model_fields_set:
         say(f"Using suite {name} ({origin.what} does not name one); override with --suite.")
 
@@ -299,7 +303,9 @@ def _run(
 ) -> RunResult:
     # Ray takes a second to import: only where it is used
     from memray_eval.execution.runs import run
+    from memray_eval.results.lookup import remember_out
 
+    remember_out(job.out)
     return run(
         job,
         say,

@@ -13,7 +13,6 @@ import typer
 
 from memray_eval.cli.app import CLUSTER, app, say, show
 from memray_eval.cli.options import CONFIG, JobOptions, argument, flag, option, takes
-from memray_eval.results.run_folder import new_run_id
 from memray_eval.text_processing.printable import escape_controls
 
 if TYPE_CHECKING:
@@ -54,6 +53,7 @@ def submit(
     from memray_eval.execution.prepare.resolve import resolve_reading
     from memray_eval.execution.prepare.scanning import scan_dataset
     from memray_eval.execution.runs import check_run_id
+    from memray_eval.results.run_folder import new_run_id
     from memray_eval.submission.package import make_package
 
     job, run_id = options.load_job(config), options.run_id

@@ -9,7 +9,6 @@ from datetime import date
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from memray_eval.affect.speech_client import LISTENING_MODEL, SPEAKING_MODEL
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
@@ -201,6 +200,9 @@ class RunSpec:
         names += [self.embedding.model] if self.by_stage()[1] else []
         affect = self.affect
         if self.adds_affect and affect.hears and affect.base_url is None:
+            # openai takes a second to import, and most runs have no need of it
+            from memray_eval.affect.speech_client import LISTENING_MODEL, SPEAKING_MODEL
+
             is_synthetic = choose_synthesis(affect.tts) == "openai"
             names += [f"openai/{SPEAKING_MODEL}"] if is_synthetic else []
             names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []

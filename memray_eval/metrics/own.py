@@ -28,21 +28,27 @@ from memray_eval.config.sections import (
 )
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import OwnObject, OwnSource, entry_points, find_own_object, find_source
-from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
+from memray_eval.metric import (
+    OWN,
+    ComputedMetric,
+    JudgedMetric,
+    Metric,
+    MetricValue,
+    NothingToScoreError,
+)
 from memray_eval.metrics._shared.judging import judge_silence, show
 from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
 from memray_eval.own_code import guarded_metric, to_number
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 
-OWN = "own"  # the family of users' metrics
 JUDGE = "anthropic/claude-opus-4-5"  # whom `judge: auto` asks for a metric that prefers nobody
 _COMPARE = (
     "Say which of two answers to the same user is better by this rubric: FIRST, SECOND, or neither "
     "(tie).\n\n"
 )
 
-Measure = Callable[[Sample, Response], float | bool]
+Measure = Callable[[Sample, Response], float | bool | None]
 
 
 def computed_metric(
@@ -51,8 +57,9 @@ def computed_metric(
     """A metric from a function of a sample and a response to a number on `scale`, or to a bool.
 
     It may also decorate the function, whose name it takes unless it is given one; a lambda has that
-    of the attribute which holds it. A value that is no number, or lies outside the scale, is an
-    error of its unit. Raises ConfigError for a scale without room.
+    of the attribute which holds it. None makes it not applicable to the unit; another value that is
+    no number, or lies outside the scale, is an error of its unit. Raises ConfigError for a scale
+    without room.
 
         brief = me.computed_metric(lambda sample, response: len(response.text) < 200, "brief")
     """
@@ -61,7 +68,9 @@ def computed_metric(
     low, high = _checked_scale(named or "computed_metric", scale)
 
     def measure(sample: Sample, response: Response) -> MetricValue:
-        value = to_number(fn(sample, response))
+        if (result := fn(sample, response)) is None:
+            raise NothingToScoreError("the metric's function returned None")
+        value = to_number(result)
         if not low <= value <= high:
             raise ValueError(f"returned {value:g}, outside its scale of {low:g} to {high:g}")
         return MetricValue(value)

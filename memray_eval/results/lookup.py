@@ -4,39 +4,75 @@ not quite theirs; and tells whether a process is at work in one."""
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
 from pyarrow import fs
 
+from memray_eval.config.environment import cache_dir
 from memray_eval.errors import DataError
 from memray_eval.results.run_folder import LEASE, LOCK, RunFolder
 from memray_eval.storage.leases import BEAT_S, BEATS
 from memray_eval.storage.paths import locate, translate_cloud_errors
 
-LATEST = "latest"
+LATEST, _OUTS = "latest", 50
 _NAMED = re.compile(rf"{LATEST}(?:~(?P<back>\d+))?")
 
 
+def remember_out(out: str) -> None:
+    """Keeps where runs of the working folder are written, for `latest`: $MEMRAY_EVAL_CACHE/outs.txt
+    has a working folder and a folder of runs a line, the last _OUTS of them. A cache that cannot be
+    written forgets it."""
+    path = out if "://" in out else os.path.abspath(out)
+    line = f"{os.getcwd()}\t{path}"
+    with suppress(OSError):
+        outs = cache_dir() / "outs.txt"
+        lines = outs.read_text("utf-8").splitlines() if outs.exists() else []
+        if lines[-1:] != [line]:
+            outs.parent.mkdir(parents=True, exist_ok=True)
+            kept = [*(other for other in lines if other != line), line][-_OUTS:]
+            outs.write_text("\n".join(kept) + "\n", "utf-8")
+
+
+def _remembered_outs() -> Iterator[tuple[str, str]]:
+    with suppress(OSError, UnicodeDecodeError):
+        for line in reversed((cache_dir() / "outs.txt").read_text("utf-8").splitlines()):
+            folder, _, out = line.partition("\t")
+            yield folder, out
+
+
 def find_run(name: str, out: str = "results") -> str:
-    """The folder of a run: `latest` is the one in `out` that was written to last, `latest~1` the
-    one before; any other name is a folder's own. Raises DataError if there are not so many."""
+    """The folder of a run: `latest` is the one that was written to last, of `out` and of the
+    folders to which runs were written from this working folder, `latest~1` the one before; any
+    other name is a folder's own. Raises DataError if there are not so many."""
     named = _NAMED.fullmatch(name)
     if named is None or RunFolder(name).has_manifest():
         return name
     back = int(named["back"] or 0)
-    filesystem, inner = locate(out.rstrip("/"))
-    runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-    manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
-    infos = filesystem.get_file_info(manifests)
-    written = [info for info in infos if info.type == fs.FileType.File]
+    remembered = list(_remembered_outs())
+    here = [folder for at, folder in remembered if at == os.getcwd()]
+    outs = {os.path.abspath(folder): folder for folder in (*reversed(here), out.rstrip("/"))}
+    written = sorted(run for folder in outs.values() for run in _runs_of(folder))
     if len(written) <= back:
         has = f"only {len(written)} runs" if written else "no run"
-        raise DataError(f"{name}: {out} holds {has}; name the folder of one")
-    newest = sorted(written, key=lambda info: -(info.mtime_ns or 0))[back]
-    return f"{out.rstrip('/')}/{newest.path.split('/')[-2]}"
+        where = f"; runs of another folder are in {remembered[0][1]}" if remembered else ""
+        raise DataError(f"{name}: {out} holds {has}; name the folder of one{where}")
+    return written[-1 - back][1]
+
+
+def _runs_of(out: str) -> Iterator[tuple[int, str]]:
+    """When each run of a folder was written to, and its folder."""
+    filesystem, inner = locate(out)
+    runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
+    for info in filesystem.get_file_info(manifests):
+        if info.type == fs.FileType.File:
+            yield info.mtime_ns or 0, f"{out}/{info.path.split('/')[-2]}"
 
 
 def holds_runs(path: str) -> bool:

@@ -292,6 +292,68 @@ def test_tables_for_data_frames(monkeypatch: pytest.MonkeyPatch) -> None:
             getattr(done, f"to_{package}")()
 
 
+OWN_METRICS = """
+def broken(sample, response):
+    return len(response.text) / 0
+
+
+def short(sample, response):
+    return None if sample.id == "b" else len(response.text) < 20
+
+
+def judge(messages, judgment):
+    return {"explanation": "it is kind", "coherence_score": 4,
+            "grammar_issues": ["thank you"], "strengths": ["short"]}
+"""
+
+
+def test_a_metric_of_ones_own_that_raises_names_its_line_and_leaves_the_others_alone(
+    folder: Path,
+) -> None:
+    (folder / "mine.py").write_text(OWN_METRICS)
+    rows = [{"id": id, "query": "Hi", "response": f"Hello {id}"} for id in "abc"]
+    names = ["mine.py:broken", "mine.py:short"]
+    done = me.evaluate(rows, names, judge="rules", quiet=True)
+    errors = set(done.to_arrow("scores")["judge_error"].to_pylist())
+    assert "ZeroDivisionError: division by zero (metric broken, mine.py:3)" in errors
+    short = done["short"]
+    assert (short.mean, short.n_scored, short.n_not_applicable, short.n_failed) == (1.0, 2, 1, 0)
+    assert done["broken"].n_failed == 3
+
+
+def test_samples_have_the_columns_of_ones_data_and_what_a_judge_said(folder: Path) -> None:
+    (folder / "mine.py").write_text(OWN_METRICS)
+    rows = [
+        {"id": "a", "query": "Hi", "response": "No, thank you.", "team": "x", "n": 1, "any": 1},
+        {"id": "b", "query": "Hi", "response": "No thank you.", "team": "y", "any": {"k": [2]}},
+    ]
+    metrics = ["coherence", "my_metrics.py:sleepy"]
+    done = me.evaluate(rows, metrics, judge="mine.py:judge", quiet=True)
+    frame = done.to_pandas("samples").set_index("sample_id")
+    assert list(frame["team"]) == ["x", "y"]
+    assert frame["n"]["a"] == 1
+    assert list(frame["any"]) == ["1", '{"k":[2]}']
+    assert frame["coherence.reason"]["a"] == "it is kind"
+    assert list(frame["coherence.quotes"]["a"]) == ["thank you"]
+    worst = done.worst("coherence", 1)
+    assert worst.num_rows == 1
+    with pytest.raises(ConfigError, match="no metric 'polite'"):
+        done.worst("polite")
+    with pytest.raises(ConfigError, match="no metric 'polite'"):
+        done["polite"]
+
+
+def test_a_metric_of_several_candidates_is_asked_for_by_name(folder: Path) -> None:
+    rows = [
+        {"id": "a", "query": "Hi", "response": text, "model": name}
+        for name, text in (("one", "I sleep."), ("two", "No."))
+    ]
+    done = scored(rows)
+    assert done["sleepy", "one"].candidate == "one"
+    with pytest.raises(ConfigError, match=r'write run\["sleepy", CANDIDATE\], of one, two'):
+        done["sleepy"]
+
+
 def test_a_judge_is_measured_against_people(folder: Path) -> None:
     rows = [
         {"query": f"House {n}?", "response": f"It is {n}." if n % 3 else "Nobody knows.",

@@ -58,3 +58,13 @@ def test_a_file_that_is_not_there_or_says_nothing_is_told(tmp_path: Path) -> Non
     assert odd.returncode == 2
     assert "Its columns: x, y. Say which is which" in odd.stderr
     assert not (tmp_path / "a").exists()
+
+
+def test_columns_may_be_mapped(tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text('"Frage, lang",Text\nWie?,So.\n', "utf-8")
+    pair = "query=Frage, lang,response=Text"
+    created = command("init", "a", "--from", "odd.csv", "--map", pair, cwd=tmp_path)
+    assert created.returncode == 0, created.stderr
+    done = command("run", "a/job.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert means(tmp_path)["brief"] == 1.0

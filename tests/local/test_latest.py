@@ -51,8 +51,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture
-def call(runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+def call(runs: Runs, tmp_path: Path, monkeypatch, capsys):  # type: ignore[no-untyped-def]
     monkeypatch.chdir(runs.folder)
+    monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path / "cache"))  # knows of no other folder
 
     def called(*words: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
@@ -171,3 +172,21 @@ def test_a_run_folder_called_latest_is_itself(tmp_path: Path, monkeypatch) -> No
     (tmp_path / "latest").mkdir()
     (tmp_path / "latest" / "manifest.json").write_text("{}")
     assert find_run("latest") == "latest"
+
+
+def test_latest_is_the_newest_of_the_folders_that_runs_here_were_written_to(  # type: ignore[no-untyped-def]
+    call, runs: Runs, tmp_path: Path, monkeypatch
+) -> None:
+    answers = str(runs.folder / "rows.jsonl")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    asked = ["evaluate", answers, "--judge", "rules", "--metrics", "lexical_diversity"]
+    code, output = call(*asked, "--out", str(tmp_path / "far"), "--run-id", "one")
+    assert code == 0, output
+    code, output = call("report", "latest")
+    assert (code, f"The run is in {tmp_path}/far/one" in output) == (0, True), output
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    code, output = call("report", "latest")
+    assert code != 0
+    assert f"runs of another folder are in {tmp_path}/far" in output

@@ -53,9 +53,9 @@ def last_lines(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if line.strip()]
 
 
-def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
+def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> None:
     """Resumes the run to its end; every unit is there once, and no more than `lost` calls were paid
-    twice. Returns its output."""
+    twice."""
     log = tmp_path / "resumed"
     with command("resume", run_folder(tmp_path).path, log=log) as process:
         assert process.wait(150) == 0, log.read_text()[-2000:]
@@ -63,7 +63,6 @@ def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
     assert (results.rows, results.units, results.scored) == (UNITS, UNITS, UNITS)
     assert results.paid_again <= lost
     assert results.calls - results.paid_again == CALLS
-    return log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -99,8 +98,7 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
         assert f"Stopping: {number.name} came: what is in flight is finished and written" in (
             log.read_text()
         )
-        text = resumed(tmp_path, server, lost=0)
-    assert f"write {kept}/{UNITS}" in text  # its progress begins where the first session ended
+        resumed(tmp_path, server, lost=0)
     assert [session["status"] for session in run_folder(tmp_path).read_manifest()["sessions"]] == [
         "interrupted",
         "finished",

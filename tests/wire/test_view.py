@@ -297,8 +297,8 @@ def test_a_run_s_page_hears_how_far_it_is_and_that_it_ended(tmp_path: Path) -> N
             assert (last["status"], last["n_units"]) == ("running", 30)
             run.write_summary(summary, "")
             run.write_manifest(manifest("finished"))
-        await asyncio.sleep(1.1)
-        (last,) = await _events(url, "/run/run/events", 1, change)
+        while last.get("status") != "finished":
+            (last,) = await _events(url, "/run/run/events", 1, change)
         assert (last["status"], "is_so_far" in last) == ("finished", False)
 
     asking(str(tmp_path), steps)

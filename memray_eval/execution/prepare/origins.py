@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import (
+    ColumnSource,
     CriteriaOptions,
     RubricMetric,
     SuiteTemplate,
@@ -48,14 +50,15 @@ class Origin(Frozen):
     transitions: WordList = "strict"
 
 
-def find_origin(path: str) -> Origin:
-    """The run whose folder this is, else the suite that the first rows of a file name. Raises
-    DataError if there is nothing at the path, or a run's config cannot be read."""
+def find_origin(path: str, columns: Mapping[str, ColumnSource] = MappingProxyType({})) -> Origin:
+    """The run whose folder this is, else the suite that the first rows of a file name, or that fits
+    them with these `columns`. Raises DataError if there is nothing at the path, or a run's config
+    cannot be read."""
     if (folder := _run_at(path)) is not None:
         config = read_config(folder)
         followed = {key: getattr(config, key) for key in FOLLOWED}
         return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
-    return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path))
+    return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path, columns))
 
 
 def name_answers(path: str) -> dict[str, str]:
@@ -77,9 +80,10 @@ def existing_candidate(name: str) -> dict[str, str]:
     return {"name": name, "model": name, "backend": EXISTING}
 
 
-def _suite_of_rows(path: str) -> str | None:
+def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None:
     """The suite that most of the first rows name; one of ours, if any of them is. Rows that have
-    right answers and no question are LongBench's predictions, or of the suite qa."""
+    right answers and no question are LongBench's predictions, or of the suite qa; a CSV without a
+    memory is of qa if it has right answers, else of chat."""
     sources = whole(path)
     header = read_header(sources[0])
     source = prepared(sources[0].model_copy(update={"header": header}))
@@ -91,8 +95,11 @@ def _suite_of_rows(path: str) -> str | None:
     if ranked:
         return ranked[0]
     with suppress(DataError):  # is told when they are read
-        if find_columns(path, {}, has_responses=True, may_guess=True).lacks_query:
+        found = find_columns(path, columns, has_responses=True, may_guess=True)
+        if found.lacks_query:
             return "longbench" if all("all_classes" in row for row in rows) else "qa"
+        if source.kind == "csv" and "memory" not in found.first:
+            return "qa" if "answers" in found.first else "chat"
     return None
 
 

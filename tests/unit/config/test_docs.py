@@ -25,8 +25,8 @@ def test_every_readme_is_counted() -> None:
     assert "memray_eval/report/READING.md" in names
 
 
-def test_the_readme_of_a_newcomer_has_120_lines() -> None:
-    assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 120
+def test_the_readme_of_a_newcomer_has_70_lines() -> None:
+    assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 70
 
 
 def test_sentences_are_those_of_the_text() -> None:

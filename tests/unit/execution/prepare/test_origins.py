@@ -12,6 +12,7 @@ import pytest
 from memray_eval.benchmarks import all_suites
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.origins import (
@@ -192,3 +193,20 @@ def test_rows_of_other_suites_are_counted() -> None:
         "of 1,400 responses 1,200 name the suite longbench, 9 name the suite own, and all would be "
         "judged as those of memory"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "suite"),
+    [
+        ("question,answer\nHi?,Hello.\n", {}, "chat"),
+        ("question,answer,reference\n2+2?,4,4\n", {}, "qa"),
+        ('question,answer,memory\nHi?,Hello.,"{""job"": ""nurse""}"\n', {}, None),
+        ('question,answer,notes\nHi?,Hello.,"{""job"": ""nurse""}"\n', {"memory": "notes"}, None),
+    ],
+)
+def test_a_plain_csv_is_of_chat_or_qa(
+    tmp_path: Path, text: str, columns: dict[str, str], suite: str | None
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    named = {field: ColumnSource({"from": column}) for field, column in columns.items()}
+    assert find_origin(str(tmp_path / "a.csv"), named).suite == suite
