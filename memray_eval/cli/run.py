@@ -15,12 +15,14 @@ from memray_eval.cli.app import BEGAN, RUN, app, print_report, prints_on_stderr,
 from memray_eval.cli.options import (
     BASE_CONFIG,
     CONFIG,
+    JUDGING,
     OUTPUT,
     WHAT,
     JobOptions,
     argument,
     flag,
     option,
+    split_names,
     takes,
 )
 from memray_eval.config.schema import RunConfig
@@ -80,7 +82,7 @@ def generate(
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    f"responses results config dataset encoding suite mapped limit {_JUDGING} out "
+    f"responses results config dataset encoding suite mapped limit {_JUDGING} recipes out "
     "run_id name skip_invalid settings as_json full"
 )
 def evaluate(
@@ -94,6 +96,11 @@ def evaluate(
     config: Path | None = BASE_CONFIG,
     dataset: str | None = option(
         "The dataset whose samples they answer, where rows have a sample's id and no query.", WHAT
+    ),
+    recipes: str | None = option(
+        "Judge the answers by several recipes, and print how far the figure depends on them: "
+        "strict, lenient, own (the benchmark's judge) or a rubric's file, comma-separated.",
+        JUDGING,
     ),
     as_json: bool = flag("Also write eval_{input}.json beside it.", OUTPUT, "--json"),
 ) -> None:
@@ -117,10 +124,16 @@ def evaluate(
     }
     job = options.load_job(config, answered)
     job, check_found = _follow_origin(job, options)
+    path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
+    if recipes is not None:
+        if options.run_id is not None:
+            raise ConfigError("--recipes starts a run for each recipe; leave out --run-id")
+        to_path = path if as_json else None
+        _judge_by_recipes(job, split_names(recipes), options, check_found, to_path)
+        return
     finished = _run(job, options, check_found=check_found)
     print_report(finished.folder, False, options.full)
     if as_json:
-        path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
         say(path)
     exit_if_failed(finished)
@@ -203,6 +216,32 @@ def _sample_count(text: str) -> int:
             f"--samples {text}: write a whole number from 1 on, such as 50000, 1_000_000 or 1e6"
         )
     return int(number)
+
+
+def _judge_by_recipes(
+    job: RunConfig,
+    recipes: list[str],
+    options: JobOptions,
+    check_found: Callable[[Scan], None],
+    path: str | None,
+) -> None:
+    """Prints what the recipes make of the answers, and writes it to a path if there is one."""
+    from memray_eval.api.recipes import judge_by_recipes
+    from memray_eval.report.recipes_console import render_recipes
+    from memray_eval.storage.paths import write_atomically
+
+    span, finished = judge_by_recipes(
+        job, recipes, lambda job: _run(job, options, check_found=check_found)
+    )
+    show(render_recipes(span), end="")
+    for done in finished:
+        say(done.folder.path)
+    if path is not None:
+        with write_atomically(path) as stream:
+            stream.write(span.model_dump_json(indent=2).encode())
+        say(path)
+    for done in finished:
+        exit_if_failed(done)
 
 
 def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Callable[[Scan], None]]:

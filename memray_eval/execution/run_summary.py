@@ -46,7 +46,7 @@ from memray_eval.config.servers import is_baseline
 from memray_eval.errors import DECLINED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
-from memray_eval.execution.run_manifest import temperatures_of
+from memray_eval.execution.run_manifest import rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import killed_sessions, resume_command, spending_so_far
 from memray_eval.judges.accounts import is_embedded
@@ -318,8 +318,11 @@ def _reading_notes(
             f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
             "model."
         )
+    digests = rubrics_of(spec)
     if rubrics := [
-        f"{key} by {choice.asked_by}" for key, choice in spec.judges.items() if choice.asked_by
+        f"{key} by {choice.asked_by} ({digests[key].partition(', ')[0]})"
+        for key, choice in spec.judges.items()
+        if choice.asked_by
     ]:
         yield f"rubrics: {', '.join(rubrics)}."
     if small := [

@@ -125,9 +125,13 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(build: Job, tmp_path: 
     assert all(f"  {key}: {name}" in "\n".join(messages) for key, name in names.items())
     (summary,) = done.summary.metrics
     assert (summary.mean, summary.judges) == (1.0, {"openai/own": 2, "openai/usual": 2, "rules": 2})
+    lenient, law = (
+        manifest["rubrics"][key].partition(", ")[0]
+        for key in ("semantic_correctness", "semantic_correctness/passkey")
+    )
     assert (
-        "rubrics: semantic_correctness by lenient, semantic_correctness/passkey by law.txt."
-        in done.summary.notes
+        f"rubrics: semantic_correctness by lenient ({lenient}), "
+        f"semantic_correctness/passkey by law.txt ({law})." in done.summary.notes
     )
 
 

@@ -43,6 +43,16 @@ def ask(rubric: str, *parts: Seen) -> Callable[[Sample, Response], JudgePrompt]:
     return lambda sample, response: JudgePrompt(rubric, show(sample, response, *parts))
 
 
+def ask_in_talk(rubric: str) -> Callable[[Sample, Response], JudgePrompt]:
+    """The `prompt` of a metric whose judge sees query and response, and the history of a sample
+    that has one."""
+    with_history, alone = (
+        ask(rubric, "history", "query", "response"),
+        ask(rubric, "query", "response"),
+    )
+    return lambda sample, response: (with_history if sample.history else alone)(sample, response)
+
+
 def with_any_rubric(metric: M) -> M:
     """A judged metric of one rubric that can also be asked by a user's, in the place of its own."""
     if not isinstance(metric, JudgedMetric) or metric.prompt_with is not None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask, judge_silence, read_score, with_anchors
+from memray_eval.metrics._shared.judging import ask_in_talk, judge_silence, read_score, with_anchors
 
 ANCHORS: dict[float, str] = {
     5: "reads naturally from start to end; every sentence follows and nothing is repeated",
@@ -25,10 +25,13 @@ RUBRIC = with_anchors(
 Score how well the response is written, from 1 to 5. Judge language and order alone. Weigh five things: ideas follow from each
 other; the wording is clear; tone and reasoning stay the same throughout; it is well organised, with smooth transitions; it stays
 with its subject. Whether the content is right, helpful or kind is scored elsewhere, and so is whether it answers the question.
+HISTORY, where it is shown, is the talk that QUERY goes on with: a reply such as "Okay." or "Both." is clear if the talk makes it so.
 {anchors}
-- Fluent but off topic: what is clear and orderly in itself, and about something else than QUERY, scores 4. Jumping from subject
-  to subject inside the response scores 3 or less.
-- One line: a short reply is judged as what it is. A single clear sentence scores 5; lacking length or structure is no fault.
+- Fluent but off topic: what is clear and orderly in itself, and about something else than the talk, scores 4, also where it is
+  one sentence. Jumping from subject to subject inside the response scores 3 or less; an answer and then a question that leads
+  the talk on is no jump.
+- One line: a short reply is judged as what it is. A single clear sentence on the subject scores 5; lacking length or structure is
+  no fault.
 - Self-contradiction: two statements that cannot both be meant score 3 if it is still plain which one is meant, else 2. Whether
   its reasoning holds is scored elsewhere.
 - Sentences that are each correct but mean nothing ("a garden where the early weeks are a week") score 2 at most.
@@ -57,11 +60,11 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=CoherenceJudgment,
-    prompt=ask(RUBRIC, "query", "response"),
+    prompt=ask_in_talk(RUBRIC),
     measure=read_score("coherence_score"),
     verify=verify_quotes("grammar_issues"),
     on_empty=judge_silence(CoherenceJudgment, coherence_score=1),
-    version=2,
+    version=3,
     anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",
 )

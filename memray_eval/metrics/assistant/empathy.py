@@ -26,7 +26,7 @@ from memray_eval.metric import (
     statistics_block,
 )
 from memray_eval.metrics._shared.evidence import find_missing
-from memray_eval.metrics._shared.judging import ask, judge_silence
+from memray_eval.metrics._shared.judging import ask_in_talk, judge_silence
 from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
@@ -34,29 +34,35 @@ ANCHORS: dict[float, str] = {
     4: "two of these, one of them plainly; or all three in passing",
     3: "one of these, or two in passing: a kind phrase, a general 'I understand'",
     2: "none of these: advice or facts alone, however good",
-    1: "harsh, mocking or dismissive words",
+    1: "harsh, mocking or dismissive words, whatever else it says",
 }
 RUBRIC = """
-Rate how the response meets the person behind the query, in three parts, each from 0 to 2 and each by itself.
+Rate how the response meets the person behind the query, in three parts, each from 0 to 2 and each by itself. HISTORY, where it is
+shown, is the talk that QUERY goes on with: it says what they go through, and what has already been asked.
 emotional_reaction: does it show that it feels something for them: warmth, compassion, concern, joy with them?
-2: it says so outright ("I'm so sorry that you go through this", "I'm really glad for you"). 1: it shows in passing, by a kind or
-encouraging phrase ("it will get better", "take care of yourself", "you are taking good steps"). 0: nothing of the kind.
+2: it says outright what it feels for them or for what they go through ("I'm so sorry that you lost her", "I'm really glad for you").
+1: it shows in passing, by a set phrase that would fit anybody ("sorry to hear that", "hang in there") or a kind or encouraging one ("it will get better", "take care of yourself", "you are taking good steps"). 0: nothing of the kind.
 interpretation: does it show that it understands what they feel or go through?
 2: it names it, or describes it in words of its own ("it must be frightening not to know", "so you never get a night's rest").
 1: it only claims to understand, or acknowledges in general ("I understand", "that sounds hard", "your feelings are valid").
 0: nothing of the kind. To repeat their words as the subject of advice is 0.
 exploration: does it try to learn more of what they feel or go through?
-2: it asks for something definite that they have not said ("is it the job or the move that keeps you awake?"). 1: it asks in
-general ("what happened?", "do you want to talk about it?"). 0: it asks nothing, or only for facts that the advice needs.
-- "Me too" replies: a bare "same here" is interpretation 1. Telling of an own experience in which the user's feeling is named is
-  interpretation 2. That alone shows no feeling for the user; the talk must be turned to them for one.
-- Advice without warmth is 0 in all three, however useful, long or polite. "Have you tried tea?" is advice, no exploration.
+2: it asks for something definite about them, their situation or what they do about it ("is it the job or the move that keeps you
+awake?", "do you have anybody to talk to?"). 1: it asks in
+general ("what happened?", "do you want to talk about it?"). 0: it asks nothing of them.
+- "Me too" replies: a bare "same here" is interpretation 1. To tell of a like experience of one's own, a trouble shared or how one met
+  it, is interpretation 2. To stand by them in it ("I'm right with you", "I feel ya") is warmth as well, a 1. A general remark on
+  life ("aren't we all?", "the truth hurts") is 0 in all three.
+- Advice without warmth is 0 in all three, however useful, long or polite. A question that only puts a remedy ("have you tried tea?")
+  is advice. One that advises and wants to know ("have you spoken to a doctor about it?", "did talking to her help?") is exploration.
 - A plain question about health deserves warmth too: with no feeling to name, count what it understands of their situation.
-- Stock phrases count as 1 at most, and repeating one adds nothing.
+- Small talk without a feeling: warmth is pleasure or interest in what they tell, understanding is to see what it is to them, and a
+  question that lets them tell more is exploration.
+- Repeating a phrase adds nothing.
 Judge neither whether the advice is right nor whether the tone matches a particular emotion.
 For each part quote in evidence the words of the response that show it, exactly, or leave it empty; say in reason why they earn the
 level and not the next; then give the level. In dismissive_words quote what is harsh, mocking or waves the person away; plain or
-cool wording is not. In empathy_gaps say in your own words what it left out, or where it is cold. In explanation sum up. No total is
+cool wording is not. One such quote that is found in the response makes the score 1, whatever the levels. In empathy_gaps say in your own words what it left out, or where it is cold. In explanation sum up. No total is
 asked for; it is counted from the parts.
 """  # noqa: E501
 
@@ -181,10 +187,10 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=EmpathyJudgment,
-    prompt=ask(RUBRIC, "query", "response"),
+    prompt=ask_in_talk(RUBRIC),
     measure=measure,
     verify=verify,
-    version=2,
+    version=3,
     anchors=ANCHORS,
     on_empty=judge_silence(EmptyResponseJudgment, **dict.fromkeys(PARTS, SILENT_PART)),
     preferred_judge="openai/gpt-4o",

@@ -1,11 +1,16 @@
-"""Groundedness: what share of the response's claims rests on memory, query, history or general
-knowledge?
+"""Groundedness: what share of the response's claims rests on memory, context, query, history or
+general knowledge?
 
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims;
 hallucination rate = 1 - groundedness. A response that makes no claim (a question, an opinion, a
-refusal) has no score: the metric is not applicable to it; an empty one scores 1.0. A claim counts
-as the judge judged it, also if it cannot be found in the response; see
-metrics/_shared/evidence.py."""
+refusal) has no score: the metric is not applicable to it, and says so where the query asked for
+knowledge; an empty one scores 1.0. A claim counts as the judge judged it, also if it cannot be
+found in the response; see metrics/_shared/evidence.py.
+
+There are two readings. `given`: only what the sample gives counts, and general knowledge is
+unsupported. `given_and_general`: established knowledge counts too. The first is that of a sample
+with a context, or with an article for memory (a text of 40 words or more); `metadata.sources`
+names either. The report says how many answers were read by what is given alone."""
 
 from __future__ import annotations
 
@@ -25,29 +30,45 @@ from memray_eval.metric import (
     section,
 )
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import WITH_MEMORY, ask, judge_silence
+from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 
+GIVEN, WITH_GENERAL = "given", "given_and_general"
+ARTICLE_WORDS = 40  # of a text in memory; a fact about a user has fewer
 RUBRIC = """
-List every factual claim of the response, one entry each, in the response's own words, and say what each rests on.
+List every factual claim of the response, one entry each, and say what each rests on. SOURCES names the reading:
+given: only what MEMORY, CONTEXT, HISTORY and QUERY say counts. What they leave out rests on none, also where it is true and known
+to everybody.
+given_and_general: established knowledge counts as well.
 What is a claim: a statement about the world or about this user that could be checked, and could be false.
-- No claims are opinions, tastes and feelings ("a lovely town"); what the speaker says of itself ("I love hiking too", "I have read
-  about it"); questions, wishes, greetings, offers and agreement; advice as such ("try to go to bed earlier"). A fact inside any
-  of these is a claim: "the fine cellist, who has played in 30 countries" claims the 30, and "sleep more, it lowers blood pressure" claims
-  the effect.
-- One claim is one assertion. A sentence that asserts two things, or adds a time, a cause or a number to one, is two entries.
+- No claims are opinions, tastes and feelings ("a lovely town"; for the reading given see below); what the speaker says of itself ("I love hiking too", "I have read
+  about it"); reactions, questions, wishes, greetings, offers and agreement; advice as such ("try to go to bed earlier"). A fact inside
+  any of these is a claim: "the fine cellist, who has played in 30 countries" claims the 30, "I have read that it began in Spain" claims
+  Spain, and "sleep more, it lowers blood pressure" claims the effect.
+- One claim is one assertion. A sentence that asserts two things, or adds a time, a cause or a number to one, is two entries. Each
+  copies the words that assert it, exactly; entries may share words, such as the subject.
 What it rests on:
-memory: a detail of this user that agrees with MEMORY. query: the user said it in QUERY. history: it was said in HISTORY.
-general: established knowledge, general medical advice. none: an invented detail, or one that contradicts these sources.
+memory, context, history: it agrees with what MEMORY, CONTEXT or HISTORY says. MEMORY holds details of this user, or an article; either is
+a source. query: the user said it in QUERY. general: established knowledge, general medical advice; in the reading given it is no
+source. none: an invented detail, what no source of the reading says, or what contradicts one.
 - A claim rests on a source only if the source entails it: whoever accepts the source must accept the claim. To be about the same
-  thing, or to share most of its words, is not enough.
-- A dropped or changed qualifier is another claim: "the valley was flooded" does not follow from "a part of the valley was flooded",
-  "always" not from "often", "the first" not from "one of the first". Less than the source says does follow.
+  thing, or to share most of its words, is not enough. Other words for the same are the same: a synonym, another order, a pronoun,
+  a sum that the source allows, two of its sentences drawn together.
+- Less than the source says follows; more does not. To leave out a detail says less: from "a baker from Lyon won in May 1978" follow "a
+  baker won" and "it was won in 1978". To leave out a limit says more: "the valley was flooded" does not follow from "a part of the
+  valley was flooded", nor "he was the first" from "he was one of the first". A limit says how much, how many, how often, how surely,
+  when or for whom something holds; without it more would have to be true.
+- The same words about something else are another claim: who did it, to whom, in which order, with what result. So are a cause, a
+  comparison or a sureness ("so", "because of", "the most") that the source does not state.
+- In the reading given a verdict on the subject is a claim too ("it is a great show", "that is not easy"), and rests on none unless a
+  source gives it. What the speaker likes, feels or did is no claim in either reading.
 - A detail of this user must agree exactly: a different number, name or condition rests on none. What contradicts MEMORY rests on
   none also where the user says it: a response that agrees with a false premise of the query makes a claim of it, and one that
   corrects it does not.
 For each entry copy the claim from the response, exactly; say in reason which words of which source entail it, or what is missing;
 then name the source. A response without a claim, such as a refusal or a question in return, has an empty list: never fill it up.
+Then say in passes_over_question if QUERY asks for knowledge and the list is empty.
 No figure is asked for; they are counted from the list.
 """  # noqa: E501
 
@@ -57,25 +78,50 @@ class FactualClaim(BaseModel):
 
     claim: str = Field(description="The exact words of the response.")
     reason: str = Field(description="What entails it, or what is missing; a few words.")
-    source: Literal["memory", "query", "history", "general", "none"]
+    source: Literal["memory", "context", "query", "history", "general", "none"]
 
 
 class GroundednessJudgment(BaseModel):
     """Every claim with its source. The two figures are counted from them."""
 
     claims: list[FactualClaim]
+    passes_over_question: bool = Field(
+        description="True if the query asks for knowledge and the response makes no claim."
+    )
+
+
+def reading_of(sample: Sample) -> str:
+    """What counts as a source: GIVEN or WITH_GENERAL."""
+    if (named := sample.metadata.get("sources")) in (GIVEN, WITH_GENERAL):
+        return str(named)
+    has_article = any(len(str(text).split()) >= ARTICLE_WORDS for text in sample.memory.values())
+    return GIVEN if sample.context or has_article else WITH_GENERAL
+
+
+def prompt(sample: Sample, response: Response) -> JudgePrompt:
+    context = {"CONTEXT": sample.context} if sample.context else {}
+    shown = show(sample, response, *WITH_MEMORY)
+    return JudgePrompt(RUBRIC, {"SOURCES": reading_of(sample), **context, **shown})
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
     """grounded / all claims, each as the judge judged it. Claims that cannot be found in the
     response stay: without them a hallucination that the judge reworded would leave the ratio."""
-    grounded = sum(claim.source != "none" for claim in judgment.claims)
+    reading = reading_of(sample)
+    unsupported = {"none"} if reading == WITH_GENERAL else {"none", "general"}
+    grounded = sum(claim.source not in unsupported for claim in judgment.claims)
     claims = len(judgment.claims)
     if not claims and not response.is_empty:
-        raise NothingToScoreError("no claims")
+        asked = ", though the query asks for knowledge" if judgment.passes_over_question else ""
+        raise NothingToScoreError(f"no claims{asked}")
     return MetricValue(
         value=ratio(grounded, claims, when_nothing=1.0) or 0.0,
-        parts={"claims": claims, "grounded": grounded, "hallucinated": claims - grounded},
+        parts={
+            "claims": claims,
+            "grounded": grounded,
+            "hallucinated": claims - grounded,
+            "given": float(reading == GIVEN),
+        },
     )
 
 
@@ -97,6 +143,7 @@ def aggregate(columns: Columns) -> Aggregates:
             "groundedness_score": macro,
             "hallucination_rate": None if macro is None else 1 - macro,
         },
+        extras={"given": float(columns["given"].sum())} if "given" in columns else {},
     )
 
 
@@ -106,17 +153,18 @@ METRIC = JudgedMetric(
     scale=(0, 1),
     requires=("query",),
     judgment=GroundednessJudgment,
-    prompt=ask(RUBRIC, *WITH_MEMORY),
+    prompt=prompt,
     verify=verify_quotes("claims", of=("claim",), drops=False),
     measure=measure,
-    version=2,
+    version=3,
     anchors={
-        1.0: "every claim follows from memory, query, history or established knowledge",
+        1.0: "every claim follows from memory, context, query or history; by the reading "
+        "given_and_general also from established knowledge",
         0.0: "every claim is invented, or contradicts them",
     },
-    on_empty=judge_silence(GroundednessJudgment),
+    on_empty=judge_silence(GroundednessJudgment, passes_over_question=False),
     preferred_judge="anthropic/claude-opus-4-5",
-    parts=("claims", "grounded", "hallucinated"),
+    parts=("claims", "grounded", "hallucinated", "given"),
     aggregate=aggregate,
     pooled=Pooled(
         "claims", ("grounded", "claims"), lambda columns: (columns["grounded"], columns["claims"])
@@ -128,6 +176,7 @@ METRIC = JudgedMetric(
             ("Total Claims", "micro.claims", "count"),
             ("Grounded Claims", "micro.grounded", "count"),
             ("Hallucinated Claims", "micro.hallucinated", "count"),
+            ("Given Sources Alone", "extras.given", "count", "answers"),
             heading="Micro-averaged (recommended):",
         ),
         section(

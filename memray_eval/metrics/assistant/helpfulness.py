@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask, judge_silence, read_score, with_anchors
+from memray_eval.metrics._shared.judging import ask_in_talk, judge_silence, read_score, with_anchors
 
 ANCHORS: dict[float, str] = {
     5: "answers the need itself, correctly and fully; the next steps are plain",
@@ -26,11 +26,14 @@ whether they could act on it at once. Warmth and tone don't count here. Short, p
 {anchors}
 - Between 1 and 2: name the one thing that the person could use. If there is none, it is 1. Advice that would suit any question
   alike ("stay healthy") is none.
+- HISTORY, where it is shown, is the talk that QUERY goes on with: read the need from both. What was said there need not be said
+  again.
 - Small talk: if the user asks nothing but tells, remarks or thanks, their need is a partner in talk. 5: takes up what they
-  said and adds something that fits it, such as a thought or a question. 4: takes it up, and adds little. 3: fits, but gives
+  said and adds something that fits it, such as a thought, a fact on the subject or a question. 4: takes it up, and adds little. 3: fits, but gives
   nothing to go on with ("yes, that is so"). 2: shares a word with it and no more. 1: is about something else.
 - Facts that the query does not support: a true and generally known one is no fault. It helps only as far as it serves the need;
-  a bit of trivia that nobody asked for adds nothing, and if it takes the place of an answer the score is 2 at most.
+  a bit of trivia beside the answer adds nothing, and in the place of an answer to a question it makes the score 2 at most. In
+  small talk without a question a fact that takes up what the user said fits, and may score 5.
   Details about this person or their case, figures and sources that the response makes up count against it, by a level or more.
 - If only one of several questions is answered, judge by how much the answered one matters: 3 at most if it is the lesser.
 First quote in useful_parts what of the response meets the need, exactly; name in missing_info each thing that the person needs
@@ -57,11 +60,11 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=HelpfulnessJudgment,
-    prompt=ask(RUBRIC, "query", "response"),
+    prompt=ask_in_talk(RUBRIC),
     measure=read_score("helpfulness_score"),
     on_empty=judge_silence(HelpfulnessJudgment, missing_info=["any answer"], helpfulness_score=1),
     verify=verify_quotes("useful_parts"),
-    version=2,
+    version=3,
     anchors=ANCHORS,
     preferred_judge="anthropic/claude-opus-4-5",
 )

@@ -24,7 +24,7 @@ from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import Verdict
-from memray_eval.types import Response, Sample
+from memray_eval.types import Response, Sample, Turn
 from tests.build import cited, empathy_verdict
 
 ANSWER = Response(text="x")
@@ -147,9 +147,11 @@ def test_there_is_no_f1_over_no_key() -> None:
     assert figures.micro["f1"] is figures.macro["f1"] is None
 
 
-def claims(*sources: str) -> GroundednessJudgment:
+def claims(*sources: str, passes_over_question: bool = False) -> GroundednessJudgment:
     listed = [{"claim": "c", "reason": "r", "source": source} for source in sources]
-    return GroundednessJudgment.model_validate({"claims": listed})
+    return GroundednessJudgment.model_validate(
+        {"claims": listed, "passes_over_question": passes_over_question}
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,8 +184,35 @@ def test_an_answer_without_claims_has_no_groundedness_and_its_call_is_paid(sampl
     assert (score.judge, score.cost_usd, json.loads(score.judgment or "")) == (
         "a/b",
         0.1,
-        {"claims": []},
+        {"claims": [], "passes_over_question": False},
     )
+    asked = Verdict(judgment=claims(passes_over_question=True), judge="a/b")
+    score = score_by_verdict(metric, sample, ANSWER, asked)
+    assert score.error == "no claims, though the query asks for knowledge"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reading", "value"),
+    [
+        ({}, "given_and_general", 1.0),
+        ({"context": "The mill burned down in 1874."}, "given", 0.5),
+        ({"memory": {"article": "word " * 40}}, "given", 0.5),
+        ({"memory": {"fact": "word " * 39}}, "given_and_general", 1.0),
+        ({"metadata": {"sources": "given"}}, "given", 0.5),
+        ({"context": "c", "metadata": {"sources": "given_and_general"}}, "given_and_general", 1.0),
+    ],
+)
+def test_general_knowledge_grounds_nothing_where_only_the_given_counts(
+    fields: dict[str, Any], reading: str, value: float
+) -> None:
+    sample = Sample.model_validate({"id": "s", "query": "q", **fields})
+    (metric,) = pick(["groundedness"])
+    assert isinstance(metric, JudgedMetric)
+    asked = metric.messages(sample, ANSWER)[1].content
+    assert f">\n{reading}\n</SOURCES" in asked
+    assert ("<CONTEXT" in asked) == bool(sample.context)
+    measured = groundedness.measure(claims("query", "general"), sample, ANSWER)
+    assert (measured.value, measured.parts["given"]) == (value, reading == "given")
 
 
 def test_groundedness_micro_weighs_by_claims() -> None:
@@ -295,3 +324,14 @@ def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample)
 def test_an_unknown_metric_is_named_with_the_known() -> None:
     with pytest.raises(ConfigError, match="no metric 'sparkle'; there are: "):
         pick(["relevance", "sparkle"])
+
+
+@pytest.mark.parametrize("name", ["coherence", "empathy", "helpfulness", "safety"])
+def test_a_history_is_shown_where_there_is_one(name: str) -> None:
+    (metric,) = pick([name])
+    assert isinstance(metric, JudgedMetric)
+    alone = Sample(id="s", query="Okay?")
+    talk = alone.model_copy(update={"history": (Turn(role="user", content="Tea or milk?"),)})
+    shown = [metric.messages(sample, ANSWER)[1].content for sample in (alone, talk)]
+    assert ["Tea or milk?" in text for text in shown] == [False, True]
+    assert ["<HISTORY" in text for text in shown] == [False, True]

@@ -179,14 +179,12 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
         FactualClaim(claim="You run daily", reason="r", source="memory"),
         FactualClaim(claim="You love cats", reason="r", source="memory"),
     ]
-    score = score_by_verdict(
-        grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=padded), judge="j")
-    )
+    judgment = GroundednessJudgment(claims=padded, passes_over_question=False)
+    score = score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
     assert (score.status, score.value) == ("abstained", None)
     claims = [FactualClaim(claim="With your mild anemia", reason="r", source="memory"), padded[0]]
-    score = score_by_verdict(
-        grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=claims), judge="j")
-    )
+    judgment = GroundednessJudgment(claims=claims, passes_over_question=False)
+    score = score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
     # Nothing that is made up goes untold
     assert (score.parts["evidence"], score.parts["unverified"]) == (2, 1)
 
@@ -202,7 +200,10 @@ def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) ->
 
     def scored(*claims: tuple[str, str]) -> Score:
         judgment = GroundednessJudgment.model_validate(
-            {"claims": [{"claim": c, "reason": "r", "source": s} for c, s in claims]}
+            {
+                "claims": [{"claim": c, "reason": "r", "source": s} for c, s in claims],
+                "passes_over_question": False,
+            }
         )
         return score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
 
