@@ -14,18 +14,23 @@ SAID = [
         [
             *("Sunday, May 7, 2023", "on May 7th, 2023", "2023/05/07", "7. Mai 2023"),
             *("2023年5月7日", "7-May-2023", "2023-05-07T00:00:00", "2023년 5월 7일"),
+            *("Sun, 7 May 2023", "the seventh of May, 2023", "le 7 mai 2023"),
         ],
         ["May 2023", "7 May", "May 8, 2023", "7 June 2023", "7 May 2022"],
     ),
     ("16/11/2003", ["November 16, 2003", "11/16/2003"], ["16 Nov", "17/11/2003"]),
+    ("May 2023", ["2023-05"], ["2023-06", "2023"]),
     ("three", ["3", "Three."], ["thirteen", "third"]),
+    ("3.5", ["three and a half", "3 and a half"], ["a half", "three"]),
+    ("2/3", ["two thirds"], ["a third", "the third"]),
     ("105", ["one hundred and five", "a hundred and five"], ["one hundred"]),
     ("2nd", ["second", "the second"], ["third", "2"]),
-    ("1200000", ["1.2M", "1.2 million", "1,200,000"], ["1.2k", "12M"]),
-    ("$5,000,000,000", ["$5bn", "$5B", "5 billion dollars"], ["$5 million"]),
+    ("1200000", ["1.2M", "1,2 Millionen", "1,200,000", "12 lakh"], ["1.2k", "12M"]),
+    ("$5,000,000,000", ["$5bn", "$5B", "5 billion dollars"], ["$5 million", "$5m"]),
     (
         "yes",
-        ["Yes it is.", "**Yes**, it is.", "Yes - it froze.", "The answer is: **yes**", "True."],
+        ["Yes it is.", "**Yes**, it is.", "Yes - it froze.", "The answer is: **yes**", "True."]
+        + ["Yes because it froze.", "Yes (all of it)", "Yes – it is"],
         ["Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."],
     ),
     (
@@ -37,16 +42,20 @@ SAID = [
         "red, green, blue",
         [
             *("* red\n* green\n* blue", "Red & green & blue", "1) red\n2) green\n3) blue"),
+            *("a. red\nb. green\nc. blue", "1. red 2. green 3. blue", "red, green und blue"),
             "The colours are:\n- red\n- green\n- blue",
         ],
         ["red and green", "red, green, blue and black"],
     ),
     ("3/4", ["\\(\\frac{3}{4}\\)", "\\boxed{\\frac{3}{4}}", "$\\tfrac34$"], ["$\\frac{4}{3}$"]),
     ("1 1/2", ["$1\\frac{1}{2}$"], ["$\\frac{11}{2}$"]),
+    ("√2", ["$\\sqrt{2}$"], ["2"]),
+    ("45 degrees", ["$45^\\circ$", "45°"], ["45"]),
     ("2^{10}", ["$2^{10}$", "1024"], ["210"]),
     (
         "14*3=<<14*3=42>>42.\n#### 42",
-        ["42", "I think\n#### 42", "It is $\\boxed{42}$.", "forty-two"],
+        ["42", "I think\n#### 42", "It is $\\boxed{42}$.", "forty-two"]
+        + ["It is $42.", "14 * 3 = 42 plums"],
         ["14", "#### 42\n#### 43", "\\boxed{42} or \\boxed{43}"],
     ),
     ("So $x=\\boxed{\\frac12}$.", ["1/2", "0.5"], ["2"]),
