@@ -29,8 +29,10 @@ SAID = [
     ("$5,000,000,000", ["$5bn", "$5B", "5 billion dollars"], ["$5 million", "$5m"]),
     (
         "yes",
-        ["Yes it is.", "**Yes**, it is.", "Yes - it froze.", "The answer is: **yes**", "True."]
-        + ["Yes because it froze.", "Yes (all of it)", "Yes – it is"],
+        [
+            *("Yes it is.", "**Yes**, it is.", "Yes - it froze.", "The answer is: **yes**"),
+            *("True.", "Yes because it froze.", "Yes (all of it)", "Yes \u2013 it is"),
+        ],
         ["Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."],
     ),
     (
@@ -54,8 +56,10 @@ SAID = [
     ("2^{10}", ["$2^{10}$", "1024"], ["210"]),
     (
         "14*3=<<14*3=42>>42.\n#### 42",
-        ["42", "I think\n#### 42", "It is $\\boxed{42}$.", "forty-two"]
-        + ["It is $42.", "14 * 3 = 42 plums"],
+        [
+            *("42", "I think\n#### 42", "It is $\\boxed{42}$.", "forty-two"),
+            *("It is $42.", "14 * 3 = 42 plums"),
+        ],
         ["14", "#### 42\n#### 43", "\\boxed{42} or \\boxed{43}"],
     ),
     ("So $x=\\boxed{\\frac12}$.", ["1/2", "0.5"], ["2"]),
