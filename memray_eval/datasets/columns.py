@@ -401,9 +401,14 @@ class _FirstRows:
         values = [row.get(column) for row in self.fields]
         if name == "choices":
             return any(read_choices(value)[0] for value in values)
-        if name != "answers":
-            return True
-        if column.lower() == "label":  # a list of numbers is a published benchmark's own
+        if name != "answers":  # a `result` may be a verdict
+            return column != "result" or any(" " in str(value).strip() for value in values)
+        if column.lower() == "correct" and not any(map(has_parts, self.fields)):
+            return False
+        if column.lower() in (
+            "label",
+            "labels",
+        ):  # a list of numbers is a published benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
 

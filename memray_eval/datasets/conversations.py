@@ -13,7 +13,15 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.datasets.fields import TABLE, words_of
-from memray_eval.datasets.parsing import Answers, InvalidSample, invalid, look_up, parse_printed
+from memray_eval.datasets.parsing import (
+    MISSING,
+    Answers,
+    InvalidSample,
+    find_at,
+    invalid,
+    look_up,
+    parse_printed,
+)
 from memray_eval.types.plain_samples import is_plain_turn
 from memray_eval.types.samples import NOT_SHOWN
 
@@ -464,6 +472,8 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
         return None
     if isinstance(value, list) and len(value) > 1 and all(isinstance(v, str) for v in value):
         raise invalid(f"is a list of {len(value)} texts; give each a row")
+    if (text := find_at(value, "0.generated_text")) is not MISSING:  # of a Hugging Face pipeline
+        value = text
     if isinstance(value, Mapping):
         inner = said_in(value)
         if isinstance(inner, str) and isinstance(files := value.get("files"), list):  # Gradio's

@@ -10,14 +10,23 @@ from typing import Any
 
 from memray_eval.datasets.answers import is_gold, is_missing
 from memray_eval.datasets.conversations import TURNS_KEYS, OfTexts, is_conversation, said_in
-from memray_eval.datasets.fields import ITEM_NAMES, NAMES, TABLE, likely_columns, words_of
+from memray_eval.datasets.fields import (
+    ITEM_NAMES,
+    NAMES,
+    ROW_NAMES,
+    TABLE,
+    likely_columns,
+    words_of,
+)
 from memray_eval.datasets.parsing import MISSING, find_at, look_up, parse_printed
 
 Paths = tuple[str, ...]
 _GOLDS = [name for name in NAMES["answers"] if name != "label"]  # of people
 _ASKED = words_of("asked_heads")
 _GOLD_HEADS = frozenset(words_of("gold_heads"))
-_HEADS = _GOLD_HEADS.union(_ASKED, words_of("said_heads"))
+_SAID = words_of("said_heads")
+_HEADS = _GOLD_HEADS.union(_ASKED, _SAID)
+_PREFIX = re.compile(r"(?:attributes|dataset_item|evaluation_task)\.")
 
 
 @dataclass(frozen=True)
@@ -119,16 +128,20 @@ FORMS = (*map(_read_form, TABLE["forms"]), *map(_form_of_column, _COLUMNS))
 
 def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of a tracker's table as its nested export has it: `inputs.question` and cells of JSON
-    as objects, the right answer as a text called `reference`. Any other row as it is."""
+    as objects, the right answer as a text called `reference`, also from among the inputs, and a
+    response from there. Any other row as it is."""
     opened = dict[str, Any]()
-    for name, value in row.items():
-        head, *inner = re.split(r"[./]", name.removeprefix("attributes."), maxsplit=1)
+    for column, value in row.items():
+        name = _PREFIX.sub("", column)
+        head, *inner = re.split(r"[./]", name, maxsplit=1)
         if inner and head in _HEADS and head not in row:
-            opened.setdefault(head, {}).update({} if value in (None, "") else {inner[0]: value})
+            nested = {} if value in (None, "") else {inner[0].removeprefix("example."): value}
+            opened.setdefault(head, {}).update(nested)
         else:
-            opened[name] = _opened(value) if name in _HEADS else value
-    if not any(_holds_text(opened.get(head)) for head in _ASKED):
-        return row
+            opened[name if name in _HEADS else column] = _opened(value) if name in _HEADS else value
+    asked = next((head for head in _ASKED if _holds_text(opened.get(head))), None)
+    if asked is None:
+        return opened if opened.keys() != row.keys() else row
     for head in [name for name in opened if name in _GOLD_HEADS]:
         if isinstance(gold := opened[head], Mapping) and gold:
             named = (*likely_columns("answers", gold), *(gold if len(gold) == 1 else ()))
@@ -136,6 +149,17 @@ def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
             if text is not None:
                 del opened[head]
                 opened["reference"] = text
+    said = [head for head in opened if head in _SAID]
+    inputs, others = opened[asked], [name for name in opened if name not in said]
+    if said and not (likely_columns("answers", others) or {*others} & {*_GOLDS}):
+        if not any(_holds_text(opened[head]) or is_gold(opened[head]) for head in said):
+            for name in [name for name in ROW_NAMES["response"] if name in inputs][:1]:
+                opened = {name: opened[name] for name in others} | {"response": inputs[name]}
+        golds = (*(name for name in _GOLDS if name in inputs), *likely_columns("answers", inputs))
+        for name in golds[:1]:
+            opened["reference"] = inputs[name]
+            left_out = {name, "response"} if "response" not in said else {name}
+            opened[asked] = {key: inputs[key] for key in inputs if key not in left_out}
     return opened if opened != row else row
 
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 import ijson
 
 from memray_eval.datasets.conversations import is_conversation
-from memray_eval.datasets.json_layouts import GuardedJson, has_rows, rows_of
+from memray_eval.datasets.json_layouts import EVENTS_HEAD, GuardedJson, has_rows, rows_of
 from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import reason_of
@@ -158,6 +158,8 @@ def kind_of_json(shard: Shard) -> Kind:
             return shard.kind
     if rest:
         is_lines = isinstance(value, dict) and rest[:1] == b"{"
+        if is_lines and value.keys() == EVENTS_HEAD:
+            return "json"  # of which several lines are a sample
         return "jsonl" if is_lines else shard.kind
     is_list = isinstance(value, list) and not is_conversation(value)
     return "json" if is_list or has_rows(value) else shard.kind

@@ -4,7 +4,7 @@ paragraphs, one conversation."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, BinaryIO
 
@@ -27,6 +27,7 @@ LIST_KEYS = (
 _ROW_NAMES = {*TEXT_FIELDS, *ROW_NAMES["query"], *ROW_NAMES["answers"]}
 _FIELDS = _ROW_NAMES.union(Sample.model_fields, TURNS_KEYS)
 _ASKING = {*NAMES["query"], *TURNS_KEYS} - {"items"}
+EVENTS_HEAD = {"spec"}  # the keys of the first line of a log of OpenAI Evals
 _DEPTH = 4  # of objects that hold lists of rows
 _TURN_KEYS = ("role", "from", "speaker", "type")
 _TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)
@@ -61,7 +62,10 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
         prefix = _find_list(file)
     with open_file() as file:
         if prefix == "":  # several objects, one after the other
-            yield from ijson.items(GuardedJson(file), "", multiple_values=True, use_float=True)
+            items = ijson.items(GuardedJson(file), "", multiple_values=True, use_float=True)
+            first = next(items)
+            is_log = isinstance(first, Mapping) and first.keys() == EVENTS_HEAD
+            yield from _rows_of_events(items) if is_log else chain([first], items)
             return
         if prefix is None:
             yield from _rows_of_object(parse_json(file.read()))
@@ -79,6 +83,17 @@ def has_rows(value: Any) -> bool:
     """Whether an object has its rows under a key, and nothing that a row has."""
     is_row = not isinstance(value, Mapping) or value.keys() & _FIELDS
     return not is_row and any(isinstance(look_up(value, key), list) for key in LIST_KEYS)
+
+
+def _rows_of_events(events: Iterable[Any]) -> Iterator[Any]:
+    """The samples of a log of OpenAI Evals: what was asked, answered and right."""
+    rows: dict[str, dict[str, Any]] = {}
+    for event in events:
+        name, data = look_up(event, "sample_id"), look_up(event, "data")
+        if name and isinstance(data, Mapping):
+            new = {key: data[key] for key in ("prompt", "sampled", "expected") if key in data}
+            rows[str(name)] = {"id": name, **new, **rows.get(str(name), {})}
+    yield from (row for row in rows.values() if "prompt" in row)
 
 
 def _find_list(file: BinaryIO) -> str | None:

@@ -14,34 +14,48 @@ from memray_eval.datasets.parsing import parse_printed
 from memray_eval.types.samples import CHOICES, NOT_SHOWN, SYSTEM
 
 _KIND_OF = {name: kind for kind, names in TABLE[NOT_SHOWN].items() for name in names.split()}
-_LETTERED = re.compile(r"(?:(?:option|choice|opt|op|ending|answer|sol)[ _]?)?([a-j]|\d)", re.I)
+_LETTERED = re.compile(
+    r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol)[ _]?)?([a-j]|\d)", re.I
+)
 _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
+_ARRAY = re.compile(
+    r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL
+)  # as numpy prints one in pandas
+_OWN_LABEL = re.compile(r"\s*\(?([A-Ja-j])[).:]\s*(.+)", re.DOTALL)
+_PARTS = re.compile(r"\s*[\n|;]\s*")
+_KEYS, _TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
 _MOST = 10  # choices with a letter by which an answer may name them
 
 
 def read_choices(value: Any) -> tuple[list[str], list[str]]:
     """The texts of choices and the labels that they have, if any: of a list, an object by label,
-    lists of texts and labels, or such a thing in a cell, also as numpy prints it. Else none."""
+    lists of texts and labels, or such a thing in a cell, also as numpy prints it, or parted by
+    lines, strokes or semicolons. Else none."""
     if isinstance(value, str):
+        text = _ARRAY.sub(r"\1", value)
         try:
-            text, value = value, parse_printed(value)[0]
+            value = parse_printed(text)[0]
         except ValueError:
-            return [], []
+            value = _PARTS.split(text.strip())
         if isinstance(value, list) and len(value) == 1:  # numpy parts them by spaces alone
             value = [single or double for single, double in _ITEM.findall(text)]
+    labels: Any = ()
     if isinstance(value, Mapping):
-        texts, labels = value.get("text") or value.get("choices"), value.get("label")
-        if not isinstance(texts, list):
-            texts, labels = [*value.values()], [*value]
-    else:
-        texts, labels = value, None
-    if not isinstance(texts, list | tuple) or len(texts) < 2:
+        labels, value = value.get("label"), value.get("text") or value.get("choices") or value
+        if isinstance(value, Mapping):
+            labels, value = [*value], [*value.values()]
+    if not isinstance(value, list | tuple) or len(value) < 2:
         return [], []
-    if all(isinstance(item, Mapping) and {"label", "text"} <= item.keys() for item in texts):
-        texts, labels = [item["text"] for item in texts], [item["label"] for item in texts]
-    if not all(isinstance(text, str | int | float) for text in texts):
+    if all(isinstance(item, Mapping) for item in value):
+        labels = [next((item[key] for key in _KEYS if key in item), None) for item in value]
+        value = [next((item[key] for key in _TEXTS if key in item), None) for item in value]
+    if not all(isinstance(text, str | int | float) for text in value):
         return [], []
-    return [str(text) for text in texts], [str(label) for label in labels or ()]
+    texts = [str(text) for text in value]
+    marked = [mark for text in texts if (mark := _OWN_LABEL.fullmatch(text))]
+    if [mark[1].upper() for mark in marked] == [*ascii_uppercase[: len(texts)]]:
+        texts, labels = [mark[2] for mark in marked], [mark[1] for mark in marked]
+    return texts, [str(label) for label in labels or ()]
 
 
 def has_parts(row: Mapping[str, Any]) -> bool:
@@ -53,7 +67,7 @@ def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool) -> None:
     """Puts the choices among the metadata, and a right answer that is a choice's number from 0, its
     label or its text as its letter; `gold` is the answer as the row has it."""
     kept: dict[str, Any] = {}
-    choices, labels = _choices_in(fields)
+    choices, labels = _choices_in(fields, gold)
     if choices:
         kept[CHOICES] = choices
         answers = fields.get("answers")
@@ -75,8 +89,8 @@ def _is_plain(system: Any) -> bool:
     return system is None or isinstance(system, str)
 
 
-def _choices_in(row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The choices of a row, of one column or a column each."""
+def _choices_in(row: Mapping[str, Any], gold: Any = "") -> tuple[list[str], list[str]]:
+    """The choices of a row, of one column or a column each, which a whole number counts from 0."""
     for name in NAMES[CHOICES]:
         if row.get(name) is not None and (found := read_choices(row[name]))[0]:
             return found
@@ -88,7 +102,7 @@ def _choices_in(row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     for first in ("a", "0", "1"):
         texts = [named[key] for at in range(_MOST) if (key := chr(ord(first) + at)) in named]
         if len(texts) > 1 and len(texts) == len(named):
-            return texts, []
+            return texts, [] if first == "1" and type(gold) is int else sorted(named)
     return [], []
 
 
@@ -103,7 +117,7 @@ def _not_shown_in(row: Mapping[str, Any]) -> list[str]:
 
 
 def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool) -> str:
-    bare = gold.strip()
+    bare = gold.strip().removesuffix(".0")
     same = [at for at, text in enumerate(choices) if text.strip().lower() == bare.lower()]
     labelled = [at for at, label in enumerate(labels) if label.strip().lower() == bare.lower()]
     numbered = [int(bare)] if bare.isdecimal() and int(bare) < len(choices) else []

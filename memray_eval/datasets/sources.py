@@ -3,6 +3,7 @@ entries, whole or shard by shard."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -62,6 +63,7 @@ _DESCRIPTIONS = (
     *"dataset_info.json dataset_infos.json dataset_dict.json state.json".split(),
     *"log.jsonl log.1.jsonl log.2.jsonl".split(),
 )
+_SUMMARY = re.compile(r"(?:^|[/_-])(?:summary|metrics|scores?|config|args)\.json$")
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 
@@ -120,7 +122,8 @@ def _pick_data_files(names: Iterable[str]) -> list[str]:
     readable = (name for name in names if _suffix(name) in _SUFFIXES)
     files = [name for name in readable if name.rpartition("/")[2] not in _DESCRIPTIONS]
     files = [name for name in files if _suffix(name) != ".txt"] or files
-    return [name for name in files if _suffix(name) != ".json"] or files
+    rows = [name for name in files if _suffix(name) != ".json"]
+    return rows or [name for name in files if not _SUMMARY.search(name)] or files
 
 
 def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[str]) -> list[str]:

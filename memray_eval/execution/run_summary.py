@@ -393,7 +393,8 @@ def inapplicable_metrics(
     """Each metric that the job names and that applied to no response, with a reason."""
     for name, n, why in _inapplicable(folder, metrics):
         if name in spec.named_metrics:
-            yield f"{name} applied to none of {n:,} responses ({why})"
+            how = "; --map answers=COLUMN names a column of them" if "no answers" in why else ""
+            yield f"{name} applied to none of {n:,} responses ({why}{how})"
 
 
 def _inapplicable(

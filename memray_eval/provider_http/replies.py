@@ -54,7 +54,8 @@ _QUOTA_CODES = frozenset(
 )
 # What servers without such a code say of one; of a limit a minute they say other words
 _SPENT = re.compile(
-    r"per[- ]day\b|\bdaily\b|\b[RT]PD\b|per[- ]month|monthly|credit balance|spend(?:ing)? limit|"
+    r"per[- ]day\b|\bdaily\b|\b[RT]PD\b|(?:per[- ]|/ ?)month|monthly|credit balance|"
+    r"spend(?:ing)? limit|"
     r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
     r"current quota|billing details|ByDay\b|(?:out of|no|add|more) credits|in arrears|"
     r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import html
 import re
+from decimal import Decimal
 from functools import lru_cache
 
-from memray_eval.text_processing.matching import normalise
+from memray_eval.text_processing.matching import NUMBER_OF, normalise
 from memray_eval.text_processing.numerals import in_digits
 
 _MONTHS = (
@@ -28,7 +29,10 @@ _MONTH_OF = {name: month for month, names in enumerate(_MONTHS, 1) for name in n
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTH_OF, key=len, reverse=True))})(?!\w)\.?"
 _DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th|er|\.)?(?!\d)"
 _YEAR = r"(?P<year>[12]\d{3})(?!\d)"
-_BEFORE = r"(?<![\w.])(?:(?:on |in )?(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? )?(?:the )?)?"
+_BEFORE = (
+    r"(?<![\w.])(?:(?:on |in |am )?(?:(?:mon|tue|wed|thu|fri|sat|sun)(?:[a-z]{0,4}day)?,? )?"
+    r"(?:the |le |el |il )?)?"
+)
 _DATES = tuple(
     re.compile(form)
     for form in (
@@ -37,11 +41,13 @@ _DATES = tuple(
         rf"{_BEFORE}{_MONTH},? (?:of |de )?{_YEAR}",
         rf"{_BEFORE}{_YEAR}(?P<by>[-/.])(?P<month>\d\d?)(?P=by){_DAY}"
         r"(?:[t ]00:00(?::00)?z?)?(?![\w/])",
+        rf"{_BEFORE}{_YEAR}-(?P<month>0[1-9]|1[0-2])(?![\w-])",
         rf"{_BEFORE}(?P<day>1[3-9]|2\d|3[01])(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by){_YEAR}",
         rf"{_BEFORE}(?P<month>0?[1-9]|1[0-2])(?P<by>[-/.])(?P<day>1[3-9]|2\d|3[01])(?P=by){_YEAR}",
         rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일])?",
     )
 )
+_SIGNS = {"times": "×", "cdot": "×", "pi": "π", "infty": "∞", "leq?": "≤", "geq?": "≥", "pm": "±"}
 _TEX = tuple(
     (re.compile(found), put)
     for found, put in (
@@ -51,29 +57,44 @@ _TEX = tuple(
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree", "°"),
         (r"\{([,.])\}", r"\1"),
         (r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1"),
-        (r"\\(?:times|cdot)(?![a-z])", "×"),
-        (r"\\pi(?![a-z])", "π"),
+        *((rf"\\{name}(?![a-z])", sign) for name, sign in _SIGNS.items()),
+        (r"\\sqrt\s*\{([^{}]*)\}", r"√\1"),
         (r"\^\{(-?\w+)\}", r"^\1"),
         (r"(?<!\\)\$([^$]*)(?<!\\)\$|\\\((.*?)\\\)|\\\[(.*?)\\\]", r"\1\2\3"),
         (r"\\(?:[,;:! ]|left|right|quad)", ""),
         (r"\\([$%&#_*])", r"\1"),
+        (r"\\n(?!(?:eq?|u|ot|abla|i|mid)\b)", "\n"),  # a line's end, escaped twice
     )
 )
 _CHARACTER = re.compile(r"\\u([0-9a-fA-F]{4})")
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
-_ITEM = re.compile(r"^[^\S\n]*(?:[-*•–]|\(?\d{1,2}[.)])[^\S\n]+", re.MULTILINE)
+_ITEM = re.compile(r"^[^\S\n]*(?:[-*•–]|\(?(?:\d{1,2}|[a-j])[.)])[^\S\n]+", re.MULTILINE)
+_IN_LINE = re.compile(r"(?:^|[,;]?\s)\(?(\d)[.)]\s")  # 1. red 2. green
 _LEAD = re.compile(r"\A[^\n]*:\s*\n")  # before the items
-_AND = re.compile(r",? (?:and|&) ")
-_SCALE_OF = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
-_SCALED = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) ?(k|K|M|[mM](?:n|ln|io)|B|[bB]n|[tT]n)(?!\w)")
-_MARKED = re.compile(r"(?:^|\n)\s*####[^\S\n]+([^\n]+?)\s*\Z")
+_AND = re.compile(r",? (?:and|&|und|et|y) ")
+_SCALE_OF = {"k": 3, "m": 6, "b": 9, "t": 12, "l": 5, "c": 7}
+_SCALED = re.compile(
+    r"(?<![\w.])(?P<sign>[$€£¥])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
+    r"(?P<scale>k|K|M|[mM](?:n|ln|io|rd)|B|[bB]n|[tT]n|lakhs?|crores?"
+    r"|[mM]ill?i(?:[oó]n(?:en|es|s|i)?|ard\w*)|(?(sign)m|(?!)))(?!\w)"
+)
+_PART_OF = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5}
+_FRACTION = re.compile(
+    r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four)[ -](?P<part>half|halves"
+    r"|third|quarter|fifth)s?|half)(?![\w-])"
+)
+_MARKED = re.compile(r"(?:^|\n)\s*####[^\S\n]*([^\n#]+?)\s*\Z")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
-_SIDES = {"yes": "yes true ja oui sí si sim да", "no": "no false nein non não нет"}
+_SIDES = {
+    "yes": "yes true ja oui sí si sim да 是 是的 はい 네",
+    "no": "no false nein non não нет 否 不是 いいえ 아니요",
+}
 _SIDE_OF = {word: side for side, words in _SIDES.items() for word in words.split()}
 _SIDE = rf"({'|'.join(_SIDE_OF)})"
 _OPENS = re.compile(
     rf"(?:^|[.!?\n])[\s*_\"'(>#]*{_SIDE}"
-    r"(?=[*_\"')]*(?:[,.;:!—]|\s*\n|\s*$| - )| (?:it|he|she|they|there|this|that|we|i|you)\b)"
+    r"(?=[*_\"')]*(?:[,.;:!—，。！]|\s*\n|\s*$| [-–—(])"
+    r"| (?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
 _STATES = re.compile(rf"\banswer(?: is| would be| should be)?[\s:*_\"']{{1,4}}{_SIDE}(?!\w)")
 _MOST = 4_000  # characters of a text that is put into one form
@@ -96,11 +117,23 @@ def one_form(text: str) -> str:
             text = found.sub(put, text)
     if len(_ITEM.findall(text)) > 1:
         text = _ITEM.sub("", _LEAD.sub("", text))
-    text = _SCALED.sub(lambda found: f"{found[1]} {_SCALE_OF[found[2][0].lower()]}", text)
-    text = normalise(text)
+    text = _IN_LINE.sub("\n", text) if _IN_LINE.findall(text)[:2] == ["1", "2"] else text
+    text = _FRACTION.sub(_to_fraction, normalise(_SCALED.sub(_in_full, text)))
+    text = in_digits(text, ordinals=True)
     for date in _DATES:
         text = date.sub(_to_day, text)
-    return _AND.sub(" ", in_digits(text, ordinals=True))
+    return _AND.sub(" ", text)
+
+
+def _in_full(found: re.Match[str]) -> str:
+    number, scale = found["number"], found["scale"].lower()
+    number = number.replace(",", "." if re.fullmatch(r"\d+,\d\d?", number) else "")
+    power = _SCALE_OF["b" if "rd" in scale else scale[0]]
+    return f"{found['sign'] or ''}{Decimal(number).scaleb(power):f}"
+
+
+def _to_fraction(found: re.Match[str]) -> str:
+    return f" {NUMBER_OF.get(found['of'] or '', 1)}/{_PART_OF[found['part'] or 'half']}"
 
 
 def _to_day(found: re.Match[str]) -> str:

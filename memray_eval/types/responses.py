@@ -198,7 +198,7 @@ _CAUSE_OF_FINISH: dict[str, NoAnswer] = {
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_call"),
     **dict.fromkeys(
         ("content_filter", "content_filtered", "safety", "recitation", "blocklist", "spii",
-         "prohibited_content", "responsibleaipolicyviolation", "guardrail_intervened"),
+         "prohibited_content", "responsibleaipolicyviolation", "guardrail_intervened", "sensitive"),
         "content_filter",
     ),
     "refusal": "refusal",
@@ -218,6 +218,11 @@ def broken_off(finish_reason: str) -> str:
     if not _BROKEN_OFF.search(finish_reason.lower()):
         return ""
     return f"the answer broke off (finish_reason {finish_reason[:40]})"
+
+
+def is_filtered(finish_reason: str) -> bool:
+    """Whether a filter ended an answer, in any provider's word."""
+    return _CAUSE_OF_FINISH.get(finish_reason.lower()) == "content_filter"
 
 
 def is_known_end(finish_reason: str) -> bool:

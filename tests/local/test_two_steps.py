@@ -106,7 +106,6 @@ def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothin
     named = ("--metrics", "readability_score,exact_match")
     assert cli(monkeypatch, "evaluate", str(folder), *named) == 1
     out = capsys.readouterr()
-    assert (
-        "warning: exact_match applied to none of 6 responses (the sample has no answers)" in out.err
-    )
+    why = "(the sample has no answers; --map answers=COLUMN names a column of them)"
+    assert f"warning: exact_match applied to none of 6 responses {why}" in out.err
     assert "more than the tolerance allows" not in out.err

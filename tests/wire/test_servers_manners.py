@@ -155,6 +155,8 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
         (refusal("Rate limit exceeded: free-models-per-day. Add credits", 429), QuotaExhausted),
         (refusal("suspended", 429, type="exceeded_current_quota_error"), QuotaExhausted),
         (refusal("your account balance is insufficient", 403), QuotaExhausted),
+        (refusal("A Trial key is limited to 1000 API calls / month.", 429), QuotaExhausted),
+        (whole("", "safety"), Refused),
         (refusal("No endpoints found matching your data policy", 404), JudgeError),
         (whole(json.dumps(VERDICT), "error"), NotWhole),
         (whole('{"score": 1}', tokens=4096), TooLong),  # of a prompt that is longer

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
 from memray_eval.text_processing.equivalents import concluded, one_form, side_of
-from memray_eval.text_processing.values import Forms, fold, tokens
+from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
 _LETTERS = "ABCDEFGHIJ"
 _WORD_LETTERS = "AI"  # letters that are words, too
@@ -88,6 +88,7 @@ _LATIN = str.maketrans("أابجده", "AABCDE")
 # Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af]")
 _DENIES = re.compile(r" (?:not|never|no|neither|except|\w+nt) ")
+_NUMBERS = re.compile(NUMBER)
 _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
@@ -354,6 +355,9 @@ def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[
     if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
         response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
     readings[response] = None
+    is_worked = any(answer not in given for answer in answers)
+    if is_worked and (numbers := _NUMBERS.findall(fold(response))):
+        readings[numbers[-1]] = None  # as a gold with its working has one
     if any(_is_same(reading, answer) for reading in readings for answer in answers):
         return Match(True, 1.0)
     f1s = (

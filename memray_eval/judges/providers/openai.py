@@ -28,7 +28,7 @@ from memray_eval.provider_http.replies import (
     read_usage,
     valid_text,
 )
-from memray_eval.types import broken_off
+from memray_eval.types import broken_off, is_filtered
 
 _TOKENS = TokenFields(
     input=("prompt_tokens",),
@@ -154,7 +154,7 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             half = NotWhole(broken)
             half.set_tokens(spent)
             raise half
-        if message.text("refusal") or ending == "content_filter":
+        if message.text("refusal") or is_filtered(ending):
             return Reply("", spent, "refused", is_counted, served)
         text = (
             "".join(part.text("text") for part in message.objects("content"))

@@ -34,6 +34,11 @@ def test_a_gold_is_no_response(response: str, gold: str, tmp_path: Path) -> None
         {"choices": "['oil' 'butter']", "answer": "butter"},
         {"A": "oil", "B": "butter", "answer": "B"},
         {"opa": "oil", "opb": "butter", "cop": 1},
+        {"options": ["(A) oil", "(B) butter"], "answer": "B"},
+        {"options": "A. oil\nB. butter", "answer": "B"},
+        {"options": [{"key": "A", "value": "oil"}, {"key": "B", "value": "butter"}], "gold": "B"},
+        {"option1": "oil", "option2": "butter", "answer": "2"},
+        {"Option A": "oil", "Option B": "butter", "Correct": "B"},
     ],
 )
 def test_choices_are_read(parts: dict[str, Any], tmp_path: Path) -> None:
@@ -41,3 +46,36 @@ def test_choices_are_read(parts: dict[str, Any], tmp_path: Path) -> None:
     (record,) = Read(write_lines(tmp_path / "a.jsonl", [row])).records
     assert record.sample.metadata["choices"] == ["oil", "butter"]
     assert record.sample.answers == ("B",)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"inputs.question": "Who?", "inputs.expected": "Lena", "output": "Tomas"},
+        {"inputs": {"question": "Who?", "answer": "Lena"}, "output": "Tomas"},
+        {"inputs": {"query": "Who?", "answer": "Lena", "response": "Tomas"}, "outputs.f1.f1": 1},
+        {"dataset_item.input": "Who?", "evaluation_task.output": "Tomas", "expected": "Lena"},
+        {"input": {"q": 1, "query": "Who?"}, "output": {"answer": "Tomas"}, "reference": "Lena"},
+        {"prompt": "Who?", "text": "Tomas", "meta_info": {"id": "a"}, "label": "Lena"},
+        {"input": "Who?", "output": [{"generated_text": "Tomas"}], "target_text": "Lena"},
+        {"raw_input": {"question": "Who?", "answer": "Lena"}, "choices": [{"text": "Tomas"}]},
+        {"question": "Who?", "answer": "Lena", "result": "Tomas it is"},
+    ],
+)
+def test_a_trackers_row_is_read(row: dict[str, Any], tmp_path: Path) -> None:
+    (record,) = Read(write_lines(tmp_path / "a.jsonl", [row])).records
+    assert record.sample.query == "Who?"
+    assert response_of(record).text.startswith("Tomas")
+    assert record.sample.answers == ("Lena",)
+
+
+def test_a_log_of_openai_evals_is_read(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"spec": {"eval_name": "who"}},
+        {"sample_id": "who.0", "type": "sampling", "data": {"prompt": "Who?", "sampled": ["Tom"]}},
+        {"sample_id": "who.0", "type": "match", "data": {"sampled": "x", "expected": "Lena"}},
+        {"final_report": {"accuracy": 0}},
+    ]
+    (record,) = Read(write_lines(tmp_path / "a.jsonl", lines)).records
+    assert (record.sample.query, response_of(record).text) == ("Who?", "Tom")
+    assert record.sample.answers == ("Lena",)
