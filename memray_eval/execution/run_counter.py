@@ -11,10 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from memray_eval.execution.call_totals import CallTotals, queue_lengths
-from memray_eval.execution.engine_phases import EnginePhase, EnginePhases
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
-from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
+from memray_eval.execution.progress import (
+    STAGES,
+    CallTotals,
+    EnginePhase,
+    EnginePhases,
+    FailedUnit,
+    RunTelemetry,
+    Snapshot,
+    StageCount,
+    queue_lengths,
+)
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver, Calls
 from memray_eval.provider_http.parameters import Changes, ParameterBook, Standing, Step

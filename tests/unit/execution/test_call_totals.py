@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from memray_eval.execution.call_totals import STALE_S, CallTotals, queue_lengths
 from memray_eval.execution.exported_metrics import SERIES, Exporter, Series, answer_usage
+from memray_eval.execution.progress import STALE_S, CallTotals, queue_lengths
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 from memray_eval.types import Response

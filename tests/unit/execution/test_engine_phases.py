@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.execution.engine_phases import EnginePhase, EnginePhases
+from memray_eval.execution.progress import EnginePhase, EnginePhases
 from memray_eval.execution.run_counter import RunCounter
 
 Entered = list[tuple[float, str, EnginePhase]]  # at a time, an engine, its phase
