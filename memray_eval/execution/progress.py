@@ -3,8 +3,9 @@ beside it. live_view.py shows it."""
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
@@ -18,7 +19,8 @@ from memray_eval.judges.call_metrics import (
     Calls,
 )
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.types import Frozen
+from memray_eval.stages.rates import decode_tokens_per_s
+from memray_eval.types import Frozen, Response
 
 STAGES = ("read", "generate", "judge", "embed", "write")
 STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in flight, or has died
@@ -47,16 +49,19 @@ class _Engine(NamedTuple):
 class EnginePhases:
     """The engines of a run, by name. Times are epoch seconds."""
 
-    def __init__(self) -> None:
-        self._engines: dict[str, _Engine] = {}
+    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
+        self._say, self._engines = say, dict[str, _Engine]()
 
-    def enter(self, name: str, model: str | None, phase: EnginePhase, now: float) -> str | None:
-        """Notes the phase that an engine enters; without a model if it is known. Returns a line for
-        a person when all engines of the model are up."""
+    def enter(
+        self, name: str, model: str | None, phase: EnginePhase, now: float | None = None
+    ) -> None:
+        """Notes the phase that an engine enters; without a model if it is known. `say` hears when
+        all engines of the model are up."""
+        now = time.time() if now is None else now
         before = self._engines.get(name)
         model, was = model or (before and before.model), before and before.phase
         if model is None or was == phase or (phase == "starting" and was not in (None, "PENDING")):
-            return None
+            return
         took = dict[EnginePhase, float]()
         if before is not None and before.phase != "up" and phase != "PENDING":
             so_far = before.took.get(before.phase, 0.0)
@@ -64,10 +69,10 @@ class EnginePhases:
         self._engines[name] = _Engine(model, phase, now, took)
         engines = [engine for engine in self._engines.values() if engine.model == model]
         if any(engine.phase != "up" for engine in engines):
-            return None
+            return
         longest = {name: max(engine.took.get(name, 0.0) for engine in engines) for name in PHASES}
         times = ", ".join(f"{s:.0f} s {name}" for name, s in longest.items() if s >= 0.5)
-        return f"Engines of {model}: {len(engines)} up, after at most {times or '0 s'}."
+        self._say(f"Engines of {model}: {len(engines)} up, after at most {times or '0 s'}.")
 
     def end(self, name: str) -> None:
         self._engines.pop(name, None)
@@ -317,3 +322,29 @@ def _figures(calls: Calls) -> dict[str, Any]:
         "tries": {str(n): calls.took[n] for n in sorted(calls.took)},
         **calls.model_dump(exclude={"sent", "outcomes", "took"}),
     }
+
+
+class AnswerUsage(NamedTuple):
+    """The tokens and speeds of a candidate's responses of one block."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    ttfts_s: tuple[float, ...]
+    tokens_per_s: tuple[float, ...]
+
+
+def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
+    """The figures that were measured; those that were not count for nothing."""
+    answered = [response for response in responses if response.error is None]
+    speeds = (
+        decode_tokens_per_s(response.output_tokens, response.ttft_s, response.duration_s)
+        for response in answered
+    )
+    return AnswerUsage(
+        input_tokens=sum(response.prompt_tokens or 0 for response in answered),
+        output_tokens=sum(response.output_tokens or 0 for response in answered),
+        cached_tokens=sum(response.cached_tokens or 0 for response in answered),
+        ttfts_s=tuple(response.ttft_s for response in answered if response.ttft_s is not None),
+        tokens_per_s=tuple(speed for speed in speeds if speed is not None),
+    )

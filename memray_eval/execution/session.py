@@ -112,7 +112,7 @@ class RunSession:
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
         counter = self._executor.start_counter(self._stages())
-        counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
+        counter.parameters.restore(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs, counter.stop)
         self._write_manifest("running")
 

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import describe_error
-from memray_eval.execution.exported_metrics import answer_usage
-from memray_eval.execution.progress import FailedUnit
+from memray_eval.execution.progress import FailedUnit, answer_usage
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.parts import UnitNumbers

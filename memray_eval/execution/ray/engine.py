@@ -191,7 +191,7 @@ class EngineActor:
                 lambda: make_stage()(**columns, **options),
                 model,
                 at_once,
-                partial(counter.enter_engine_phase, name, model),
+                partial(counter.engines.enter, name, model),
             )
         except GenerationError as error:
             self._failure = error

@@ -210,7 +210,7 @@ class EngineClient(EngineFinder):
         if engine == self._own:
             self._own = None
             if self._context is not None:
-                self._context.counter.lose_engine(self._own_name)
+                self._context.counter.engines.enter(self._own_name, None, "PENDING")
             self._tell_loss(reason)
 
     async def _any_engine(self) -> Any:
@@ -235,7 +235,7 @@ class EngineClient(EngineFinder):
                     ray.get(engine.ready.remote())
                     self._own = engine
                     if self._context is not None:
-                        self._context.counter.add_engine(self._own_name)
+                        self._context.counter.engines.enter(self._own_name, None, "up")
                 except GenerationError:
                     self._find_engines()
                     return
