@@ -392,7 +392,7 @@ def judging_arguments(
     spec: RunSpec, services: JudgeServices | None, context: StageContext
 ) -> tuple[Any, ...]:
     """The arguments of JudgeRecords for the metrics of a run."""
-    how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.judging
+    how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.config.judging
     return *how, services, context, spec.siblings
 
 

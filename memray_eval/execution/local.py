@@ -58,8 +58,7 @@ class LocalExecutor:
 
     def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
         self._plan, self._spec, self._folder = plan, plan.spec, folder
-        alone = replace(plan.spec, judging=plan.spec.judging.model_copy(update={"actors": 1}))
-        self._pool = judge_pool(alone, 1.0, plan.block_rows)
+        self._pool = judge_pool(plan.spec, 1.0, plan.block_rows, actors=1)
         self._services: JudgeServices | None = None
 
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -76,7 +75,7 @@ class LocalExecutor:
     ) -> None:
         self._counter, self._waiting = counter, waiting
         self._context = StageContext(
-            self._folder.path, counter, stops_on_failure=self._spec.stops_on_failure
+            self._folder.path, counter, stops_on_failure=self._spec.config.on_error == "fail"
         )
         collects_at = gc.get_threshold()
         try:
@@ -133,7 +132,9 @@ class LocalExecutor:
             return
         context.counter.add_carried(len(before.generated))
         if waiting.waiting:
-            await self._write(self._score(self._read_waiting(spec.candidates, is_earlier=False)))
+            await self._write(
+                self._score(self._read_waiting(spec.config.candidates, is_earlier=False))
+            )
         if spec.has_responses and not context.is_stopping():
             await self._write(self._score(self._read_answers()))
 
@@ -149,7 +150,7 @@ class LocalExecutor:
 
     def _generate(self, group: Group) -> Blocks:
         """The responses of candidates that are asked together, once they are kept."""
-        server, rows = self._spec.server, self._plan.block_rows
+        server, rows = self._spec.config.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
         if self._plan.has_sessions:
             asking = prompt_spec(self._plan, group, self._context, rows=rows)
@@ -207,7 +208,11 @@ class LocalExecutor:
             # Its model takes seconds to load: meanwhile judges are asked
             loading = asyncio.create_task(
                 asyncio.to_thread(
-                    EmbedRecords, at_embed, spec.metric_options, spec.embedding, self._context
+                    EmbedRecords,
+                    at_embed,
+                    spec.metric_options,
+                    spec.config.embedding,
+                    self._context,
                 )
             )
 

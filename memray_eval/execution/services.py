@@ -170,9 +170,9 @@ def start_services(
 def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
     """The first arguments of start_services for a session of a run."""
     spec = plan.spec
-    spent = spending_before(folder, plan.n_before, spec.budget, is_live=True)
-    cache = calls_setting(spec.judging, folder)
-    return spec.budget, cache, folder.path, spent, plan.n_before + 1
+    spent = spending_before(folder, plan.n_before, spec.config.budget, is_live=True)
+    cache = calls_setting(spec.config.judging, folder)
+    return spec.config.budget, cache, folder.path, spent, plan.n_before + 1
 
 
 class RunLedger(BudgetLedger):

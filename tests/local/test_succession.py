@@ -192,7 +192,7 @@ def test_a_run_names_the_judge_that_is_asked_for_a_role(
         config = config.model_copy(update={"judge": "openai/gpt-4o"})
         spec = resolve(config, today=date(2027, 1, 14))
     assert spec.judges["empathy"].judge == "openai/gpt-6-luna"
-    assert spec.judging.fallbacks == ("openai/gpt-6-luna",)
+    assert spec.config.judging.fallbacks == ("openai/gpt-6-luna",)
     assert [item.role for item in spec.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
 
 

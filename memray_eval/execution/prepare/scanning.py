@@ -72,7 +72,7 @@ def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
     if states.n_sources > 1:
         return states.size >= LARGE_BYTES
     read = spec.read
-    if spec.executor == "local" or read.reader.by_context or read.reader.files is not None:
+    if spec.config.executor == "local" or read.reader.by_context or read.reader.files is not None:
         return False
     (source,) = sources_of(read.dataset, None)
     return source.kind == "parquet" and count_rows(source.path) >= LARGE_ROWS

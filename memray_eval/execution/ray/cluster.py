@@ -278,7 +278,7 @@ def wait_for_room(
 ) -> Capacity:
     """The capacity that the run starts with. A cluster that may grow need hold the first models
     only, whose nodes `reservation` holds; it grows for later ones while they wait."""
-    device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
+    device, wait_s = engine_device(spec, capacity.all_gpus), spec.config.cluster.wait_s
     if not wait_s:
         return free_capacity(spec, capacity, order)
     engines: list[GroupSpec] = []
