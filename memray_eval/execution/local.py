@@ -32,7 +32,6 @@ from memray_eval.execution.block_stages import (
     ungenerated_options,
 )
 from memray_eval.execution.executors import Phase
-from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import prompt_spec, prompts_to_ask
 from memray_eval.execution.resume_state import find_waiting
@@ -40,7 +39,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import Group, RunPlan
 from memray_eval.execution.services import JudgeServices, service_options, start_services
 from memray_eval.execution.session_stage import AskSessions, session_spec, sessions_to_ask
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stage_context import BLOCKS_AT_ONCE, StageContext, WriteParts
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder

@@ -14,7 +14,7 @@ from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
-from memray_eval.config.sections import ClusterConfig, ColumnSource, EngineConfig, MetricOptions
+from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions
 from memray_eval.datasets.columns import ColumnMap, find_columns
 from memray_eval.datasets.joining import Samples, rewrite_responses
 from memray_eval.datasets.parsing import Problem
@@ -294,18 +294,6 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:
         return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
 
     return [tuple(group) for _, group in groupby(sorted(candidates, key=pipeline), key=pipeline)]
-
-
-@dataclass(frozen=True)
-class JobNeeds:
-    """A job's needs of the machine, known even if its config is wrong; `resolve` gives the run
-    itself, or raises what is wrong."""
-
-    dataset: str
-    cluster: ClusterConfig
-    has_vllm: bool
-    embeds_locally: bool
-    resolve: Callable[..., RunSpec]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,7 +198,7 @@ def files_of(folder: RunFolder, kind: Any) -> tuple[int, float]:
 def write(folder: RunFolder, units: int, failed: float, responses: range, judged: range) -> None:
     """Writes the responses and the records of some units, in blocks of an engine's batch."""
     try:
-        from memray_eval.execution.part_stage import BLOCKS_AT_ONCE
+        from memray_eval.execution.stage_context import BLOCKS_AT_ONCE
         from memray_eval.results.part_writer import PartWriter
     except ImportError:  # an older version
         for kind, table in made(units, failed, responses, judged):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from types import MappingProxyType
 
 from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
@@ -26,7 +25,7 @@ from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader, read_ids
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.affect_stage import AFFECT
-from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
+from memray_eval.execution.run_plan import ReadSpec, RunSpec
 from memray_eval.execution.session_stage import USER
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.accounts import check_judge
@@ -160,17 +159,6 @@ def _check_functions(
             )
         if not callable(source.get(function)):
             raise ConfigError(f"candidates: {function} of {source.place} is no function")
-
-
-def needs_of(config: RunConfig) -> JobNeeds:
-    """The part of a job that `doctor` looks at."""
-    return JobNeeds(
-        dataset=config.dataset,
-        cluster=config.cluster,
-        has_vllm=any(candidate.backend == "vllm" for candidate in config.candidates),
-        embeds_locally=not config.embedding.model.startswith("openai/"),
-        resolve=partial(resolve, config),
-    )
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:

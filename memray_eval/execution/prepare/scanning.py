@@ -51,7 +51,7 @@ def scan_or_restore(
     is_whole = read.limit is None and site.capacity.cpus
     states = read_states(read.dataset, files=read.reader.files) if is_whole else None
     if states is not None and _is_worth_tasks(spec, states):
-        from memray_eval.execution.ray.scan_tasks import ScanTasks
+        from memray_eval.execution.ray.cluster import ScanTasks
 
         each_source = ScanTasks(site.connect().cpus_beside_gpus)
     problems: list[Problem] = []

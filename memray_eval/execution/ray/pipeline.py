@@ -32,7 +32,6 @@ from memray_eval.execution.block_stages import (
     shard_rows,
     ungenerated_options,
 )
-from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
 from memray_eval.execution.plan import (
     ACTOR_GIB,
     AFFECT_CPUS,
@@ -62,7 +61,12 @@ from memray_eval.execution.session_stage import (
     session_spec,
     sessions_to_ask,
 )
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stage_context import (
+    BLOCKS_AT_ONCE,
+    StageContext,
+    WriteParts,
+    write_block,
+)
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
 
