@@ -117,9 +117,8 @@ def doctor(
     models, keys, resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
     from memray_eval.execution.doctor import examine, examine_engine
-    from memray_eval.execution.prepare.resolve import needs_of
 
-    checks = examine(None if job is None or engine == JOBS_OWN else needs_of(job))
+    checks = examine(None if engine == JOBS_OWN else job)
     engines = [one for one in (_engines_of(job) if job else ()) if engine in (JOBS_OWN, one[0])]
     if engine == JOBS_OWN and not engines:
         raise ConfigError(f"--engine {JOBS_OWN}: name a job with engines of vLLM first")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from memray_eval.config.environment import API_KEY_VARIABLES
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import AffectConfig, EmbeddingConfig, JudgingConfig
 from memray_eval.errors import ConfigError
 from memray_eval.storage.paths import ANONYMOUS
-from memray_eval.types import Candidate
 
 MIN_KEY_CHARS = 8  # shorter values of variables are words, ports, yes and no
 # The last two of presigned URLs
@@ -78,20 +76,7 @@ def hide_keys(text: str, held: Mapping[str, str]) -> str:
     return _USER.sub("://[key]@", _SHAPES.sub("[key]", text))
 
 
-class NamesKeyVariables(Protocol):
-    """A config, or what was made of it, whose parts name environment variables that hold keys."""
-
-    @property
-    def candidates(self) -> Sequence[Candidate]: ...
-    @property
-    def embedding(self) -> EmbeddingConfig: ...
-    @property
-    def affect(self) -> AffectConfig: ...
-    @property
-    def judging(self) -> JudgingConfig: ...
-
-
-def variables_of(config: NamesKeyVariables) -> set[str]:
+def variables_of(config: RunConfig) -> set[str]:
     """The environment variables that the config names as holding keys, and the providers' own."""
     one_each = [candidate.api_key_env for candidate in config.candidates]
     one_each += [config.embedding.api_key_env, config.affect.api_key_env]

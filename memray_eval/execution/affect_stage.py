@@ -44,7 +44,7 @@ def affect_arguments(
     spec: RunSpec, asking: PromptSpec, services: JudgeServices | None
 ) -> tuple[Any, ...]:
     """The arguments of EnrichSamples for a run."""
-    return asking, spec.affect, spec.judging, spec.affect_judges, services
+    return asking, spec.config.affect, spec.config.judging, spec.affect_judges, services
 
 
 class EnrichSamples(AskingStage):

@@ -52,7 +52,7 @@ def judges_in_batches(spec: RunSpec, folder: RunFolder) -> bool:
     """True if judging waits for batches: the job says so, or an earlier session has sent some."""
     if not spec.calls_judges:
         return False
-    return spec.judging.mode != "live" or bool(folder.list_batch_files())
+    return spec.config.judging.mode != "live" or bool(folder.list_batch_files())
 
 
 async def pay_in_batches(
@@ -74,7 +74,7 @@ async def pay_in_batches(
         services.connect(counter.add_line, is_stopping, lambda judge: CallObserver(), counter.stop),
         parameters=counter,
     )
-    queues = build_batch_queues(spec.judges, spec.judging, connected)
+    queues = build_batch_queues(spec.judges, spec.config.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
 
@@ -90,7 +90,7 @@ async def pay_in_batches(
     runner = BatchRunner(
         queues,
         BatchJournal(folder),
-        spec.judging.batch,
+        spec.config.judging.batch,
         BatchHooks(say=counter.add_line, is_stopping=is_stopping, waiting=waiting),
         judgment_of=judgment_of,
         keep=keep,
@@ -98,7 +98,7 @@ async def pay_in_batches(
         is_detached=plan.is_detached,
     )
     rehearsal = None
-    if spec.judging.mode == "batch":
+    if spec.config.judging.mode == "batch":
         rehearsal = partial(_rehearse, plan, folder, metrics, queues, runner, counter)
         judges = {name for choice in spec.judges.values() for name in choice.judges} - {RULES}
         if others := sorted(judges - {queue.name for queue in queues}):
@@ -139,11 +139,11 @@ async def _rehearse(
         key: [
             RehearsedJudge(name, in_batches.get(name), repeat, runner.add_missing_call)
             for name in (choice.judges if choice.judge != RULES else ())
-            for repeat in range(spec.judging.repeats)
+            for repeat in range(spec.config.judging.repeats)
         ]
         for key, choice in spec.judges.items()
     }
-    asking = judging_options(spec.judges, spec.judging, spec.siblings)
+    asking = judging_options(spec.judges, spec.config.judging, spec.siblings)
     for table in _waiting_tables(plan, context):
         for start in range(0, table.num_rows, RECORDS_AT_ONCE):
             if counter.stopping() is not None:
@@ -158,7 +158,7 @@ async def _rehearse(
 
 def _waiting_tables(plan: RunPlan, context: StageContext) -> Iterator[pa.Table]:
     """All records that wait to be judged, a part or shard at a time."""
-    state, names = plan.resume_state, [candidate.name for candidate in plan.spec.candidates]
+    state, names = plan.resume_state, [candidate.name for candidate in plan.spec.config.candidates]
     for part in state.waiting:
         table = pa.Table.from_pylist([{PART: part}])
         yield read_waiting(table, state, names, context, is_earlier=False)
@@ -201,7 +201,7 @@ async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry
     n_cancelled = 0
     async with closing_clients():
         services = Services(limiter=Limiter(), member="", say=lambda line: None)  # none is asked
-        queues = build_batch_queues(plan.spec.judges, plan.spec.judging, services)
+        queues = build_batch_queues(plan.spec.judges, plan.spec.config.judging, services)
         clients = {queue.name: queue.client for queue in queues}
         for entry in entries:
             client = clients.get(entry.judge)

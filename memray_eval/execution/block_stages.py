@@ -23,7 +23,6 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
-from memray_eval.execution.part_stage import write_block
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     FORM,
@@ -36,7 +35,7 @@ from memray_eval.execution.prompt_stage import (
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import report_block
 from memray_eval.execution.services import LISTEN_S, AskingStage, JudgeServices
-from memray_eval.execution.stage_context import StageContext, add_scores
+from memray_eval.execution.stage_context import StageContext, add_scores, write_block
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
@@ -392,7 +391,7 @@ def judging_arguments(
     spec: RunSpec, services: JudgeServices | None, context: StageContext
 ) -> tuple[Any, ...]:
     """The arguments of JudgeRecords for the metrics of a run."""
-    how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.judging
+    how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.config.judging
     return *how, services, context, spec.siblings
 
 

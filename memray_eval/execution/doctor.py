@@ -12,6 +12,7 @@ from functools import partial
 from typing import Literal
 
 from memray_eval.config.environment import MEND, api_key, cache_dir, is_installed, keys_set
+from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.config.server_models import check_served
 from memray_eval.datasets.sources import whole
@@ -19,12 +20,13 @@ from memray_eval.errors import ConfigError, EvalError
 from memray_eval.execution.capacity import Capacity, find_nvcc, local_capacity
 from memray_eval.execution.plan import check_room, engine_device
 from memray_eval.execution.prepare.checks import proxied, servers_asked, spec_checks
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine import COMPILED
 from memray_eval.execution.ray.engine_check import check_engine, check_engine_over_ray
 from memray_eval.execution.ray.placement_groups import PendingGroup, is_over_ray, pending_groups
 from memray_eval.execution.run_manifest import installed_versions
-from memray_eval.execution.run_plan import JobNeeds, RunSpec
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.metrics import all_metrics
 from memray_eval.models.adapters import with_adapters
@@ -45,7 +47,7 @@ class Check(Frozen):
     mend: str = ""
 
 
-def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
+def examine(job: RunConfig | None, today: date | None = None) -> Iterator[Check]:
     """Checks of the machine, then of what a job needs `today`, where there is one."""
     yield _check_platform()
     yield from _check_packages(job)
@@ -123,9 +125,10 @@ def _check_platform() -> Check:
     return Check(state="ok", what=where)
 
 
-def _check_packages(job: JobNeeds | None) -> Iterator[Check]:
-    embeds = job is None or job.embeds_locally
-    wanted = {"vllm": job is None or job.has_vllm, "sentence_transformers": embeds}
+def _check_packages(job: RunConfig | None) -> Iterator[Check]:
+    embeds = job is None or not job.embedding.model.startswith("openai/")
+    has_vllm = job is None or any(candidate.backend == "vllm" for candidate in job.candidates)
+    wanted = {"vllm": has_vllm, "sentence_transformers": embeds}
     for package, is_wanted in (wanted | {LOCAL_PACKAGE: embeds}).items():
         if is_installed(package):
             yield Check(state="ok", what=f"package {package}")
@@ -162,7 +165,7 @@ def _check_disk() -> Iterator[Check]:
             yield Check(state="warn", what=what, mend=mend)
 
 
-def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
+def _check_job(job: RunConfig, today: date) -> Iterator[Check]:
     formats = "see dataset/README.md for the formats"
     yield _try(partial(whole, job.dataset), f"dataset {job.dataset}", formats)
     capacity = spec = None
@@ -181,7 +184,7 @@ def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
         what = f"{group.owner} of a run is PENDING for {lasts:.0f} s: no node has room for {wants}"
         yield Check(state="warn", what=what, mend="it takes the nodes that come before this job's")
     try:
-        spec = job.resolve(today=today)
+        spec = resolve(job, today=today)
     except EvalError as error:
         yield Check(state="fail", what=str(error))
     if spec is not None:

@@ -139,7 +139,7 @@ def estimate(
     pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(n_samples))
     judges, bounds = _estimate_judges(spec, records, scale, pool)
     waves = schedule(spec, capacity, engine_device(spec, capacity.all_gpus))
-    bounds += _bound_generating(spec, waves, answered, units / len(spec.candidates))
+    bounds += _bound_generating(spec, waves, answered, units / len(spec.config.candidates))
     bounds.sort(key=lambda bound: -bound.seconds)
     stages = {bound.stage: bound for bound in reversed(bounds)}
     order, reason = choose_phases(spec)
@@ -162,7 +162,7 @@ def estimate(
         usd=_sum_known(judge.usd for judge in judges),
         unpriced_calls=sum(judge.unpriced_calls for judge in judges),
         warnings=(*unscored_lines, *spec.retiring(today or date.today()), *spec.equal_draws()),
-        budget_usd=spec.budget.usd,
+        budget_usd=spec.config.budget.usd,
         calls=sum(judge.calls for judge in judges),
         phase_order=order,
         phase_reason=reason,
@@ -191,7 +191,9 @@ def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
                 yield record, 0.0
             continue
         for sample in itertools.islice(read_samples(shard, spec.read.reader), rows):
-            for candidate, epoch in itertools.product(spec.candidates, range(1, spec.epochs + 1)):
+            for candidate, epoch in itertools.product(
+                spec.config.candidates, range(1, spec.config.epochs + 1)
+            ):
                 talk: list[Turn] = []
                 for number in range(1, sample.n_turns + 1):
                     # A simulated user says as much each time as at first
@@ -213,7 +215,7 @@ def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Respo
     except Exception as error:  # it will be an error of its unit, and costs nothing
         return Response(error=describe_error(error)), 0.0
     most = prompt.answer_tokens(candidate)
-    length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
+    length = round(spec.config.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
     sentence = f"You asked. {sample.query} "
     response = Response(text=(sentence * (length // len(sentence) + 1))[:length])
     return response, 0.0 if is_baseline(candidate) else _prompt_tokens(spec, candidate, prompt)
@@ -256,7 +258,7 @@ def _bound_group(
     of them asks a model, or nobody said how fast the engines are."""
     asking = [candidate for candidate in group if not is_baseline(candidate)]
     tokens = sum(answered[candidate.name] for candidate in asking)
-    assumed, server = spec.assumptions, spec.server
+    assumed, server = spec.config.assumptions, spec.config.server
     if not asking:
         return None
     if group[0].backend == "vllm":
@@ -280,7 +282,7 @@ def _bound_engines(
 
 def _not_estimated(spec: RunSpec, records: Iterable[Record]) -> Iterator[str]:
     """Yields what takes time that the estimate does not have."""
-    if spec.assumptions.engine_tokens_per_s is None and (spec.has_vllm or spec.judge_engine):
+    if spec.config.assumptions.engine_tokens_per_s is None and (spec.has_vllm or spec.judge_engine):
         yield (
             "the time of this run's engines (assumptions.engine_tokens_per_s says how fast one is)"
         )
@@ -291,7 +293,7 @@ def _not_estimated(spec: RunSpec, records: Iterable[Record]) -> Iterator[str]:
         or distinct_texts(collect_texts(record, metrics))
         for record in records
     ):
-        yield f"embedding of texts (embedding.model is {spec.embedding.model})"
+        yield f"embedding of texts (embedding.model is {spec.config.embedding.model})"
 
 
 class _Load(NamedTuple):
@@ -311,7 +313,7 @@ def _estimate_judges(
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them;
     `records` stand for `scale` times as many."""
-    judging, table = spec.judging, spec.judge_table
+    judging, table = spec.config.judging, spec.judge_table
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(_judge_load(spec, records, scale).items()):
         calls = sum(part.calls for part in parts)
@@ -359,14 +361,16 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
     juries = dict[str, list[_NamedJudge]]()
     for key, choice in spec.judges.items():
         names = [name for name in choice.judges if name != RULES]
-        juries[key] = [_NamedJudge(name) for name in names for _ in range(spec.judging.repeats)]
+        juries[key] = [
+            _NamedJudge(name) for name in names for _ in range(spec.config.judging.repeats)
+        ]
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
     options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
     judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
     schema_tokens = {
         name: tokens_of(str(metric.judgment.model_json_schema())) for name, metric in judged.items()
     }
-    verdict_tokens = spec.assumptions.verdict_tokens
+    verdict_tokens = spec.config.assumptions.verdict_tokens
     loads = defaultdict[str, dict[int | None, _Load]](dict)
 
     def add(name: str, part: int | None, *tokens: float) -> None:
@@ -379,8 +383,8 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
         prompts_by_metric = prompts_of_record(record, spec.metrics, juries, options)
         for metric, jurors in prompts_by_metric.items():
             for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
-                cache = cache_of(judge.name, spec.judging, spec.judge_table)
-                price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
+                cache = cache_of(judge.name, spec.config.judging, spec.judge_table)
+                price = price_of(judge.name, spec.config.judging, spec.judge_table) or FREE
                 count, n_verdicts = judged[metric].n_verdicts, len(prompts)
                 n_verdicts = n_verdicts if count is None else count(record.sample)
                 for prompt in prompts:
@@ -423,22 +427,22 @@ def _sum_known(costs: Iterable[float | None]) -> float | None:
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
     """A judge's bounds by its limits, its calls in flight and its engines; the slowest first."""
-    limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
-    in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
+    limits, is_firm = limits_of(name, spec.config.judging, spec.judge_table)
+    in_flight, latency_s = pool.actors * pool.max_in_flight, spec.config.judging.latency_s
     limited = list[Bound | None]()
     for lane, limit in known_lanes(limits).items():
         what = f"{limit:,.10g} {lane.replace('_per_min', '/min').replace('_', ' ')}"
         minutes = load.cost.in_lane(lane, round(load.calls)) / limit
         limited.append(Bound("judge", what, minutes * (60.0 + SLACK_S)))
     in_flight = min(in_flight, limits.concurrency or in_flight)
-    is_chosen = spec.judging.max_in_flight is not None or not is_firm
+    is_chosen = spec.config.judging.max_in_flight is not None or not is_firm
     # Else they follow from the limit
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
         what = f"{in_flight:,} calls in flight of {latency_s:g} s"
         limited.append(Bound("judge", what, load.calls * latency_s / in_flight))
     if spec.judge_engine is not None and is_embedded(name):
         tokens = load.cost.output_tokens
-        limited.append(_bound_engines("judge", spec.judge_engine, spec.assumptions, tokens))
+        limited.append(_bound_engines("judge", spec.judge_engine, spec.config.assumptions, tokens))
     bounds = [replace(bound, what=f"{name}, {bound.what}") for bound in filter(None, limited)]
     return sorted(bounds, key=lambda bound: -bound.seconds)
 
@@ -451,15 +455,15 @@ def tokens_of(text: str) -> float:
 def _list_assumptions(
     spec: RunSpec, sampled: Sequence[object], units: int, judges: Sequence[JudgeEstimate]
 ) -> Iterator[str]:
-    assumed = spec.assumptions
+    assumed = spec.config.assumptions
     yield (
         f"prompts built for {len(sampled):,} of {units:,} units; a token is "
         f"{CHARACTERS_A_TOKEN:g} characters"
     )
-    if not spec.has_responses and any(not is_baseline(asked) for asked in spec.candidates):
+    if not spec.has_responses and any(not is_baseline(asked) for asked in spec.config.candidates):
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
-    yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
+    yield f"a judge call takes {spec.config.judging.latency_s:g} s (judging.latency_s)"
     if assumed.engine_tokens_per_s is not None:
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "

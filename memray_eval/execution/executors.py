@@ -50,12 +50,12 @@ def choose_executor(
     """The executor of a run of so many units (None: not counted yet), and why. `is_on_ray`: this
     process has joined a cluster. Raises ConfigError if the named one cannot do it."""
     reason = _why_not_local(spec)
-    if spec.executor == "local" and reason is not None:
+    if spec.config.executor == "local" and reason is not None:
         raise ConfigError(
             f"executor: local runs everything in this process, and {reason}; write executor: auto"
         )
-    if spec.executor != "auto":
-        return ExecutorChoice(spec.executor, "as asked")
+    if spec.config.executor != "auto":
+        return ExecutorChoice(spec.config.executor, "as asked")
     if reason is None and is_on_ray:
         reason = "this process is on a Ray cluster"
     if reason is None and n_units is not None and n_units > LOCAL_UNITS:
@@ -67,14 +67,14 @@ def choose_executor(
 
 def _why_not_local(spec: RunSpec) -> str | None:
     """The reason why a run needs Ray."""
-    for candidate in spec.candidates:
+    for candidate in spec.config.candidates:
         if candidate.backend == "vllm":
             return f"candidate {candidate.name!r} needs a vLLM engine"
     if spec.embedded_judge is not None:
         return "the embedded judge needs a vLLM engine"
-    if spec.cluster.address is not None:
-        return f"cluster.address is {spec.cluster.address}"
-    if spec.cluster.phases == "apart":
+    if spec.config.cluster.address is not None:
+        return f"cluster.address is {spec.config.cluster.address}"
+    if spec.config.cluster.phases == "apart":
         return "cluster.phases is apart"
     return None
 
@@ -95,6 +95,6 @@ def choose_phases(spec: RunSpec, *, is_generated: bool = False) -> PhaseChoice:
         return PhaseChoice("together", "nothing is scored")
     if is_generated:
         return PhaseChoice("judge", "everything is generated already")
-    if spec.calls_judges and spec.judging.mode != "live":
+    if spec.calls_judges and spec.config.judging.mode != "live":
         return PhaseChoice("apart", "judges are asked in batches, when everything is generated")
-    return PhaseChoice(spec.cluster.phases, "cluster.phases says so")
+    return PhaseChoice(spec.config.cluster.phases, "cluster.phases says so")

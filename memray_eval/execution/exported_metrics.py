@@ -6,16 +6,18 @@ the middles of its buckets."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from memray_eval.judges.call_metrics import CallMetricsSnapshot
-from memray_eval.stages.rates import decode_tokens_per_s
-from memray_eval.types import Response
+from memray_eval.execution.progress import AnswerUsage, RunTelemetry, queue_lengths
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.judges.call_metrics import CallMetricsSnapshot, Calls
 
 RUN = "run_id"  # a tag of all of them
 WAITS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+EXPORT_S = 1.0  # of calls, at least between two exports
 TOKENS_PER_S = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 
@@ -72,34 +74,9 @@ ENGINE_SERIES = (
 # fmt: on
 
 
-class AnswerUsage(NamedTuple):
-    """The tokens and speeds of a candidate's responses of one block."""
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    ttfts_s: tuple[float, ...]
-    tokens_per_s: tuple[float, ...]
-
-
-def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
-    """The figures that were measured; those that were not count for nothing."""
-    answered = [response for response in responses if response.error is None]
-    speeds = (
-        decode_tokens_per_s(response.output_tokens, response.ttft_s, response.duration_s)
-        for response in answered
-    )
-    return AnswerUsage(
-        input_tokens=sum(response.prompt_tokens or 0 for response in answered),
-        output_tokens=sum(response.output_tokens or 0 for response in answered),
-        cached_tokens=sum(response.cached_tokens or 0 for response in answered),
-        ttfts_s=tuple(response.ttft_s for response in answered if response.ttft_s is not None),
-        tokens_per_s=tuple(speed for speed in speeds if speed is not None),
-    )
-
-
-class Exporter:
-    """Records a run's metrics in this process, with a recorder of `new_recorder` a series."""
+class Recorders:
+    """The recorders of some metrics in this process, by `new_recorder`; methods take a metric's
+    name without `memray_`."""
 
     def __init__(
         self,
@@ -109,57 +86,80 @@ class Exporter:
     ) -> None:
         self._recorders = {series.name: new_recorder(series, run_id) for series in exported}
 
-    def units(self, stage: str, ok: int, failed: int) -> None:
-        self._count("units", ok, stage=stage, outcome="ok")
-        self._count("units", failed, stage=stage, outcome="failed")
-
-    def queues(self, queued: Mapping[str, int]) -> None:
-        """Units that wait, by stage."""
-        for stage, units in queued.items():
-            self._set("queue", units, stage=stage)
-
-    def calls(self, judge: str, snapshot: CallMetricsSnapshot) -> None:
-        calls = snapshot.calls
-        for outcome, ended in (*calls.outcomes.items(), ("cached", calls.cached)):
-            self._count("judge_calls", ended, judge=judge, outcome=outcome)
-        self._count("throttled", calls.outcomes.get("throttled", 0), judge=judge)
-        self._count("retried", calls.retried, judge=judge)
-        self._count_tokens(
-            judge, calls.input_tokens, calls.output_tokens, calls.cached_input_tokens
-        )
-        self._count("cost_usd", calls.cost_usd, judge=judge)
-        self._count("cache", calls.cached, outcome="hit")
-        self._count("cache", calls.missed, outcome="miss")
-        self._observe("limiter_wait_seconds", snapshot.waits_s, judge=judge)
-
-    def under_way(self, judges: Mapping[str, tuple[int, int]]) -> None:
-        """Calls in flight and calls that wait, by judge."""
-        for judge, (in_flight, waiting) in judges.items():
-            self._set("in_flight", in_flight, judge=judge)
-            self._set("calls_waiting", waiting, judge=judge)
-
-    def answers(self, candidate: str, took: AnswerUsage) -> None:
-        self._count_tokens(candidate, took.input_tokens, took.output_tokens, took.cached_tokens)
-        self._observe("engine_ttft_seconds", took.ttfts_s, candidate=candidate)
-        self._observe("engine_tokens_per_second", took.tokens_per_s, candidate=candidate)
-
-    def _count_tokens(self, who: str, sent: int, received: int, cached: int) -> None:
-        for kind, tokens in (("in", sent), ("out", received), ("cached", cached)):
-            self._count("tokens", tokens, who=who, kind=kind)
-
-    def _count(self, name: str, amount: float, **tags: str) -> None:
+    def count(self, name: str, amount: float, **tags: str) -> None:
         if amount > 0:  # Ray refuses a counter's 0
             self._recorders[f"memray_{name}"].inc(amount, tags)
 
-    def _set(self, name: str, amount: float, **tags: str) -> None:
+    def set(self, name: str, amount: float, **tags: str) -> None:
         self._recorders[f"memray_{name}"].set(amount, tags)
 
-    def _observe(self, name: str, values: Iterable[float], **tags: str) -> None:
+    def observe(self, name: str, values: Iterable[float], **tags: str) -> None:
         for value in values:
             self._recorders[f"memray_{name}"].observe(value, tags)
 
 
-class EngineMetrics(Exporter):
+class ExportingCounter(RunCounter):
+    """A RunCounter that exports what it is told."""
+
+    def __init__(self, recorders: Recorders, *values: Any) -> None:
+        super().__init__(*values)
+        self._to = recorders
+        self._unexported: dict[str, list[CallMetricsSnapshot]] = {}
+        self._exported_at = 0.0
+
+    def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
+        super().add(stage, rows, started, ended, failed)
+        self._to.count("units", rows - failed, stage=stage, outcome="ok")
+        self._to.count("units", failed, stage=stage, outcome="failed")
+        done = {name: count.rows for name, count in self._stages.items()}
+        for name, units in queue_lengths(self._order, done, self._carried).items():
+            self._to.set("queue", units, stage=name)
+
+    def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
+        super().record_calls(member, snapshots)
+        for judge, snapshot in snapshots.items():
+            self._unexported.setdefault(judge, []).append(snapshot)
+        if time.time() - self._exported_at >= EXPORT_S:
+            self._export_calls()
+
+    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
+        for name, usage in took.items():
+            self._count_tokens(name, usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+            self._to.observe("engine_ttft_seconds", usage.ttfts_s, candidate=name)
+            self._to.observe("engine_tokens_per_second", usage.tokens_per_s, candidate=name)
+
+    def telemetry(self) -> RunTelemetry:
+        self._export_calls()
+        return super().telemetry()
+
+    def _export_calls(self) -> None:
+        """Exports the calls reported since it last did: recorders cost more than what they hear."""
+        to, now = self._to, time.time()
+        for judge, snapshots in self._unexported.items():
+            calls = sum((snapshot.calls for snapshot in snapshots), Calls())
+            for outcome, ended in (*calls.outcomes.items(), ("cached", calls.cached)):
+                to.count("judge_calls", ended, judge=judge, outcome=outcome)
+            to.count("throttled", calls.outcomes.get("throttled", 0), judge=judge)
+            to.count("retried", calls.retried, judge=judge)
+            self._count_tokens(
+                judge, calls.input_tokens, calls.output_tokens, calls.cached_input_tokens
+            )
+            to.count("cost_usd", calls.cost_usd, judge=judge)
+            to.count("cache", calls.cached, outcome="hit")
+            to.count("cache", calls.missed, outcome="miss")
+            for snapshot in snapshots:
+                to.observe("limiter_wait_seconds", snapshot.waits_s, judge=judge)
+        for judge, (in_flight, waiting) in self._calls.under_way(now).items():
+            to.set("in_flight", in_flight, judge=judge)
+            to.set("calls_waiting", waiting, judge=judge)
+        self._unexported, self._exported_at = {}, now
+
+    def _count_tokens(self, who: str, sent: int, received: int, cached: int) -> None:
+        for kind, tokens in (("in", sent), ("out", received), ("cached", cached)):
+            self._to.count("tokens", tokens, who=who, kind=kind)
+
+
+class EngineMetrics(Recorders):
     """One of vLLM's stat loggers, which hears of every step. vLLM's own for Ray imports ray.serve,
     which imports grpcio-reflection and more that nothing else here needs."""
 
@@ -173,26 +173,17 @@ class EngineMetrics(Exporter):
         """Takes vLLM's SchedulerStats and IterationStats of a step, each of which may be None."""
         tags = self._tags
         if (step := scheduler_stats) is not None:
-            self._set("vllm_kv_cache", step.kv_cache_usage, **tags)
-            self._set("vllm_requests", step.num_running_reqs, **tags, state="running")
+            self.set("vllm_kv_cache", step.kv_cache_usage, **tags)
+            self.set("vllm_requests", step.num_running_reqs, **tags, state="running")
             waiting = step.num_waiting_reqs + step.num_skipped_waiting_reqs
-            self._set("vllm_requests", waiting, **tags, state="waiting")
+            self.set("vllm_requests", waiting, **tags, state="waiting")
             prefix = step.prefix_cache_stats
-            self._count("vllm_prompt_tokens", prefix.hits, **tags, prefix="hit")
-            self._count("vllm_prompt_tokens", prefix.queries - prefix.hits, **tags, prefix="miss")
+            self.count("vllm_prompt_tokens", prefix.hits, **tags, prefix="hit")
+            self.count("vllm_prompt_tokens", prefix.queries - prefix.hits, **tags, prefix="miss")
         if iteration_stats is not None:
-            self._count("vllm_preemptions", iteration_stats.num_preempted_reqs, **tags)
-            self._observe("vllm_ttft_seconds", iteration_stats.time_to_first_tokens_iter, **tags)
+            self.count("vllm_preemptions", iteration_stats.num_preempted_reqs, **tags)
+            self.observe("vllm_ttft_seconds", iteration_stats.time_to_first_tokens_iter, **tags)
 
     def log(self, *_: Any) -> None: ...
 
     log_engine_initialized = record_sleep_state = log
-
-
-class _NoRecorder:
-    def inc(self, *_: Any) -> None: ...
-
-    set = observe = inc
-
-
-NO_EXPORT = Exporter("", lambda series, run_id: _NoRecorder())  # a run outside Ray has no port

@@ -7,12 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from textwrap import wrap
-from typing import IO, NamedTuple
-
-from rich.console import Console
 
 from memray_eval.execution.progress import (
     JudgeNow,
@@ -33,12 +30,10 @@ from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import period_per_s, rows_per_s
 from memray_eval.text_processing.printable import escape_controls
 
-POLL_S, PLAIN_POLL_S = 0.5, 1.0
+POLL_S = 0.5
 SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
 RECENT_S = 10.0  # what the rate of calls is taken from
 BAR_WIDTH, ERROR_LINES, CELL_WIDTH = 20, 2, 80
-WINDOW_S, LEAST_STEPS = 120.0, 8  # what a rate is taken from: the last steps of at least so long
-OVERDUE = 2.0  # a step that takes so many times as long as those before is news by itself
 _SOURCES = {
     "set": "set in the job",
     "told": "told by the provider",
@@ -58,6 +53,7 @@ class RunDisplay:
         self._state = ViewState(outline, self._began)
         self._waits: list[str] = []
         self._n_lines, self._is_up = 0, False
+        self._line, self._next_line_at = "", 0.0
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -76,52 +72,39 @@ class RunDisplay:
             yield
 
     def _show(self, cell: Callable[[str], None] | None, is_over: threading.Event) -> None:
-        with open_stderr() as stream:
+        """Says what is new and draws the state now and then, to the last."""
+        with open_stderr() as stream, ExitStack() as stack:
+            say: Callable[[str], None] = partial(print, file=stream, flush=True)
+            draw: Callable[[bool], None] = partial(self._say_line, say)
             if cell is not None:
-                say = partial(print, file=stream, flush=True)
-                view = partial(self._state.view, CELL_WIDTH)
-                self._follow(is_over, say, lambda is_last: cell("\n".join(view(is_last))))
-            elif (console := open_console(stream)) is None:
-                self._show_lines(is_over, stream)
-            else:
-                self._show_view(is_over, console)
+                draw = partial(self._draw, cell, lambda: CELL_WIDTH)
+            elif (console := open_console(stream)) is not None:
+                from rich.live import Live
+                from rich.text import Text
 
-    def _show_view(self, is_over: threading.Event, console: Console) -> None:
-        from rich.live import Live
-        from rich.text import Text
+                live = Live(console=console, auto_refresh=False, redirect_stdout=False)
+                stack.enter_context(live)
 
-        with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
+                def update(view: str) -> None:
+                    live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
 
-            def draw(is_last: bool) -> None:
-                view = "\n".join(self._state.view(console.width, is_last))
-                live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
+                say = partial(console.print, soft_wrap=True)
+                draw = partial(self._draw, update, lambda: console.width)
+            is_last = False
+            while not is_last:
+                is_last = is_over.wait(POLL_S)
+                for news in self._look():
+                    say(news)
+                draw(is_last)
 
-            self._follow(is_over, partial(console.print, soft_wrap=True), draw)
+    def _draw(self, show: Callable[[str], None], width: Callable[[], int], is_last: bool) -> None:
+        show("\n".join(self._state.view(width(), is_last)))
 
-    def _follow(
-        self, is_over: threading.Event, say: Callable[[str], None], draw: Callable[[bool], None]
-    ) -> None:
-        """Says what is new and draws the view now and then, to the last state."""
-        is_last = False
-        while not is_last:
-            is_last = is_over.wait(POLL_S)
-            for line in self._look():
-                say(line)
-            draw(is_last)
-
-    def _show_lines(self, is_over: threading.Event, stream: IO[str]) -> None:
-        shown, next_at = "", time.monotonic()
-        is_last = is_over.wait(SOON_S)  # a short run is over by then
-        while True:
-            for news in self._look():
-                print(news, file=stream, flush=True)
-            line, now = self._state.line(is_last), time.monotonic()
-            if now >= next_at or (is_last and line != shown):
-                print(f"[{time.time() - self._began:6.0f} s] {line}", file=stream, flush=True)
-                shown, next_at = line, now + PLAIN_EVERY_S
-            if is_last:
-                return
-            is_last = is_over.wait(min(PLAIN_POLL_S, next_at - now))
+    def _say_line(self, say: Callable[[str], None], is_last: bool) -> None:
+        line, now = self._state.line(is_last), time.monotonic()
+        if now >= self._next_line_at or (is_last and line != self._line):
+            say(f"[{time.time() - self._began:6.0f} s] {line}")
+            self._line, self._next_line_at = line, now + PLAIN_EVERY_S
 
     def _look(self) -> Iterator[str]:
         """Reads the run, and yields the lines that a person has not seen yet."""
@@ -138,20 +121,22 @@ class ViewState:
 
     def __init__(self, outline: RunOutline, began: float) -> None:
         self._outline, self._began, self._now = outline, began, began
-        self._snapshot, self._left = Snapshot(), TimeLeft(outline, began)
+        self._snapshot = Snapshot()
         self._phase: str | None = None
-        self._to_go: Left | None = None
         self._waits: Sequence[str] = self._first_wait()
         self._sent: dict[str, deque[tuple[float, int]]] = {}
+        self._asked_at = began  # the last moment without a verdict
 
     def update(
         self, snapshot: Snapshot | None, phase: str | None, waits: Sequence[str], now: float
     ) -> None:
         """Takes in what was read; None: nothing could be read, and what was known stands."""
         self._snapshot, self._phase, self._now = snapshot or self._snapshot, phase, now
-        self._to_go = self._left.update(self._snapshot, phase, now)
         self._waits = waits or self._first_wait()
-        for name, judge in self._snapshot.judges.items():
+        judges = self._snapshot.judges
+        if not any(judge.verdicts for judge in judges.values()):
+            self._asked_at = now
+        for name, judge in judges.items():
             seen = self._sent.setdefault(name, deque([(self._began, 0)]))
             seen.append((now, judge.sent))
             while len(seen) > 2 and seen[1][0] <= now - RECENT_S:
@@ -169,65 +154,49 @@ class ViewState:
         elapsed = clock_text(self._now - self._began)
         lines = [f"{self._outline.name}: {total:,} units, {elapsed}{phase}"]
         for name in self._outline.stages:
-            done, rate = self._done(name), self._stage_rate(name)
+            done, count = self._done(name), self._snapshot.stages.get(name, StageCount())
+            rate = rows_per_s(count.rows, count.span_s) if count.rows else None
             blocks = round(BAR_WIDTH * min(1.0, done / max(1, total)))
             bar = "█" * blocks + "░" * (BAR_WIDTH - blocks)
-            lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}  {rate}".rstrip())
-        for name, judge in self._asked_judges():
-            lines.append(f"    judge {name}: {self._calls(name, judge)}")
-            if judge.limit is not None and not is_last:
-                lines.append(f"      held back by {describe_binding(judge.limit)}")
-        if cost := self._cost():
-            lines.append(f"     cost {cost}")
-        lines += self._failure(width)
-        lines += [f"  {line}" for line in self._starting_engines() if not is_last]
-        if self._waits and not is_last:
-            lines.append(f"  waiting for {', '.join(self._waits)}")
-        if (left := self._time_to_go()) and not is_last:
-            lines.append(f"     left {left}")
-        return list(map(escape_controls, lines))
+            per_s = "" if rate is None else f"  {rate:,.1f}/s"
+            lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}{per_s}")
+        lines += [f"  {fact}" for fact in self._facts(is_last)]
+        return list(map(escape_controls, [*lines, *self._failure(width)]))
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
-        snapshot, names, total = self._snapshot, self._outline.stages, self._total
-        parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
-        for name, judge in self._asked_judges():
-            limit = None if is_last else judge.limit
-            held = f", held back by {describe_binding(limit)}" if limit else ""
-            parts.append(f"{name}: {self._calls(name, judge)}{held}")
-        if cost := self._cost():
-            parts.append(cost)
-        if snapshot.n_failed:
-            parts.append(f"{snapshot.n_failed:,} failed")
-        parts += [line for line in self._starting_engines() if not is_last]
-        if self._waits and not is_last:
-            parts.append(f"waiting for {', '.join(self._waits)}")
-        if (left := self._time_to_go()) and not is_last:
-            parts.append(f"{left} left")
-        return "; ".join(map(escape_controls, parts))
+        stages = (f"{name} {self._done(name)}/{self._total}" for name in self._outline.stages)
+        return "; ".join(map(escape_controls, ["  ".join(stages), *self._facts(is_last)]))
 
-    def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
-        """The judges that calls go to, a pool's members apart; all before the first call."""
+    def _facts(self, is_last: bool) -> Iterator[str]:
+        """The state of the judges, the cost, failures, and unless `is_last` what is to come."""
         judges = list(self._snapshot.judges.items())
-        return [item for item in judges if item[1].is_called] or judges
-
-    def _starting_engines(self) -> list[str]:
-        """A line for each model of which some engines are not up."""
-        texts: dict[str, list[str]] = {}
+        # A pool's members apart; all before the first call
+        for name, judge in [item for item in judges if item[1].is_called] or judges:
+            yield f"{name}: {self._calls(name, judge)}"
+            if judge.limit is not None and not is_last:
+                yield f"held back by {describe_binding(judge.limit)}"
+        if cost := self._cost():
+            yield cost
+        if n_failed := self._snapshot.n_failed:
+            yield f"{n_failed:,} failed"
+        if is_last:
+            return
+        engines: dict[str, list[str]] = {}
         for model, phase, n, longest_s in self._snapshot.engines:
             lasts = "" if phase == "up" else f" for {clock_text(longest_s)}"
-            texts.setdefault(model, []).append(f"{n} {phase}{lasts}")
-        return [f"engines of {model}: {', '.join(parts)}" for model, parts in texts.items()]
+            engines.setdefault(model, []).append(f"{n} {phase}{lasts}")
+        for model, parts in engines.items():
+            yield f"engines of {model}: {', '.join(parts)}"
+        if self._waits:
+            yield f"waiting for {', '.join(self._waits)}"
+        if (left := self._time_left()) is not None:
+            yield f"{left} left{' of this phase' if self._phase else ''}"
 
     def _done(self, stage: str) -> int:
         """Units that are through a stage, those of earlier sessions included."""
-        count = self._snapshot.stages.get(stage)
-        return self._outline.before(stage) + (count.rows if count is not None else 0)
-
-    def _stage_rate(self, stage: str) -> str:
-        count = self._snapshot.stages.get(stage)
-        rate = rows_per_s(count.rows, count.span_s) if count is not None and count.rows else None
-        return f"{rate:,.1f}/s" if rate is not None else ""
+        rows = self._snapshot.stages.get(stage, StageCount()).rows
+        return self._outline.before(stage) + rows
 
     def _calls(self, name: str, judge: JudgeNow) -> str:
         (then, sent_then), *_, (now, sent) = self._sent[name]
@@ -252,16 +221,15 @@ class ViewState:
         return ", ".join(parts)
 
     def _failure(self, width: int) -> list[str]:
-        first, n_failed = self._snapshot.first_failure, self._snapshot.n_failed
-        if first is None:
+        """The first unit that failed, in at most ERROR_LINES lines."""
+        if (first := self._snapshot.first_failure) is None:
             return []
-        count = f"{n_failed:,} units failed so far; first" if n_failed > 1 else "failed:"
-        text = f"{count} unit {first.unit_id} (sample {first.sample_id}): {first.error}"
+        text = f"first failed unit {first.unit_id} (sample {first.sample_id}): {first.error}"
         return wrap(
             escape_controls(" ".join(text.split())),
             max(20, width),
-            initial_indent="   ",
-            subsequent_indent="     ",
+            initial_indent="  ",
+            subsequent_indent="    ",
             max_lines=ERROR_LINES,
             placeholder=" …",
         )
@@ -275,75 +243,22 @@ class ViewState:
                 return (what,) if what else ()
         return ()
 
-    def _time_to_go(self) -> str:
-        if self._to_go is None:
-            return ""
-        kind = "at least" if self._to_go.is_least else "about"
-        of_phase = " of this phase" if self._phase else ""
-        return f"{kind} {clock_text(self._to_go.seconds)}{of_phase}"
-
-
-class Left(NamedTuple):
-    """Seconds to go; `is_least` where a stage that comes later has not shown its pace yet."""
-
-    seconds: float
-    is_least: bool
-
-
-class TimeLeft:
-    """The time that the stages of a phase still take. It counts down from one step to the next,
-    and is estimated again at each, and where the next one does not come."""
-
-    def __init__(self, outline: RunOutline, began: float) -> None:
-        self._outline = outline
-        self._paces: dict[str, _Pace] = {}
-        self._seen_at = began  # the last moment without a verdict
-
-    def update(self, snapshot: Snapshot, phase: str | None, now: float) -> Left | None:
-        """The time left of the phase that runs, at a moment (epoch seconds). None while nothing
-        has come out of it, and when it is done."""
-        if not any(judge.verdicts for judge in snapshot.judges.values()):
-            self._seen_at = now
-        outline, ends, is_least = self._outline, dict[str, float](), False
-        for name in outline.stages_of(phase):
-            done = outline.progress(snapshot, name)
-            to_do = outline.total - snapshot.unasked - outline.before(name) - done
+    def _time_left(self) -> str | None:
+        """The time until the phase's slowest stage is done, at its mean pace so far: "at least" if
+        a later stage has not shown its pace yet. None while nothing came out, and at the end."""
+        lefts, kind = list[float](), "about"
+        for name in self._outline.stages_of(self._phase):
+            done = self._outline.progress(self._snapshot, name)
+            to_do = self._total - self._outline.before(name) - done
             if name == "read" or to_do <= 0:
                 continue
             if done:
-                started = snapshot.stages.get(name, StageCount()).started
-                began = self._seen_at if started is None else started
-                pace = self._paces.setdefault(name, _Pace(began))
-                ends[name] = pace.ends_at(done, to_do, now)
+                started = self._snapshot.stages.get(name, StageCount()).started
+                began = self._asked_at if started is None else started
+                lefts.append(to_do * max(0.0, self._now - began) / done)
             elif name != "write":  # it follows the others at once
-                is_least = True
-        return Left(max(0.0, max(ends.values()) - now), is_least) if ends else None
-
-
-class _Pace:
-    """One stage's pace: its last steps, and when it ends if it goes on like that."""
-
-    def __init__(self, started: float) -> None:
-        self._steps: deque[tuple[float, float]] = deque([(started, 0.0)])
-        self._ends_at = started
-
-    def ends_at(self, rows: float, to_do: float, now: float) -> float:
-        last_at, last_rows = self._steps[-1]
-        if rows > last_rows:
-            self._steps.append((now, rows))
-            while len(self._steps) > LEAST_STEPS and self._steps[1][0] < now - WINDOW_S:
-                self._steps.popleft()
-            self._ends_at = now + to_do * self._s_a_row(now)
-        elif now - last_at > OVERDUE * self._s_a_step() or now >= self._ends_at:
-            self._ends_at = now + to_do * self._s_a_row(now)
-        return self._ends_at
-
-    def _s_a_row(self, now: float) -> float:
-        (first_at, first_rows), (_, last_rows) = self._steps[0], self._steps[-1]
-        return max(0.0, now - first_at) / (last_rows - first_rows)
-
-    def _s_a_step(self) -> float:
-        return (self._steps[-1][0] - self._steps[0][0]) / max(1, len(self._steps) - 1)
+                kind = "at least"
+        return f"{kind} {clock_text(max(lefts))}" if lefts else None
 
 
 def describe_binding(limit: BindingLimit) -> str:

@@ -32,7 +32,6 @@ from memray_eval.execution.block_stages import (
     ungenerated_options,
 )
 from memray_eval.execution.executors import Phase
-from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import prompt_spec, prompts_to_ask
 from memray_eval.execution.resume_state import find_waiting
@@ -40,7 +39,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import Group, RunPlan
 from memray_eval.execution.services import JudgeServices, service_options, start_services
 from memray_eval.execution.session_stage import AskSessions, session_spec, sessions_to_ask
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stage_context import BLOCKS_AT_ONCE, StageContext, WriteParts
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
@@ -58,8 +57,7 @@ class LocalExecutor:
 
     def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
         self._plan, self._spec, self._folder = plan, plan.spec, folder
-        alone = replace(plan.spec, judging=plan.spec.judging.model_copy(update={"actors": 1}))
-        self._pool = judge_pool(alone, 1.0, plan.block_rows)
+        self._pool = judge_pool(plan.spec, 1.0, plan.block_rows, actors=1)
         self._services: JudgeServices | None = None
 
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -76,7 +74,7 @@ class LocalExecutor:
     ) -> None:
         self._counter, self._waiting = counter, waiting
         self._context = StageContext(
-            self._folder.path, counter, stops_on_failure=self._spec.stops_on_failure
+            self._folder.path, counter, stops_on_failure=self._spec.config.on_error == "fail"
         )
         collects_at = gc.get_threshold()
         try:
@@ -133,7 +131,9 @@ class LocalExecutor:
             return
         context.counter.add_carried(len(before.generated))
         if waiting.waiting:
-            await self._write(self._score(self._read_waiting(spec.candidates, is_earlier=False)))
+            await self._write(
+                self._score(self._read_waiting(spec.config.candidates, is_earlier=False))
+            )
         if spec.has_responses and not context.is_stopping():
             await self._write(self._score(self._read_answers()))
 
@@ -149,7 +149,7 @@ class LocalExecutor:
 
     def _generate(self, group: Group) -> Blocks:
         """The responses of candidates that are asked together, once they are kept."""
-        server, rows = self._spec.server, self._plan.block_rows
+        server, rows = self._spec.config.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
         if self._plan.has_sessions:
             asking = prompt_spec(self._plan, group, self._context, rows=rows)
@@ -207,7 +207,11 @@ class LocalExecutor:
             # Its model takes seconds to load: meanwhile judges are asked
             loading = asyncio.create_task(
                 asyncio.to_thread(
-                    EmbedRecords, at_embed, spec.metric_options, spec.embedding, self._context
+                    EmbedRecords,
+                    at_embed,
+                    spec.metric_options,
+                    spec.config.embedding,
+                    self._context,
                 )
             )
 

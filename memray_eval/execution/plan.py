@@ -60,8 +60,8 @@ class Pool(Frozen):
 
 def engine_device(spec: RunSpec, gpus: float) -> Device:
     """The device of the engine: what the config says, else GPUs where there are any."""
-    if spec.engine.device != "auto":
-        return spec.engine.device
+    if spec.config.engine.device != "auto":
+        return spec.config.engine.device
     return "gpu" if gpus > 0 else "cpu"
 
 
@@ -76,17 +76,16 @@ class JudgePool(Frozen):
 def judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
     """The number of judge actors of each of so many pipelines side by side, which share
     what a run has: as configured, else one per CPU, to MOST_JUDGES."""
-    configured = spec.judging.actors
+    configured = spec.config.judging.actors
     actors = min(MOST_JUDGES, int(cpus)) if configured is None else configured
     return max(1, actors // pipelines)
 
 
-def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
-    """Sizes the judge actors: as configured; else as many calls in flight as the fastest judge's
-    firm limit and the expected latency call for (without one: IN_FLIGHT an actor), and enough
-    blocks of `rows` rows that a slow call does not empty the pool."""
-    judging = spec.judging
-    actors = judge_actors(spec, cpus)
+def judge_pool(spec: RunSpec, cpus: float, rows: int, actors: int | None = None) -> JudgePool:
+    """Sizes the judge actors (`actors`, if said): as configured; else as many calls in flight as
+    the fastest judge's firm limit and the expected latency call for (without one: IN_FLIGHT an
+    actor), and enough blocks of `rows` rows that a slow call does not empty the pool."""
+    judging, actors = spec.config.judging, actors or judge_actors(spec, cpus)
     assigned = spec.judges.values()
     names = {name for choice in assigned for name in choice.judges if name != RULES}
     limits = [
@@ -117,7 +116,7 @@ def pipeline_pools(
     embedders, where it `scores`, and tasks."""
     return [
         *_candidate_pools(spec, candidates[0], device),
-        *_affect_pool(spec.affect),
+        *_affect_pool(spec.config.affect),
         *(_scoring_pools(spec, judge_actors) if scores else ()),
         _writer_pool((candidates[0].backend != EXISTING) + scores),
         _task_pool(),
@@ -148,7 +147,7 @@ def _task_pool() -> Pool:
 
 
 def _scoring_pools(spec: RunSpec, judge_actors: int) -> list[Pool]:
-    judging, embedding = spec.judging, spec.embedding
+    judging, embedding = spec.config.judging, spec.config.embedding
     knobs = "judging.actors or judging.cpus", "embedding.actors or embedding.cpus"
     return [
         _pool(JUDGES, judge_actors, judging.cpus, ACTOR_GIB, knobs[0]),
@@ -235,7 +234,7 @@ def _affect_pool(affect: AffectConfig) -> list[Pool]:
 
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
-    engine, server = spec.engine_of(candidate.model), spec.server
+    engine, server = spec.engine_of(candidate.model), spec.config.server
     if candidate.is_served:
         return [_pool("server clients", server.actors, STAGE_CPUS, ACTOR_GIB, "server.actors")]
     if candidate.backend != "vllm":

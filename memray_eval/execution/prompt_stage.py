@@ -102,7 +102,7 @@ def prompt_spec(
         reading=spec.read.reader,
         suite=spec.suite_source,
         candidates=candidates,
-        epochs=spec.epochs,
+        epochs=spec.config.epochs,
         resume_state=plan.resume_state,
         context=context,
         **how,

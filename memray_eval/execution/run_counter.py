@@ -11,45 +11,42 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from memray_eval.execution.call_totals import CallTotals, queue_lengths
-from memray_eval.execution.engine_phases import EnginePhase, EnginePhases
-from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
-from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
+from memray_eval.execution.progress import (
+    STAGES,
+    AnswerUsage,
+    CallTotals,
+    EnginePhases,
+    FailedUnit,
+    RunTelemetry,
+    Snapshot,
+    StageCount,
+)
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
-from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver, Calls
-from memray_eval.provider_http.parameters import Changes, ParameterBook, Standing, Step
+from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
+from memray_eval.provider_http.parameters import ParameterBook, Standing, Step
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
-EXPORT_S = 1.0  # of calls, at least between two exports
 
 
 class RunCounter:
     """A run's counter, as stages report to it and its driver reads it (a ProgressSource and
-    ParameterPort). On Ray stages have a RemoteCounter, which reports without waiting: a lost report
-    costs a number on the display and in the manifest. `exporter` records it for Prometheus."""
+    ParameterPort): counts, lines for a person, and if the run stops. `logs`, `engines` and
+    `parameters` keep what workers tell of these. On Ray stages have a RemoteCounter, which reports
+    without waiting: a lost report costs a number on the display and in the manifest."""
 
-    def __init__(
-        self,
-        stages: Sequence[str] = STAGES,
-        most_caught: float = math.inf,
-        exporter: Exporter = NO_EXPORT,
-    ) -> None:
+    def __init__(self, stages: Sequence[str] = STAGES, most_caught: float = math.inf) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
         self._order, self._carried, self._unasked = tuple(stages), 0, 0
         self._lines: list[str] = []
-        self._logs = CollectedLogs()
+        self.logs, self.engines = CollectedLogs(), EnginePhases(self.add_line)
+        self.parameters = ParameterBook(self.add_line)
         self._line_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
-        self._parameters = ParameterBook(self.add_line)
         self._calls = CallTotals()
-        self._exporter = exporter
-        self._engines = EnginePhases()
-        self._unexported: dict[str, list[CallMetricsSnapshot]] = {}
-        self._exported_at = 0.0
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to figures that the manifest keeps."""
@@ -58,9 +55,6 @@ class RunCounter:
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
         """Counts rows that a stage is done with, `failed` among them."""
         self._stages[stage] = self._stages[stage].plus(rows, started, ended, failed)
-        self._exporter.units(stage, rows - failed, failed)
-        done = {name: count.rows for name, count in self._stages.items()}
-        self._exporter.queues(queue_lengths(self._order, done, self._carried))
 
     def add_carried(self, rows: int) -> None:
         """Counts rows that an earlier session generated and that wait to be scored."""
@@ -72,44 +66,10 @@ class RunCounter:
 
     def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """Counts the new judge calls of one actor."""
-        now = time.time()
-        self._calls.add(member, snapshots, now)
-        for judge, snapshot in snapshots.items():
-            self._unexported.setdefault(judge, []).append(snapshot)
-        if now - self._exported_at >= EXPORT_S:
-            self._export_calls(now)
-
-    def _export_calls(self, now: float) -> None:
-        """Exports the calls reported since it last did: recorders cost more than what they hear."""
-        for judge, snapshots in self._unexported.items():
-            calls = sum((snapshot.calls for snapshot in snapshots), Calls())
-            waits_s = tuple(wait for snapshot in snapshots for wait in snapshot.waits_s)
-            self._exporter.calls(judge, CallMetricsSnapshot(calls=calls, waits_s=waits_s))
-        self._exporter.under_way(self._calls.under_way(now))
-        self._unexported, self._exported_at = {}, now
+        self._calls.add(member, snapshots, time.time())
 
     def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        """Exports what a block of answers took, by candidate."""
-        for candidate, usage in took.items():
-            self._exporter.answers(candidate, usage)
-
-    def take_step(self, step: Step) -> Standing:
-        return self._parameters.take(step)
-
-    def add_engine(self, engine: str) -> None:
-        self._engines.enter(engine, None, "up", time.time())
-
-    def lose_engine(self, engine: str) -> None:
-        self._engines.enter(engine, None, "PENDING", time.time())
-
-    def enter_engine_phase(self, engine: str, model: str, phase: EnginePhase) -> None:
-        """Notes the phase that an engine of a model enters."""
-        if (line := self._engines.enter(engine, model, phase, time.time())) is not None:
-            self.add_line(line)
-
-    def end_engine(self, engine: str) -> None:
-        """Drops an engine that was given back."""
-        self._engines.end(engine)
+        """Takes what a block of answers took, by candidate, if it exports that."""
 
     async def is_stopping(self) -> bool:
         return self._stop is not None
@@ -119,14 +79,9 @@ class RunCounter:
         self.record_calls(member, snapshots)
 
     async def negotiate(self, step: Step) -> Standing:
-        return self.take_step(step)
-
-    def restore_parameters(self, refused: Mapping[str, Changes]) -> None:
-        """Takes the parameters that models refused in an earlier session."""
-        self._parameters.restore(refused)
+        return self.parameters.take(step)
 
     def telemetry(self) -> RunTelemetry:
-        self._export_calls(time.time())
         return RunTelemetry(
             stages=self._stages,
             events=self._lines,
@@ -134,7 +89,7 @@ class RunCounter:
             calls=self._calls.figures(),
             stopped=self._stop,
             caught=self._caught,
-            parameters=self._parameters.known(),
+            parameters=self.parameters.known(),
         )
 
     def snapshot(self, lines_since: int, within_s: float = 0.0) -> Snapshot | None:
@@ -147,7 +102,7 @@ class RunCounter:
             first_failure=self._first_failure,
             stopping=self._stop,
             unasked=self._unasked,
-            engines=self._engines.at(time.time()),
+            engines=self.engines.at(time.time()),
         )
 
     def add_line(self, line: str) -> None:
@@ -160,14 +115,11 @@ class RunCounter:
     def _show(self, level: int, line: str) -> None:
         """Shows a line to a person, and logs it."""
         self._lines.append(line)
-        self._logs.add([make_entry(level, EVENTS, line)])
-
-    def record_logs(self, entries: list[LogEntry]) -> None:
-        self._logs.add(entries)
+        self.logs.add([make_entry(level, EVENTS, line)])
 
     def take_logs(self) -> tuple[list[LogEntry], int]:
         """The entries logged since the last call, and how many there was no room for."""
-        return self._logs.take()
+        return self.logs.take()
 
     def stop(self, reason: str) -> None:
         """Ends the run early: nothing new is read or judged. The first reason stays."""

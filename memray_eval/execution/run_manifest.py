@@ -58,7 +58,7 @@ def build_manifest(
     }
     manifest: dict[str, Any] = {
         "run_id": run_id,
-        **({"name": spec.name} if spec.name else {}),
+        **({"name": spec.config.name} if spec.config.name else {}),
         "status": status,
         "error": error,
         "started": plan.before.get("started", _utc(plan.started)),
@@ -86,7 +86,7 @@ def build_manifest(
         if telemetry is None
         else telemetry.parameters,
         "prompts": prompts_of(spec),
-        **({"adapters": adapters} if (adapters := adapters_of(spec.candidates)) else {}),
+        **({"adapters": adapters} if (adapters := adapters_of(spec.config.candidates)) else {}),
         "own_code": own_code_of(spec),
         "events": telemetry.events if telemetry is not None else [],
     }
@@ -137,7 +137,7 @@ def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
         "judge": (_judges_before(plan.spec, before), judges_of(plan.spec)),
         "rubric": (before["rubrics"], rubrics_of(plan.spec)),
         "prompt": (before.get("prompts", {}), prompts_of(plan.spec)),
-        "adapter": (before.get("adapters", {}), adapters_of(plan.spec.candidates)),
+        "adapter": (before.get("adapters", {}), adapters_of(plan.spec.config.candidates)),
         "code": (before.get("own_code", {}), own_code_of(plan.spec)),
     }
     for what, (then, now) in compared.items():
@@ -179,7 +179,7 @@ def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
 def judges_of(spec: RunSpec) -> dict[str, str]:
     """The scorer of each metric, and of each "metric/task" with a judge or a rubric of its own,
     as the console and the manifest say it."""
-    embeddings = f"embeddings {spec.embedding.model}"
+    embeddings = f"embeddings {spec.config.embedding.model}"
     by_metric = {
         metric.name: embeddings if isinstance(metric, EmbeddedMetric) else "computed"
         for metric in spec.metrics
@@ -219,17 +219,17 @@ def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
     """The layout of each judge's prompts, with its version."""
     names = {name for choice in spec.all_judges.values() for name in choice.judges}
     return {
-        name: cache_of(name, spec.judging, spec.judge_table).describe()
-        for name in sorted({*names, *(spec.judging.fallbacks if names else ())} - {RULES})
+        name: cache_of(name, spec.config.judging, spec.judge_table).describe()
+        for name in sorted({*names, *(spec.config.judging.fallbacks if names else ())} - {RULES})
     }
 
 
 def judge_parameters_of(spec: RunSpec) -> dict[str, dict[str, Any]]:
     """The parameters that each judge is asked with, as far as its model takes them."""
     return {
-        name: parameters_of(name, spec.judging, spec.judge_table)
-        for name in asked_judges(spec.all_judges.values(), spec.judging)
-        if not is_embedded(name) and code_of(name, spec.judging) is None
+        name: parameters_of(name, spec.config.judging, spec.judge_table)
+        for name in asked_judges(spec.all_judges.values(), spec.config.judging)
+        if not is_embedded(name) and code_of(name, spec.config.judging) is None
     }
 
 
@@ -237,7 +237,7 @@ def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str,
     """At which temperature each judge was asked, in words."""
     temperatures = {}
     for name, parameters in judge_parameters_of(spec).items():
-        changes = left_out.get(parameter_target(name, spec.judging), {})
+        changes = left_out.get(parameter_target(name, spec.config.judging), {})
         sent = changed_parameters(parameters, changes)
         temperature = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
         temperatures[name] = temperature or "the server's default temperature"
@@ -248,7 +248,7 @@ def prompts_of(spec: RunSpec) -> dict[str, str]:
     """The digest of every prompt file, by candidate, and of the suite if it is a template."""
     named = {
         candidate.name: candidate.prompt
-        for candidate in spec.candidates
+        for candidate in spec.config.candidates
         if names_a_file(candidate.prompt)
     }
     texts = {name: prompt_text(path) for name, path in named.items()}
@@ -264,7 +264,7 @@ def own_code_of(spec: RunSpec) -> dict[str, str]:
     """The digest of every file and module that the run brings, by name."""
     objects = [*(own.code for own in spec.metric_options.own), spec.suite_source.code]
     sources = [code.source for code in objects if code is not None]
-    sources += [server.source for server in spec.judging.servers.values() if server.source]
+    sources += [server.source for server in spec.config.judging.servers.values() if server.source]
     return {source.name: source.digest for source in sources}
 
 

@@ -1,5 +1,5 @@
-"""What a run is, read from its config once: RunSpec before there is a cluster, RunPlan with one.
-Below runs.py and prepare/ nobody reads the config."""
+"""What a run is: RunSpec, its config and what was resolved of it once, before there is a cluster;
+RunPlan with one. Below runs.py and prepare/ nobody resolves anything."""
 
 from __future__ import annotations
 
@@ -13,19 +13,7 @@ from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
-from memray_eval.config.sections import (
-    AffectConfig,
-    Assumptions,
-    Budget,
-    ClusterConfig,
-    ColumnSource,
-    EmbeddingConfig,
-    EngineConfig,
-    JudgingConfig,
-    MetricOptions,
-    ServerConfig,
-    SinkConfig,
-)
+from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions
 from memray_eval.datasets.columns import ColumnMap, find_columns
 from memray_eval.datasets.joining import Samples, rewrite_responses
 from memray_eval.datasets.parsing import Problem
@@ -46,7 +34,8 @@ from memray_eval.results.parts import MAX_ROWS
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import EXISTING, Candidate
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # no worker needs it
+    from memray_eval.config.schema import RunConfig
     from memray_eval.execution.ray.placement_groups import NodeReservation
 
 MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256
@@ -136,18 +125,17 @@ class ReadSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """A run, before anything is known of its cluster. `suite_source` makes its suite on a worker.
+    """A run, before anything is known of its cluster: its config and what was resolved; `judging`
+    and `server` of that config have the user's code. `suite_source` makes its suite on a worker.
     `metrics` are all that it computes, `named_metrics` those that the job names. `judges` has the
     assignment of every judged metric and each "metric/task" of its own; `engines` are those of
-    models that differ from `engine`, `judge_engine` the embedded judge's.
+    models that differ from the config's `engine`, `judge_engine` the embedded judge's.
     `fallback_successions` tell of fallbacks whose models are off."""
 
+    config: RunConfig
     suite: Suite
     suite_source: SuiteSource
     read: ReadSpec
-    name: str = ""
-    candidates: tuple[Candidate, ...]
-    epochs: int = 1
     metrics: tuple[Metric, ...]
     named_metrics: tuple[str, ...]
     metric_options: MetricOptions
@@ -155,21 +143,9 @@ class RunSpec:
     affect_judges: Mapping[str, JudgeAssignment]
     user_judges: Mapping[str, JudgeAssignment] = field(default_factory=dict)
     judge_table: JudgeTable
-    engine: EngineConfig
     engines: Mapping[str, EngineConfig]
     judge_engine: EngineConfig | None = None
-    server: ServerConfig
-    embedding: EmbeddingConfig
-    judging: JudgingConfig
-    affect: AffectConfig
-    cluster: ClusterConfig
-    assumptions: Assumptions
-    budget: Budget
-    tolerance: int | float
-    stops_on_failure: bool
     errata: Mapping[str, Erratum] = field(default_factory=dict)
-    executor: Literal["auto", "local", "ray"] = "auto"
-    sinks: tuple[SinkConfig, ...] = ()
     fallback_successions: tuple[Succession, ...] = ()
 
     @property
@@ -180,25 +156,24 @@ class RunSpec:
 
     def equal_draws(self) -> list[str]:
         """A line for each candidate that is asked a sample several times for one answer."""
+        epochs = self.config.epochs
         return [
-            f"{candidate.name} answers at temperature 0: its {self.epochs} answers to a sample are "
+            f"{candidate.name} answers at temperature 0: its {epochs} answers to a sample are "
             "likely the same; set sampling.temperature above 0"
-            for candidate in self.candidates
-            if self.epochs > 1
-            and candidate.backend != "code"
-            and candidate.sampling.temperature == 0
+            for candidate in self.config.candidates
+            if epochs > 1 and candidate.backend != "code" and candidate.sampling.temperature == 0
         ]
 
     def retiring(self, today: date) -> list[str]:
         """A line for each model that the run asks and that its provider soon switches off."""
-        names = asked_judges(self.all_judges.values(), self.judging)
+        names = asked_judges(self.all_judges.values(), self.config.judging)
         names += [
             f"openai/{candidate.model}"
-            for candidate in self.candidates
+            for candidate in self.config.candidates
             if candidate.backend == "openai" and candidate.base_url is None
         ]
-        names += [self.embedding.model] if self.by_stage()[1] else []
-        affect = self.affect
+        names += [self.config.embedding.model] if self.by_stage()[1] else []
+        affect = self.config.affect
         if self.adds_affect and affect.hears and affect.base_url is None:
             # openai takes a second to import, and most runs have no need of it
             from memray_eval.affect.speech_client import LISTENING_MODEL, SPEAKING_MODEL
@@ -206,21 +181,25 @@ class RunSpec:
             is_synthetic = choose_synthesis(affect.tts) == "openai"
             names += [f"openai/{SPEAKING_MODEL}"] if is_synthetic else []
             names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []
-        return Roster(self.judging, self.judge_table, today).retiring_lines(names)
+        return Roster(self.config.judging, self.judge_table, today).retiring_lines(names)
 
     @property
     def groups(self) -> list[Group]:
         """The candidates by pipeline: those of one vLLM model, and all those behind servers."""
-        return engine_groups(self.candidates)
+        return engine_groups(self.config.candidates)
 
     @property
     def siblings(self) -> dict[str, int]:
         """By candidate, how many answers to a sample come from one pipeline."""
-        return {member.name: len(group) * self.epochs for group in self.groups for member in group}
+        return {
+            member.name: len(group) * self.config.epochs
+            for group in self.groups
+            for member in group
+        }
 
     def engine_of(self, model: str) -> EngineConfig:
         """The settings of this model's engines."""
-        return self.engines.get(model, self.engine)
+        return self.engines.get(model, self.config.engine)
 
     @property
     def hidden_metrics(self) -> list[str]:
@@ -229,17 +208,17 @@ class RunSpec:
 
     @property
     def has_vllm(self) -> bool:
-        return any(candidate.backend == "vllm" for candidate in self.candidates)
+        return any(candidate.backend == "vllm" for candidate in self.config.candidates)
 
     @property
     def has_responses(self) -> bool:
         """True if the responses exist already, and are only judged."""
-        return self.candidates[0].backend == EXISTING
+        return self.config.candidates[0].backend == EXISTING
 
     @property
     def adds_affect(self) -> bool:
         """True if the run has the affect stage: it is on, and there are prompts to build."""
-        return self.affect.enabled and not self.has_responses
+        return self.config.affect.enabled and not self.has_responses
 
     @property
     def all_judges(self) -> dict[str, JudgeAssignment]:
@@ -284,11 +263,12 @@ class RunSpec:
 
     def units_of(self, n_samples: int) -> int:
         """The number of units of so many samples."""
-        return n_samples * len(self.candidates) * self.epochs
+        return n_samples * len(self.config.candidates) * self.config.epochs
 
     def tolerated(self, n_units: int) -> float:
         """The number of units, of so many, that may fail before the exit code says so."""
-        return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
+        tolerance = self.config.tolerance
+        return tolerance if isinstance(tolerance, int) else tolerance * n_units
 
 
 def check_whose(folder: str, suite: str) -> None:
@@ -316,18 +296,6 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:
         return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
 
     return [tuple(group) for _, group in groupby(sorted(candidates, key=pipeline), key=pipeline)]
-
-
-@dataclass(frozen=True)
-class JobNeeds:
-    """A job's needs of the machine, known even if its config is wrong; `resolve` gives the run
-    itself, or raises what is wrong."""
-
-    dataset: str
-    cluster: ClusterConfig
-    has_vllm: bool
-    embeds_locally: bool
-    resolve: Callable[..., RunSpec]
 
 
 @dataclass(frozen=True, kw_only=True)

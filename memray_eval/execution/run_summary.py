@@ -112,7 +112,7 @@ def _summarise_records(
     differences = differences_from_best(records, reduced.metrics, by_name)
     summary = Summary(
         run_id=folder.run_id,
-        name=spec.name,
+        name=spec.config.name,
         suite=spec.suite.name,
         n_samples=plan.scan.n_samples,
         n_invalid=plan.scan.n_invalid,
@@ -145,7 +145,7 @@ def _summarise_records(
             [row for row in reduced.metrics if row.metric == headline],
         ),
         differences=differences,
-        sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
+        sweeps=temperature_sweeps(spec.config.candidates, reduced.metrics),
         arms=summarise_arms(records, spec.suite, names, spec.errata) if has_arms else (),
         turns=summarise_turns(records, spec.metrics),
         batches=_batch_figures(folder, records) if spec.calls_judges else None,
@@ -223,7 +223,7 @@ def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Perfo
     """The metric of quality, and speed beside it, if candidates are compared or the suite asks."""
     names, suite = {metric.name: metric for metric in spec.metrics}, spec.suite
     headline = suite.quality_metric(list(names))
-    if len(spec.candidates) == 1 and not suite.reports_speed:
+    if len(spec.config.candidates) == 1 and not suite.reports_speed:
         return headline, ()
     rows = measure_speed(records, names.get(headline))
     return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks)))
@@ -262,7 +262,7 @@ def _recommend(
 
 
 def _baselines_of(spec: RunSpec) -> set[str]:
-    return {candidate.name for candidate in spec.candidates if is_baseline(candidate)}
+    return {candidate.name for candidate in spec.config.candidates if is_baseline(candidate)}
 
 
 def _baseline_notes(
@@ -299,7 +299,7 @@ def _baseline_notes(
 def _reading_notes(
     plan: RunPlan, folder: RunFolder, n_done: int, stopped: str | None, telemetry: RunTelemetry
 ) -> Iterator[str]:
-    spec, go_on = plan.spec, resume_command(folder, plan.spec.budget, stopped)
+    spec, go_on = plan.spec, resume_command(folder, plan.spec.config.budget, stopped)
     if stopped:
         yield f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `{go_on}` goes on."
     elif n_done < plan.n_units:
@@ -332,7 +332,7 @@ def _reading_notes(
             f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not "
             "the scores."
         )
-    if any(candidate.model == EMBEDDED for candidate in spec.candidates):
+    if any(candidate.model == EMBEDDED for candidate in spec.config.candidates):
         yield (
             "the embedded 135M model shows that every stage works; it hardly uses memory, so "
             "expect low scores."

@@ -128,7 +128,7 @@ def estimate_of(
     spec = replace(spec, read=spec.read.with_columns(say))
     with waiting(f"the scan of {spec.read.dataset}"):
         scan = scan_dataset(spec.read, [])
-    return estimate(spec, scan, local_capacity(spec.cluster), samples=samples, today=today)
+    return estimate(spec, scan, local_capacity(spec.config.cluster), samples=samples, today=today)
 
 
 def _resume(

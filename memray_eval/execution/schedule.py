@@ -35,8 +35,8 @@ def schedule(spec: RunSpec, capacity: Capacity, device: Device, scores: bool = T
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
     most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
     CPUs, where engines would only share the cores. `scores`: each pipeline has judges too."""
-    at_once = spec.cluster.models_at_once
-    most = at_once if at_once != "auto" else 1 if device == "cpu" else len(spec.candidates)
+    at_once = spec.config.cluster.models_at_once
+    most = at_once if at_once != "auto" else 1 if device == "cpu" else len(spec.config.candidates)
     waves: list[Wave] = []
     for group in spec.groups:
         joined = (*waves[-1], group) if waves else (group,)

@@ -11,7 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -47,22 +47,13 @@ COLLECTS_AT = (50_000, 20, 100)
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
-@dataclass(frozen=True)
-class JudgeServices:
+class JudgeServices(Services):
     """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
-    actors that answer as these do; None: it has none. `max_in_flight` calls may go from one set of
-    judges to one judge, of which there are `members`. `run` names this session to the limiter,
-    `embedded_url` is the port of the embedded judge's engines."""
+    actors that answer as these do. A set of judges calls them once it has connected."""
 
     limiter: Any
-    calls: Any | None
-    ledger: Any | None
-    max_in_flight: int
-    members: int = 1
-    run_id: str = ""
-    secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
-    run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    embedded_url: str | None = None
+    calls: Any
+    budget: Any
 
     def connect(
         self,
@@ -73,20 +64,14 @@ class JudgeServices:
     ) -> Services:
         """The services as one set of judges sees them; `stop` ends the run, where no call can be
         remembered any more. Call it on the loop that will use them."""
-        return Services(
-            limiter=self.limiter,
+        return replace(
+            self,
             member=uuid.uuid4().hex,
             say=say,
             is_stopping=is_stopping,
-            run=self.run,
-            run_id=self.run_id,
-            members=self.members,
-            max_in_flight=self.max_in_flight,
-            calls=None if self.calls is None else _BatchedCalls(self.calls, is_stopping, stop),
-            budget=None if self.ledger is None else _BatchedBudget(self.ledger),
-            embedded_url=self.embedded_url,
             watch=watch,
-            secret=self.secret,
+            calls=None if self.calls is None else _BatchedCalls(self.calls, is_stopping, stop),
+            budget=None if self.budget is None else _BatchedBudget(self.budget),
         )
 
     async def end(self) -> None:
@@ -94,8 +79,8 @@ class JudgeServices:
         leave of other clusters' limiters, which hear of a silence too."""
         if self.calls is not None:
             await self.calls.finish()
-        if self.ledger is not None:
-            await self.ledger.close()
+        if self.budget is not None:
+            await self.budget.close()
         with suppress(ServiceLost, TimeoutError):
             await asyncio.wait_for(self.limiter.leave(self.run), LEAVE_S)
 
@@ -159,9 +144,10 @@ def start_services(
         calls=None
         if cache == OFF
         else start(StoredCalls, *calls_location(cache, folder), say, folder),
-        ledger=start(RunLedger, budget, spent, folder, session) if budget.is_set else None,
+        budget=start(RunLedger, budget, spent, folder, session) if budget.is_set else None,
         max_in_flight=max_in_flight,
         members=members,
+        run=uuid.uuid4().hex,
         run_id=folder.rstrip("/").rpartition("/")[2],
         secret=prompt_secret(cache, folder),
     )
@@ -170,9 +156,9 @@ def start_services(
 def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
     """The first arguments of start_services for a session of a run."""
     spec = plan.spec
-    spent = spending_before(folder, plan.n_before, spec.budget, is_live=True)
-    cache = calls_setting(spec.judging, folder)
-    return spec.budget, cache, folder.path, spent, plan.n_before + 1
+    spent = spending_before(folder, plan.n_before, spec.config.budget, is_live=True)
+    cache = calls_setting(spec.config.judging, folder)
+    return spec.config.budget, cache, folder.path, spent, plan.n_before + 1
 
 
 class RunLedger(BudgetLedger):

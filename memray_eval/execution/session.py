@@ -78,7 +78,7 @@ class RunSession:
         service died, Interrupted after SIGINT or SIGTERM, once what was in flight is finished (or
         DRAIN_S have passed). The manifest says how it ended."""
         n_session = self.plan.n_before + 1
-        held = held_keys(os.environ, variables_of(self.spec))
+        held = held_keys(os.environ, variables_of(self.spec.config))
         with handle_termination() as ending, keep_run_log(self.folder, n_session, held) as log:
             try:
                 with self._executor.watch(partial(self._end_at_once, log)):
@@ -112,7 +112,7 @@ class RunSession:
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
         counter = self._executor.start_counter(self._stages())
-        counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
+        counter.parameters.restore(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs, counter.stop)
         self._write_manifest("running")
 
@@ -156,17 +156,17 @@ class RunSession:
             has_failed,
             warnings,
             n_missing,
-            resume_command(self.folder, self.spec.budget, stopped),
+            resume_command(self.folder, self.spec.config.budget, stopped),
             self._cost_of_rest() if stopped else "",
         )
 
     def _send(self, result: RunResult, quiet: bool, ending: Ending) -> RunResult:
         """Sends the scores to the job's sinks. The run has ended, whatever becomes of that."""
-        if not self.spec.sinks:
+        if not self.spec.config.sinks:
             return result
         try:
             with (no_waiting if quiet else show_waiting)("the job's sinks to take the scores"):
-                deliveries = send_run(self.folder, self.spec.sinks)
+                deliveries = send_run(self.folder, self.spec.config.sinks)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"Interrupted by {ending.cause} while scores were sent to the job's sinks; "
@@ -179,7 +179,7 @@ class RunSession:
         return replace(result, summary=self.folder.read_summary())
 
     def _go_on(self, stopped: str | None = None) -> str:
-        command = resume_command(self.folder, self.spec.budget, stopped)
+        command = resume_command(self.folder, self.spec.config.budget, stopped)
         return f"Go on with `{command}`.{self._cost_of_rest()}"
 
     def _cost_of_rest(self) -> str:
@@ -187,7 +187,7 @@ class RunSession:
         if self._telemetry is None:
             return ""
         calls, verdicts = self._telemetry.calls, self._telemetry.calls.get("verdicts", 0)
-        a_unit = calls_a_record(self.spec.judges, self.spec.judging.repeats)
+        a_unit = calls_a_record(self.spec.judges, self.spec.config.judging.repeats)
         most = (self.plan.n_units - self._n_finished()) * a_unit
         is_priced = verdicts and not calls["unpriced_calls"]
         money = f" (about ${most * calls['cost_usd'] / verdicts:.2f})" if is_priced else ""
@@ -221,7 +221,9 @@ class RunSession:
     def _run_stages(self, counter: RunCounter, quiet: bool) -> None:
         display = RunDisplay(counter, self._outline(), lambda: self._phase)
         book: AbstractContextManager[None] = nullcontext()
-        if self.spec.calls_judges and not self.spec.budget.is_set:  # a budget's ledger keeps it
+        if (
+            self.spec.calls_judges and not self.spec.config.budget.is_set
+        ):  # a budget's ledger keeps it
             keeper = SpendingBook(self.folder.path, self.plan.n_before + 1)
             book = keeper.kept(lambda: paid_for(counter.telemetry().calls))
         with book, display.showing(quiet):
@@ -230,7 +232,7 @@ class RunSession:
     def _outline(self) -> RunOutline:
         """The facts that the display shows of the run."""
         spec, plan = self.spec, self.plan
-        models = sorted({candidate.model for candidate in spec.candidates})
+        models = sorted({candidate.model for candidate in spec.config.candidates})
         judges = sorted({name for choice in spec.judges.values() for name in choice.judges})
         return RunOutline(
             name=self.folder.run_id,
@@ -242,13 +244,13 @@ class RunSession:
                 "read": "Ray's workers" if plan.executor == "ray" else "the first samples",
                 "generate": f"the first answers of {', '.join(models)}",
                 "judge": f"the first scores by {', '.join(judges)}" if judges else "",
-                "embed": f"the embedding model {spec.embedding.model}",
+                "embed": f"the embedding model {spec.config.embedding.model}",
                 "write": "the first finished units",
             },
-            verdicts_a_unit=calls_a_record(spec.judges, spec.judging.repeats),
-            budget_usd=spec.budget.usd,
-            budget_tokens=spec.budget.tokens,
-            spent_before=spending_before(self.folder, plan.n_before, spec.budget),
+            verdicts_a_unit=calls_a_record(spec.judges, spec.config.judging.repeats),
+            budget_usd=spec.config.budget.usd,
+            budget_tokens=spec.config.budget.tokens,
+            spent_before=spending_before(self.folder, plan.n_before, spec.config.budget),
         )
 
     def _enter_phase(self, phase: Phase) -> None:

@@ -104,7 +104,7 @@ def session_spec(plan: RunPlan, asking: PromptSpec, services: JudgeServices | No
     """The settings of the stage in a run."""
     spec = plan.spec
     # Asked again, it must be the same person: no other model steps in
-    judging = spec.judging.model_copy(update={"repeats": TRIES, "fallbacks": ()})
+    judging = spec.config.judging.model_copy(update={"repeats": TRIES, "fallbacks": ()})
     return SessionSpec(asking=asking, choices=spec.user_judges, judging=judging, services=services)
 
 

@@ -64,14 +64,15 @@ IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of the session `run` of the run `run_id`; `say` takes lines for a person; `watch`
-    gives a judge's observer; `secret` makes the nonces of prompts; by `parameters` they learn what
-    models refuse."""
+    """What the judges of one actor share with those of others; None: there is none. `member` names
+    the actor, one of `members` of the session `run` of the run `run_id`; `max_in_flight` calls may
+    go from it to one judge; `embedded_url` is the port of the embedded judge's engines; `say` takes
+    lines for a person; `watch` gives a judge's observer; `secret` makes the nonces of prompts; by
+    `parameters` they learn what models refuse."""
 
     limiter: LimiterPort
-    member: str
-    say: Callable[[str], None]
+    member: str = ""
+    say: Callable[[str], None] = lambda line: None
     is_stopping: Callable[[], bool] = lambda: False
     run: str = ""
     run_id: str = ""

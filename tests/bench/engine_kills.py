@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from memray_eval.config.sections import EngineConfig
-from memray_eval.execution.ray.lost_rows import LOST_BESIDE, MOST_DEATHS
+from memray_eval.execution.ray.engine_client import LOST_BESIDE, MOST_DEATHS
 from tests.clusters.fake_engine import (
     NO_DEATHS,
     Deaths,

@@ -15,7 +15,7 @@ from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.doctor import examine
 from memray_eval.execution.estimate import estimate_lines
-from memray_eval.execution.prepare.resolve import needs_of, resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.runs import estimate_of
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
@@ -176,7 +176,7 @@ def test_doctor_and_estimate_warn_60_days_before(
         config = job(server, limit=3, metrics=["empathy"], judge="openai/gpt-4o")
         today = date.fromisoformat(day)
         estimate = estimate_of(config, today=today)
-        checks = list(examine(needs_of(config), today))
+        checks = list(examine(config, today))
     warned = [check.what for check in checks if check.state == "warn" and "gpt-4o" in check.what]
     line = "openai/gpt-4o retires on 2027-01-14, in 60 days; its successor: openai/gpt-6-luna"
     assert list(estimate.warnings) == warned == ([line] if is_told else [])
@@ -192,7 +192,7 @@ def test_a_run_names_the_judge_that_is_asked_for_a_role(
         config = config.model_copy(update={"judge": "openai/gpt-4o"})
         spec = resolve(config, today=date(2027, 1, 14))
     assert spec.judges["empathy"].judge == "openai/gpt-6-luna"
-    assert spec.judging.fallbacks == ("openai/gpt-6-luna",)
+    assert spec.config.judging.fallbacks == ("openai/gpt-6-luna",)
     assert [item.role for item in spec.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
 
 

@@ -15,7 +15,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.doctor import examine
-from memray_eval.execution.prepare.resolve import needs_of
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.judges.accounts import own_server
 from tests.build import write_lines
 from tests.servers.provider import Provider, serving
@@ -107,13 +107,13 @@ def test_a_name_that_leads_nowhere_says_where_to_go(
     tmp_path: Path, judge: str, model: str, error: str | None
 ) -> None:
     with pytest.raises(ConfigError, match=error or "did you mean ollama/gemma3"):
-        needs_of(load(tmp_path, judge, model)).resolve()
+        resolve(load(tmp_path, judge, model))
 
 
 def test_doctor_asks_each_server_for_its_models(tmp_path: Path, serve: Serve) -> None:
     judge, candidate = serve("tiny:4b"), serve("large")
     config = load(tmp_path, f"tiny:4b@{judge.base_url}", f"lage@{candidate.base_url}")
-    checks = {check.what: check.state for check in examine(needs_of(config))}
+    checks = {check.what: check.state for check in examine(config)}
     assert checks[f"{judge.base_url} has the model tiny:4b"] == "ok"
     gone = f"{candidate.base_url} has no model 'lage'; did you mean 'large'?"
     assert checks[gone] == "fail"

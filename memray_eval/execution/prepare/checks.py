@@ -46,23 +46,23 @@ def spec_checks(
 ) -> Iterator[Callable[[], object]]:
     """Yields the checks, for a run in the folder `path`, that need neither dataset nor cluster.
     Each raises an EvalError for what would stop the run."""
-    yield partial(check_prompts, spec.suite, spec.candidates)
-    yield lambda: list(map(say, check_adapters(spec.candidates)))
+    yield partial(check_prompts, spec.suite, spec.config.candidates)
+    yield lambda: list(map(say, check_adapters(spec.config.candidates)))
     yield partial(check_affect, spec)
     yield partial(check_judges, spec, path)
     yield partial(check_scorable, spec)
     yield partial(check_machine, spec)
-    yield partial(check_sinks, spec.sinks)
+    yield partial(check_sinks, spec.config.sinks)
 
 
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
     """Raises ConfigError if nobody agrees to a run without a budget that may pass ASK_USD."""
     spec = plan.spec
-    if spec.budget.is_set or not spec.calls_judges:
+    if spec.config.budget.is_set or not spec.calls_judges:
         return
     estimated = estimate(spec, plan.scan, plan.capacity)
-    unknown = unpriced(spec.all_judges.values(), spec.judging, spec.judge_table)
-    billing = [name for name in unknown if may_bill(name, spec.judging)]
+    unknown = unpriced(spec.all_judges.values(), spec.config.judging, spec.judge_table)
+    billing = [name for name in unknown if may_bill(name, spec.config.judging)]
     if billing and not agree(estimated):
         raise ConfigError(
             f"the price of {', '.join(billing)} is not known, so nobody can say what this run "
@@ -80,15 +80,15 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
 def check_judges(spec: RunSpec, path: str) -> None:
     """Raises ConfigError for a budget in dollars with an unpriced judge, and as check_calls."""
     choices = [choice for choice in spec.all_judges.values() if choice.judge != RULES]
-    unknown = unpriced(choices, spec.judging, spec.judge_table)
-    if spec.budget.usd is not None and unknown:
+    unknown = unpriced(choices, spec.config.judging, spec.judge_table)
+    if spec.config.budget.usd is not None and unknown:
         raise ConfigError(
             f"--budget-usd (budget.usd) cannot be kept: the price of {', '.join(unknown)} is not "
             f"known; {_how_to_price(unknown)}, with 0 for a server that bills nobody, or bound the "
             "tokens instead (budget.tokens)"
         )
     if choices:
-        check_calls(spec.judging.cache, path)
+        check_calls(spec.config.judging.cache, path)
 
 
 def _how_to_price(judges: Sequence[str]) -> str:
@@ -110,16 +110,19 @@ class AskedServer(NamedTuple):
 def servers_asked(spec: RunSpec) -> list[AskedServer]:
     """The servers of a job's judges, candidates and embeddings, each model of each once."""
     asked = list[AskedServer]()
-    for judge in asked_judges(spec.all_judges.values(), spec.judging):
-        if is_embedded(judge) or code_of(judge, spec.judging) is not None:
+    for judge in asked_judges(spec.all_judges.values(), spec.config.judging):
+        if is_embedded(judge) or code_of(judge, spec.config.judging) is not None:
             continue
-        url, variable = own_server(judge, spec.judging), key_variable(judge, spec.judging)
-        provider = provider_of(judge, spec.judging)
+        url, variable = (
+            own_server(judge, spec.config.judging),
+            key_variable(judge, spec.config.judging),
+        )
+        provider = provider_of(judge, spec.config.judging)
         asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
     models: list[Candidate | EmbeddingConfig] = [
-        candidate for candidate in spec.candidates if candidate.backend == "openai"
+        candidate for candidate in spec.config.candidates if candidate.backend == "openai"
     ]
-    models += [spec.embedding] if spec.embedding.base_url is not None else []
+    models += [spec.config.embedding] if spec.config.embedding.base_url is not None else []
     asked += [
         AskedServer(model.model.removeprefix("openai/"), model.base_url, model.api_key_env)
         for model in models
@@ -157,7 +160,7 @@ def check_sessions(plan: RunPlan) -> None:
         )
     if scan.n_simulated:
         for player in spec.user_judges.values():
-            check_judge(player.judge, spec.judging)
+            check_judge(player.judge, spec.config.judging)
     read = (read_samples(shard, spec.read.reader, lambda *_: None) for shard in scan.shards)
     first = next((sample for samples in read for sample in samples if sample.n_turns > 1), None)
     if first is None:
@@ -165,7 +168,7 @@ def check_sessions(plan: RunPlan) -> None:
     before = Turn(role="user", content=f"{first.query} (a turn before)")
     asked = turn_sample(first, 2, first.query, [before])
     try:
-        messages = spec.suite.prompt(asked, spec.candidates[0]).messages
+        messages = spec.suite.prompt(asked, spec.config.candidates[0]).messages
     except Exception:  # an error of its units
         return
     if not any(before.content in message.content for message in messages):
@@ -188,14 +191,14 @@ def check_scorable(spec: RunSpec) -> None:
 
 def check_machine(spec: RunSpec) -> None:
     """Raises ConfigError for a key or package that a local run lacks; a cluster has its own."""
-    if spec.cluster.address is not None:
+    if spec.config.cluster.address is not None:
         return
-    embeds, embedding = bool(spec.by_stage()[1]), spec.embedding
+    embeds, embedding = bool(spec.by_stage()[1]), spec.config.embedding
     if spec.embedded_judge is not None or spec.has_vllm:
         require_package("vllm")
     if embeds and not embedding.model.startswith("openai/"):
         require_package("sentence_transformers")
-    for candidate in spec.candidates:
+    for candidate in spec.config.candidates:
         if candidate.backend == "openai":
             server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
     if embeds and embedding.model.startswith("openai/"):
@@ -205,7 +208,7 @@ def check_machine(spec: RunSpec) -> None:
 
 def check_device(spec: RunSpec) -> None:
     """Raises ConfigError if a growing cluster cannot say yet on what engines will run."""
-    if spec.cluster.wait_s and spec.engine.device == "auto" and spec.has_vllm:
+    if spec.config.cluster.wait_s and spec.config.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
             "which: gpu or cpu"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from types import MappingProxyType
 
 from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
@@ -26,7 +25,7 @@ from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader, read_ids
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.affect_stage import AFFECT
-from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
+from memray_eval.execution.run_plan import ReadSpec, RunSpec
 from memray_eval.execution.session_stage import USER
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.accounts import check_judge
@@ -70,13 +69,12 @@ def resolve(
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
     roster = Roster(judging, table, day)
     request = config.judge_request.model_copy(update={"judging": judging})
+    server = config.server.model_copy(update={"code": sources})
     spec = RunSpec(
+        config=config.model_copy(update={"judging": judging, "server": server}),
         suite=suite,
         suite_source=source,
-        name=config.name,
         read=resolve_reading(config),
-        candidates=config.candidates,
-        epochs=config.epochs,
         metrics=metrics,
         named_metrics=names if config.metrics else (),
         metric_options=options,
@@ -85,20 +83,8 @@ def resolve(
         user_judges=_user_judges(config, roster),
         fallback_successions=tuple(gone for _, successions in stand_ins for gone in successions),
         judge_table=table,
-        engine=config.engine,
         engines={model: config.engine_of(model) for model in config.engines},
-        server=config.server.model_copy(update={"code": sources}),
-        embedding=config.embedding,
-        judging=judging,
-        affect=config.affect,
-        cluster=config.cluster,
-        assumptions=config.assumptions,
-        budget=config.budget,
-        tolerance=config.tolerance,
-        stops_on_failure=config.on_error == "fail",
         errata={} if config.errata is None else read_errata(config.errata),
-        executor=config.executor,
-        sinks=config.sinks,
     )
     judge = spec.embedded_judge  # raises ConfigError if two are named
     _check_engines(spec)
@@ -109,7 +95,9 @@ def resolve(
 
 def _check_engines(spec: RunSpec) -> None:
     """Raises ConfigError for engine settings of a model that is on no engine."""
-    models = {candidate.model for candidate in spec.candidates if candidate.backend == "vllm"}
+    models = {
+        candidate.model for candidate in spec.config.candidates if candidate.backend == "vllm"
+    }
     models |= {spec.embedded_judge} if spec.embedded_judge is not None else set()
     if unknown := sorted(spec.engines.keys() - models):
         raise ConfigError(
@@ -171,17 +159,6 @@ def _check_functions(
             )
         if not callable(source.get(function)):
             raise ConfigError(f"candidates: {function} of {source.place} is no function")
-
-
-def needs_of(config: RunConfig) -> JobNeeds:
-    """The part of a job that `doctor` looks at."""
-    return JobNeeds(
-        dataset=config.dataset,
-        cluster=config.cluster,
-        has_vllm=any(candidate.backend == "vllm" for candidate in config.candidates),
-        embeds_locally=not config.embedding.model.startswith("openai/"),
-        resolve=partial(resolve, config),
-    )
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:
@@ -306,7 +283,7 @@ def _check_affect_values(config: RunConfig) -> None:
 
 def check_affect(spec: RunSpec) -> None:
     """Raises ConfigError for a key that speech needs and that is not set."""
-    affect = spec.affect
+    affect = spec.config.affect
     if not spec.adds_affect:
         return
     synthesis = choose_synthesis(affect.tts, affect.base_url)

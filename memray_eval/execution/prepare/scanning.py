@@ -51,7 +51,7 @@ def scan_or_restore(
     is_whole = read.limit is None and site.capacity.cpus
     states = read_states(read.dataset, files=read.reader.files) if is_whole else None
     if states is not None and _is_worth_tasks(spec, states):
-        from memray_eval.execution.ray.scan_tasks import ScanTasks
+        from memray_eval.execution.ray.cluster import ScanTasks
 
         each_source = ScanTasks(site.connect().cpus_beside_gpus)
     problems: list[Problem] = []
@@ -72,7 +72,7 @@ def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
     if states.n_sources > 1:
         return states.size >= LARGE_BYTES
     read = spec.read
-    if spec.executor == "local" or read.reader.by_context or read.reader.files is not None:
+    if spec.config.executor == "local" or read.reader.by_context or read.reader.files is not None:
         return False
     (source,) = sources_of(read.dataset, None)
     return source.kind == "parquet" and count_rows(source.path) >= LARGE_ROWS

@@ -41,26 +41,28 @@ class RunSite:
         ConfigError or ResourceError if the run would fit in no order of its phases."""
         spec = self._spec
         if self.kind != "joined":
-            self._first = local_capacity(spec.cluster)
+            self._first = local_capacity(spec.config.cluster)
             if self.kind == "alone":
-                check_turns(spec, self._first, spec.cluster.phases)
+                check_turns(spec, self._first, spec.config.cluster.phases)
             return
         check_device(spec)
         self.connect()
-        if is_new and not spec.cluster.wait_s:
+        if is_new and not spec.config.cluster.wait_s:
             from memray_eval.execution.ray.cluster import free_capacity
 
-            self._first = free_capacity(spec, self.capacity, spec.cluster.phases)
+            self._first = free_capacity(spec, self.capacity, spec.config.cluster.phases)
 
     def connect(self) -> Capacity:
         """Joins the run's cluster, or starts one; nothing if that is done."""
         if self._first is None or not is_on_ray():
-            address = self._spec.cluster.address
+            address = self._spec.config.cluster.address
             what = "Ray to start" if address is None else f"the Ray cluster at {address}"
             with self.waiting(what):
                 from memray_eval.execution.ray import cluster
 
-                self._first = self._stack.enter_context(cluster.connected(self._spec.cluster))
+                self._first = self._stack.enter_context(
+                    cluster.connected(self._spec.config.cluster)
+                )
         return self.capacity
 
     def acquire(self, plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
@@ -90,7 +92,7 @@ class RunSite:
 def _choose_site(spec: RunSpec) -> SiteKind:
     if choose_executor(spec, is_on_ray=is_on_ray()).name == "local":
         return "local"
-    return "alone" if spec.cluster.address is None and not is_on_ray() else "joined"
+    return "alone" if spec.config.cluster.address is None and not is_on_ray() else "joined"
 
 
 def is_on_ray() -> bool:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -18,6 +19,8 @@ from ray.exceptions import AuthenticationError
 from ray.util import accelerators
 
 from memray_eval.config.sections import ClusterConfig, least_of
+from memray_eval.datasets.scan import ScanSource, SourceScan
+from memray_eval.datasets.shards import Shard
 from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.execution.capacity import Capacity, Holding, Node, local_capacity
 from memray_eval.execution.plan import (
@@ -52,6 +55,7 @@ _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
 _NODE_LABEL = "ray.io/node-id"  # of every node
 QUIET_VLLM = "ERROR"  # VLLM_LOGGING_LEVEL of a driver whose user sets none
 SETTLE_S = 5.0  # what others' tasks hold at a moment may be free in the next
+AHEAD = 2  # files scanned for each CPU before the first of them is taken: they differ in size
 WATCH_S = 0.5  # how often Ray's own processes are looked after
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -278,7 +282,7 @@ def wait_for_room(
 ) -> Capacity:
     """The capacity that the run starts with. A cluster that may grow need hold the first models
     only, whose nodes `reservation` holds; it grows for later ones while they wait."""
-    device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
+    device, wait_s = engine_device(spec, capacity.all_gpus), spec.config.cluster.wait_s
     if not wait_s:
         return free_capacity(spec, capacity, order)
     engines: list[GroupSpec] = []
@@ -390,3 +394,32 @@ def _quiet_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+class ScanTasks:
+    """An EachSource (datasets/scan.py) over so many `cpus` of the cluster: those of its nodes
+    without GPUs, on which Ray puts such tasks first."""
+
+    def __init__(self, cpus: float) -> None:
+        self._cpus = max(1, int(cpus))
+
+    def __call__(self, work: ScanSource, sources: Sequence[Shard]) -> Iterator[SourceScan]:
+        logger.info("scanning %d files in tasks, %d at a time", len(sources), self._cpus)
+
+        def scan(source: Shard) -> SourceScan:  # Ray takes functions, not what only acts as one
+            return work(source)
+
+        scan_file = ray.remote(num_cpus=1, max_retries=2)(scan)
+        waiting = deque(sources)
+        running = deque[tuple[Shard, ray.ObjectRef]]()
+        while waiting or running:
+            while waiting and len(running) < self._cpus * AHEAD:
+                source = waiting.popleft()
+                running.append((source, scan_file.remote(source)))
+            source, result = running.popleft()
+            try:
+                yield ray.get(result)
+            except ray.exceptions.RayError as error:
+                # The nodes do not see the file, or one was lost: this process reads it, or says why
+                logger.warning("%s is scanned by the driver: %s", source.path, error)
+                yield work(source)

@@ -33,10 +33,9 @@ from memray_eval.execution.prompt_stage import (
     take_stored,
 )
 from memray_eval.execution.ray.cluster import QUIET_VLLM
-from memray_eval.execution.ray.engine_client import EngineClient
+from memray_eval.execution.ray.engine_client import EngineClient, Turns
 from memray_eval.execution.ray.engine_start import start_engine
 from memray_eval.execution.ray.log_collection import follow_engine_output
-from memray_eval.execution.ray.lost_rows import Turns
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     executor_backend,
@@ -191,7 +190,7 @@ class EngineActor:
                 lambda: make_stage()(**columns, **options),
                 model,
                 at_once,
-                partial(counter.enter_engine_phase, name, model),
+                partial(counter.engines.enter, name, model),
             )
         except GenerationError as error:
             self._failure = error

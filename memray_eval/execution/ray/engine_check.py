@@ -22,8 +22,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.errors import GenerationError, ResourceError
-from memray_eval.execution.engine_phases import EnginePhase
 from memray_eval.execution.plan import Device, fit_engine
+from memray_eval.execution.progress import EnginePhase
 from memray_eval.execution.ray.cluster import connected
 from memray_eval.execution.ray.engine import engine_environment, engine_kwargs, engine_starter
 from memray_eval.execution.ray.engine_start import LOOK_S, quote_log, watched_download

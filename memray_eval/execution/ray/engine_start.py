@@ -19,7 +19,7 @@ import ray
 from huggingface_hub.constants import HF_HUB_CACHE
 
 from memray_eval.errors import GenerationError, describe_error
-from memray_eval.execution.engine_phases import EnginePhase
+from memray_eval.execution.progress import EnginePhase
 from memray_eval.execution.ray.ray_compat import worker_output_path
 from memray_eval.execution.run_log import hide_held_keys
 from memray_eval.execution.waiting import beside

@@ -97,14 +97,16 @@ class RayExecutor:
         pool = judge_pool(spec, judge_cpus, self.plan.block_rows)
         waves = schedule(spec, capacity, device, scores=order == "together")
         members = max(pool.actors, *map(len, waves))
-        context = StageContext(self.folder.path, counter, stops_on_failure=spec.stops_on_failure)
+        context = StageContext(
+            self.folder.path, counter, stops_on_failure=spec.config.on_error == "fail"
+        )
         with self._services(members, pool.max_in_flight) as services:
             setup = PipelineSetup(
                 plan=self.plan,
                 context=context,
                 device=device,
                 services=services,
-                engine=spec.engine,
+                engine=spec.config.engine,
                 reservation=self.plan.reservation or NodeReservation(),
                 tasks_at_once=max(2, int(capacity.cpus) // 4),
                 judge_actors=pool.actors,
@@ -251,7 +253,7 @@ class RayExecutor:
                 label_selector=cluster.select_cpu_nodes(pools),
                 plan=replace(self.plan, resume_state=waiting),
             )
-            judge_waiting(judging, spec.candidates, is_earlier=False)
+            judge_waiting(judging, spec.config.candidates, is_earlier=False)
 
     def _pay_in_batches(self, services: JudgeServices | None, plan: RunPlan) -> None:
         """Has judge calls paid in batches if the job says so, rendered in this process."""

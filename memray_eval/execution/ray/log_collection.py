@@ -76,7 +76,7 @@ class WorkerHandler(logging.Handler):
         batch, self._batch = self._batch, []
         if batch:
             with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
-                self.counter.record_logs(batch)
+                self.counter.logs.add(batch)
 
 
 class LibraryHandler(WorkerHandler):
@@ -156,7 +156,7 @@ def follow_engine_output(counter: RunCounter, path: str) -> None:
                 lines, newline, rest = (rest + output.read()).rpartition("\n")
                 if entries := engine_warnings(lines + newline):
                     with suppress(Exception):  # the run is over
-                        counter.record_logs(entries)
+                        counter.logs.add(entries)
                 time.sleep(LOOK_S)
 
     if Path(path).is_file():

@@ -32,7 +32,6 @@ from memray_eval.execution.block_stages import (
     shard_rows,
     ungenerated_options,
 )
-from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
 from memray_eval.execution.plan import (
     ACTOR_GIB,
     AFFECT_CPUS,
@@ -62,7 +61,12 @@ from memray_eval.execution.session_stage import (
     session_spec,
     sessions_to_ask,
 )
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stage_context import (
+    BLOCKS_AT_ONCE,
+    StageContext,
+    WriteParts,
+    write_block,
+)
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
 
@@ -119,7 +123,7 @@ class PipelineSetup:
         """About how many blocks the dataset makes: Ray Data warns of more workers."""
         shards = self.plan.scan.shards
         if self.plan.is_one_file:
-            units = sum(shard.rows for shard in shards) * len(self.plan.spec.candidates)
+            units = sum(shard.rows for shard in shards) * len(self.plan.spec.config.candidates)
             return max(1, math.ceil(units / self.engine.rows))
         return max(1, len(shards))
 
@@ -137,7 +141,7 @@ def run_pipeline(
     a row."""
     names, model = ", ".join(candidate.name for candidate in candidates), candidates[0].model
     logger.info("%s begins: %s", "a pipeline" if scores else "generating", names)
-    set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
+    set_up_data_context(setup.plan.spec.config.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
             return _run_to_end(score_where_read(setup), setup, EXISTING)
@@ -158,7 +162,7 @@ def judge_waiting(
     """Judges what was generated (`is_earlier`: by an earlier session). Returns units written."""
     state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
-    set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
+    set_up_data_context(setup.plan.spec.config.cluster.no_progress_timeout_s)
     rows, is_given = [{PART: part} for part in state.waiting], candidates[0].backend == EXISTING
     chosen = None if is_given else [candidate.name for candidate in candidates]
     read = state, chosen, setup.context, is_earlier
@@ -203,7 +207,7 @@ def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(
             f"nothing moved in the pipeline for {model} for "
-            f"{setup.plan.spec.cluster.no_progress_timeout_s:g} s (still at work: "
+            f"{setup.plan.spec.config.cluster.no_progress_timeout_s:g} s (still at work: "
             f"{still or 'nothing'}). What was finished is kept; where an engine is slow, resume "
             "with --set cluster.no_progress_timeout_s=3600."
         ) from None
@@ -234,7 +238,7 @@ def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
     """The options of a stage of tasks: few at a time, on other CPUs than an actor stage's, or Ray
     Data would run it on that actor's event loop. `inputs` are its blocks, if not the shards."""
     spec = setup.plan.spec
-    stages = spec.judging.cpus, spec.embedding.cpus, AFFECT_CPUS
+    stages = spec.config.judging.cpus, spec.config.embedding.cpus, AFFECT_CPUS
     taken = {*stages, STAGE_CPUS, WRITER_CPUS}
     cpus = next(cpus for cpus in (TASK_CPUS + step / 100 for step in range(9)) if cpus not in taken)
     return {
@@ -293,7 +297,7 @@ def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Data
 
 def add_affect(dataset: Dataset, setup: PipelineSetup, asking: PromptSpec) -> Dataset:
     """Shards as samples with emotion and traits."""
-    affect = setup.plan.spec.affect
+    affect = setup.plan.spec.config.affect
     return dataset.map_batches(
         EnrichSamples,
         fn_constructor_args=affect_arguments(setup.plan.spec, asking, setup.services),
@@ -322,7 +326,7 @@ def score_where_read(setup: PipelineSetup) -> Dataset:
         score_and_write,
         fn_kwargs={"score": score_answers(setup.plan, setup.context)},
         **BLOCKS,
-        num_cpus=setup.plan.spec.judging.cpus,
+        num_cpus=setup.plan.spec.config.judging.cpus,
         label_selector=setup.label_selector,
         compute=at_once,
     )
@@ -335,7 +339,7 @@ def add_generation(
     placement: EnginePlacement,
 ) -> Dataset:
     """Records with their responses, which are kept; engines are in the groups of `placement`."""
-    server, candidate, sessions = setup.plan.spec.server, candidates[0], None
+    server, candidate, sessions = setup.plan.spec.config.server, candidates[0], None
     if setup.plan.has_sessions:
         sessions = session_spec(setup.plan, _asking(setup, candidates), setup.services)
     if candidate.is_served:
@@ -383,14 +387,19 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
                 max_tasks_in_flight_per_actor=setup.judge_tasks,
                 max_concurrent_calls_per_actor=setup.judge_tasks,
             ),
-            **setup.actor_options(spec.judging.cpus, ACTOR_GIB),
+            **setup.actor_options(spec.config.judging.cpus, ACTOR_GIB),
         )
     if at_embed:
         dataset = dataset.map_batches(
             EmbedRecords,
-            fn_constructor_args=(at_embed, spec.metric_options, spec.embedding, setup.context),
-            compute=ActorPoolStrategy(size=min(spec.embedding.actors, inputs)),
-            **setup.actor_options(spec.embedding.cpus, EMBED_GIB),
+            fn_constructor_args=(
+                at_embed,
+                spec.metric_options,
+                spec.config.embedding,
+                setup.context,
+            ),
+            compute=ActorPoolStrategy(size=min(spec.config.embedding.actors, inputs)),
+            **setup.actor_options(spec.config.embedding.cpus, EMBED_GIB),
         )
     return dataset
 

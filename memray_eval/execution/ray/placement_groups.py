@@ -208,7 +208,7 @@ class EnginePlacement:
         name = f"{_NAME} client {self._pipeline} {uuid.uuid4().hex}"
         # In the group, with all that it starts from there
         inside = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-        self._counter.enter_engine_phase(engine_name(name), self._spec.owner, "PENDING")
+        self._counter.engines.enter(engine_name(name), self._spec.owner, "PENDING")
         actor = start({"scheduling_strategy": inside, "name": engine_name(name)})
         up = actor.ready.options(max_task_retries=-1).remote()  # also if it is restarted meanwhile
         with self._lock:
@@ -239,7 +239,7 @@ class EnginePlacement:
             if _is_placed(self._engines[client].group):
                 self._placed.add(client)
                 name, model = engine_name(client), self._spec.owner
-                self._counter.enter_engine_phase(name, model, "starting")
+                self._counter.engines.enter(name, model, "starting")
 
     def _find_unwanted(self) -> list[str]:
         """The clients whose engines are of no use once Ray Data has begun to end clients: never up,
@@ -281,7 +281,7 @@ class EnginePlacement:
     def _forget(self, client: str) -> PlacementGroup:
         """Drops a client's engine, which has ended; returns its group."""
         with suppress(Exception):  # Ray is gone
-            self._counter.end_engine(engine_name(client))
+            self._counter.engines.end(engine_name(client))
         return self._engines.pop(client).group
 
     def _let_go(self, clients: Sequence[str]) -> None:

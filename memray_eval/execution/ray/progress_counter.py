@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, cast
 
 import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from memray_eval.execution.exported_metrics import RUN, Exporter, Series
+from memray_eval.execution.exported_metrics import RUN, ExportingCounter, Recorders, Series
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.ray.log_collection import send_logs_to, send_warnings
 from memray_eval.execution.run_counter import RunCounter
@@ -25,9 +26,9 @@ ANSWER_S = 10.0
 # The methods of a counter that return nothing
 REPORTS = (
     "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
-    "record_failed_unit", "record_logs", "add_line", "stop", "restore_parameters",
-    "add_engine", "lose_engine", "enter_engine_phase", "end_engine",
+    "record_failed_unit", "add_line", "stop",
 )  # fmt: skip
+PARTS = ("logs", "engines", "parameters")
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -37,10 +38,23 @@ class ProgressCounter:
     def __init__(
         self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf
     ) -> None:
-        self._counter = RunCounter(stages, most_caught, Exporter(run_id, new_recorder))
+        self._counter = ExportingCounter(Recorders(run_id, new_recorder), stages, most_caught)
 
     def call(self, method: str, *values: Any, **named: Any) -> Any:
-        return getattr(self._counter, method)(*values, **named)
+        return attrgetter(method)(self._counter)(*values, **named)
+
+
+@dataclass(frozen=True)
+class RemotePart:
+    """A part of a RunCounter in an actor, such as its `logs`: methods report without waiting."""
+
+    counter: RemoteCounter
+    name: str
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):  # pickle looks for some
+            raise AttributeError(method)
+        return partial(self.counter.send, f"{self.name}.{method}")
 
 
 @dataclass(frozen=True)
@@ -57,40 +71,42 @@ class RemoteCounter:
 
     def __getattr__(self, name: str) -> Any:
         """Reports to the counter, without waiting until it has heard."""
+        if name in PARTS:
+            return RemotePart(self, name)
         if name not in REPORTS:
             raise AttributeError(name)
-        return partial(self._send, name)
+        return partial(self.send, name)
 
-    def _send(self, method: str, *values: Any, **named: Any) -> Any:
+    def send(self, method: str, *values: Any, **named: Any) -> Any:
         if method == "add":  # a block is done: its process may end before a warning's time is up
             send_warnings()
         return self.actor.call.remote(method, *values, **named)
 
     def stopping(self) -> str | None:
-        return cast("str | None", ray.get(self._send("stopping")))
+        return cast("str | None", ray.get(self.send("stopping")))
 
     async def is_stopping(self) -> bool:
-        return await self._send("stopping") is not None
+        return await self.send("stopping") is not None
 
     async def negotiate(self, step: Step) -> Standing:
         with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
-            return cast(Standing, await self._send("take_step", step))
+            return cast(Standing, await self.send("parameters.take", step))
         return Standing(dict(step.changes))
 
     async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
-            await self._send("record_calls", member, snapshots)
+            await self.send("record_calls", member, snapshots)
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         with suppress(ray.exceptions.RayError):
-            return cast(Snapshot, ray.get(self._send("snapshot", lines_since), timeout=within_s))
+            return cast(Snapshot, ray.get(self.send("snapshot", lines_since), timeout=within_s))
         return None
 
     def telemetry(self) -> RunTelemetry:
-        return cast(RunTelemetry, ray.get(self._send("telemetry")))
+        return cast(RunTelemetry, ray.get(self.send("telemetry")))
 
     def take_logs(self) -> tuple[list[LogEntry], int]:
-        entries, n_dropped = ray.get(self._send("take_logs"), timeout=ANSWER_S)
+        entries, n_dropped = ray.get(self.send("logs.take"), timeout=ANSWER_S)
         return entries, n_dropped
 
 

@@ -130,8 +130,8 @@ def end_services(services: JudgeServices) -> None:
     """Takes leave of the limiter, so that the run's limits hold no longer for those that go on, and
     has the ledger write down what was spent."""
     farewells = [services.limiter.handle.leave.remote(services.run)]
-    if services.ledger is not None:
-        farewells.append(services.ledger.handle.close.remote())
+    if services.budget is not None:
+        farewells.append(services.budget.handle.close.remote())
     for farewell in farewells:
         # The limiter is told by its members' silence as well; the ledger has written ahead
         with suppress(ray.exceptions.RayError):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from memray_eval.execution.call_totals import STALE_S, CallTotals, queue_lengths
-from memray_eval.execution.exported_metrics import SERIES, Exporter, Series, answer_usage
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.exported_metrics import SERIES, ExportingCounter, Recorders, Series
+from memray_eval.execution.progress import STALE_S, CallTotals, answer_usage, queue_lengths
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 from memray_eval.types import Response
 
@@ -96,7 +95,7 @@ def test_reports_of_calls_are_exported_together_and_none_is_lost() -> None:
 
         set = observe = inc
 
-    counter = RunCounter(exporter=Exporter("r", Recorder))
+    counter = ExportingCounter(Recorders("r", Recorder))
     for member in range(50):
         counter.record_calls(f"{member}", {"a": snapshot_of(ok=2, in_flight=1)})
     counter.telemetry()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.execution.engine_phases import EnginePhase, EnginePhases
+from memray_eval.execution.progress import EnginePhase, EnginePhases
 from memray_eval.execution.run_counter import RunCounter
 
 Entered = list[tuple[float, str, EnginePhase]]  # at a time, an engine, its phase
@@ -21,9 +21,11 @@ BOTH_UP: Entered = [
 
 
 def entered(steps: Entered) -> tuple[EnginePhases, list[str]]:
-    phases = EnginePhases()
-    lines = [phases.enter(name, "m", phase, now) for now, name, phase in steps]
-    return phases, [line for line in lines if line is not None]
+    lines = list[str]()
+    phases = EnginePhases(lines.append)
+    for now, name, phase in steps:
+        phases.enter(name, "m", phase, now)
+    return phases, lines
 
 
 @pytest.mark.parametrize(
@@ -77,9 +79,9 @@ def shown(counter: RunCounter) -> list[tuple[EnginePhase, int]]:
 def test_a_lost_engine_waits_for_a_node_again_and_one_that_has_ended_is_not_shown() -> None:
     counter = RunCounter()
     for engine in ("a", "b"):
-        counter.enter_engine_phase(engine, "m", "up")
-    counter.lose_engine("a")
-    counter.lose_engine("unknown")
+        counter.engines.enter(engine, "m", "up")
+    counter.engines.enter("a", None, "PENDING")
+    counter.engines.enter("unknown", None, "PENDING")
     assert shown(counter) == [("PENDING", 1), ("up", 1)]
-    counter.end_engine("a")
+    counter.engines.end("a")
     assert shown(counter) == []

@@ -38,7 +38,7 @@ def capacity(cpus: float = 2, gpus: float = 0, memory_gib: float = 16) -> Capaci
 
 def test_the_default_plan_fits_two_cores() -> None:
     job = config()
-    check_room(pipeline_pools(job, job.candidates, "cpu"), capacity())
+    check_room(pipeline_pools(job, job.config.candidates, "cpu"), capacity())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_could_hang_is_refused_with_what_to_change(
 ) -> None:
     job = config(**overrides)
     with pytest.raises(ResourceError, match=message) as raised:
-        check_room(pipeline_pools(job, job.candidates, device), room)
+        check_room(pipeline_pools(job, job.config.candidates, device), room)
     assert raised.value.exit_code == 3
 
 
@@ -88,12 +88,12 @@ def test_of_a_range_as_many_engines_begin_as_find_room(
     replicas: Any, gpus: float, begin: int
 ) -> None:
     job = config(engine={"replicas": replicas, "device": "gpu", "cpus": 0.1})
-    pools = pipeline_pools(job, job.candidates, "gpu")
+    pools = pipeline_pools(job, job.config.candidates, "gpu")
     room = capacity(64, gpus)
-    assert engines_at_first(job.engine, pools, room) == begin
+    assert engines_at_first(job.config.engine, pools, room) == begin
     nodes = tuple(Node(cpus=8, gpus=1) for _ in range(int(gpus)))
     on_nodes = room.model_copy(update={"nodes": nodes})
-    assert engines_at_first(job.engine, pools, on_nodes) == begin
+    assert engines_at_first(job.config.engine, pools, on_nodes) == begin
 
 
 def test_a_plan_needs_the_least_of_a_range() -> None:
@@ -103,7 +103,7 @@ def test_a_plan_needs_the_least_of_a_range() -> None:
     )
     pool = judge_pool(job, 64, 16)
     assert pool.actors == 2
-    pools = pipeline_pools(job, job.candidates, "gpu", judge_actors=pool.actors)
+    pools = pipeline_pools(job, job.config.candidates, "gpu", judge_actors=pool.actors)
     check_room(pools, capacity(8, 2))
     with pytest.raises(ResourceError, match=r"the plan needs 2 GPUs and this machine has 1;"):
         check_room(pools, capacity(8, 1))
@@ -129,7 +129,9 @@ def test_the_first_metric_that_the_user_names_is_the_quality(
 def test_servers_need_no_engine() -> None:
     candidate = {"name": "a", "model": "m", "backend": "openai", "base_url": "http://x"}
     job = config(candidates=[candidate])
-    assert "vLLM engine" not in {pool.name for pool in pipeline_pools(job, job.candidates, "cpu")}
+    assert "vLLM engine" not in {
+        pool.name for pool in pipeline_pools(job, job.config.candidates, "cpu")
+    }
 
 
 def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency() -> None:
@@ -233,7 +235,7 @@ def shared(cpus: float, gpus: float, nodes: tuple[Node, ...] = ()) -> Capacity:
 def test_a_refusal_says_who_holds_what_the_run_lacks() -> None:
     job = config(engine={"tensor_parallel": 4, "device": "gpu"})
     with pytest.raises(ResourceError) as raised:
-        check_room(pipeline_pools(job, job.candidates, "gpu"), shared(cpus=16, gpus=2))
+        check_room(pipeline_pools(job, job.config.candidates, "gpu"), shared(cpus=16, gpus=2))
     message = str(raised.value)
     assert "needs 4 GPUs and the cluster has 2 free of 6" in message
     assert "Others hold:\n  job 02000000 (train.py): 4 GPUs, 8 CPUs" in message
@@ -246,7 +248,7 @@ def test_gpus_that_others_hold_do_not_make_a_run_take_cpus() -> None:
 
 def test_an_actor_needs_memory_on_its_node_as_well() -> None:
     job = config(engine={"device": "gpu"})
-    pools = pipeline_pools(job, job.candidates, "gpu", judge_actors=2)
+    pools = pipeline_pools(job, job.config.candidates, "gpu", judge_actors=2)
     roomy, narrow = (
         Node(cpus=8, gpus=1, memory_gib=memory_gib, accelerator_type="H100")
         for memory_gib in (8.0, 1.0)

@@ -105,7 +105,7 @@ def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
     job = config(engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}})
     room = cluster(T4, T4, T4, T4, CPUS)
     with pytest.raises(ResourceError, match="no node of the cluster has room") as raised:
-        check_room(wave_pools(job, [(job.candidates[0],)], room, "gpu"), room)
+        check_room(wave_pools(job, [(job.config.candidates[0],)], room, "gpu"), room)
     message = str(raised.value)
     assert "4 CPUs and 4 GPUs of type H100 on one node" in message
     assert "4 x 8 CPUs and 1 GPUs of type T4" in message
@@ -126,7 +126,7 @@ def test_an_engine_lies_on_several_nodes_if_its_parts_do(
     engine: dict[str, Any], fits: bool
 ) -> None:
     job, room = config(engine=engine), cluster(T4, T4, CPUS)
-    pools = wave_pools(job, [(job.candidates[0],)], room, "gpu")
+    pools = wave_pools(job, [(job.config.candidates[0],)], room, "gpu")
     assert (explain_lack(pools, room) is None) == fits
 
 

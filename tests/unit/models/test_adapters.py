@@ -170,7 +170,7 @@ def test_a_run_is_not_resumed_with_another_adapter(tmp_path: Path) -> None:
         "dataset": {"fingerprint": "f"},
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),
-        "adapters": adapters_of(spec.candidates),
+        "adapters": adapters_of(spec.config.candidates),
     }
     check_measures_the_same(plan, before)
     with pytest.raises(ConfigError, match="the adapter of c was other"):

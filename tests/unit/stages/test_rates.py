@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from memray_eval.execution.exported_metrics import answer_usage
+from memray_eval.execution.progress import answer_usage
 from memray_eval.stages.rates import (
     ANSWER_TOKENS_PER_S,
     answer_tokens_per_s,

@@ -18,8 +18,8 @@ from memray_eval.execution.prompt_stage import (
     ENGINE_SCHEMA,
     TRUNCATED,
 )
-from memray_eval.execution.ray import lost_rows
-from memray_eval.execution.ray.lost_rows import (
+from memray_eval.execution.ray import engine_client
+from memray_eval.execution.ray.engine_client import (
     LOST_BESIDE,
     MOST_DEATHS,
     MOST_IN_VAIN,
@@ -81,7 +81,7 @@ def answer_all(engine: Engine, tables: Sequence[Sequence[int]]) -> tuple[set[int
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_rows.logger, "disabled", True)
+    monkeypatch.setattr(engine_client.logger, "disabled", True)
 
 
 @pytest.mark.parametrize("poison", [{21}, {0, 1, 2, 3}, {5, 22, 47}, set(range(16, 64))])
@@ -170,7 +170,7 @@ def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
 
 
 def test_a_turn_that_nobody_takes_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_rows, "LEASE_S", 0.01)
+    monkeypatch.setattr(engine_client, "LEASE_S", 0.01)
 
     async def ask() -> None:
         turns = Turns()

@@ -98,7 +98,7 @@ def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdict(
     reasons = list[str]()
 
     async def keep() -> bool:
-        services = JudgeServices(None, Full(), None, 64)
+        services = JudgeServices(limiter=None, calls=Full(), max_in_flight=64)
         calls = services.connect(
             lambda line: None, lambda: False, lambda judge: CallObserver(), reasons.append
         ).calls
@@ -152,7 +152,7 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[BudgetPort]:
     ports = []
     for _ in range(members):
         ledger = ActorService(Near(actor, counts), "the ledger")
-        handles = JudgeServices(None, None, ledger, 64, members)
+        handles = JudgeServices(limiter=None, budget=ledger, members=members)
         services = handles.connect(lambda line: None, lambda: False, lambda judge: CallObserver())
         assert services.budget is not None
         ports.append(services.budget)
