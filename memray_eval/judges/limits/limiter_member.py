@@ -17,16 +17,10 @@ from typing import NamedTuple
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort, Reservation, StallStatus
-from memray_eval.judges.limits.rate_pacer import (
-    LATE_S,
-    NOTHING,
-    CallCost,
-    LateSlot,
-)
+from memray_eval.judges.limits.rate_pacer import LATE_S, NOTHING, CallCost
 from memray_eval.log_once import log_once
 
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
-TOLD_S = 0.05  # of a call that was later than this the limiter is told
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
 LATE_AT_START_S, START_S = 0.1, 12.0
@@ -128,13 +122,10 @@ class LimiterMember:
         # What was learnt goes along with each reservation, for a limiter that was restarted.
         self.provider_limits: RateLimits | None = None
         self.learnt_at = -math.inf
-        self._found_per_min: float | None = None
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
         """Asks for slots for calls of these costs."""
-        grant = await self._limiter.reserve(self._reservation(costs))
-        self._found_per_min = grant.found_per_min
-        return grant
+        return await self._limiter.reserve(self._reservation(costs))
 
     async def wait_for_pause(self, known_until: float) -> float:
         """Until when nobody may ask the judge, once that is later than `known_until`."""
@@ -174,10 +165,6 @@ class LimiterMember:
         values = (judge, effect, self.n_failures, error)
         log_once(logger, logging.WARNING, key, text, *values, error=error)
 
-    def note_late(self, slot: LateSlot) -> None:
-        """Notes a slot that was not kept, for the next reservation."""
-        self._next = self._next._replace(late=(*self._next.late, slot))
-
     def begin(self, permit: CallPermit) -> None:
         self.in_flight[permit] = None
 
@@ -208,7 +195,7 @@ class LimiterMember:
         while True:
             if after_s:
                 await self._hooks.sleep(after_s)
-            if self._next._replace(late=()) == self._empty:
+            if self._next == self._empty:
                 return
             left_s = self._reported_at + REPORT_S - self._hooks.clock()
             if after_s and left_s > 0:  # a reservation has taken along what there was till then
@@ -223,9 +210,7 @@ class LimiterMember:
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         wanted, self._next = self._next, self._empty
         self._reported_at = self._hooks.clock()
-        return wanted._replace(
-            costs=costs, found_per_min=self._found_per_min, provider_limits=self.provider_limits
-        )
+        return wanted._replace(costs=costs, provider_limits=self.provider_limits)
 
     def _count_outlived(self, refused: CallPermit) -> int:
         """Counts calls sent no later than a refused one and still in flight: refusals come back
@@ -281,10 +266,7 @@ class SlotQueue:
                 await self._hooks.sleep(ahead_s)
             now = clock()
             is_start = now - self._member.learnt_at < START_S
-            is_used = now - at <= (LATE_AT_START_S if is_start else LATE_S)
-            if self.paused_until <= at and now - at > TOLD_S:
-                self._member.note_late(LateSlot(at, cost, now if is_used else None))
-            if is_used and self.paused_until <= at:
+            if now - at <= (LATE_AT_START_S if is_start else LATE_S) and self.paused_until <= at:
                 return now
 
     def pause(self, until: float) -> None:

@@ -18,7 +18,6 @@ from memray_eval.judges.limits.rate_pacer import (
     NOTHING,
     CallCost,
     HeldBy,
-    LateSlot,
     RatePacer,
 )
 
@@ -40,8 +39,7 @@ FORGET_S = 86_400.0
 class Reservation(NamedTuple):
     """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
     for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
-    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer;
-    `late` are slots that were not kept."""
+    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer."""
 
     judge: str
     member: str
@@ -51,11 +49,9 @@ class Reservation(NamedTuple):
     correction: CallCost = CallCost()
     done: int = 0
     members: int = 1
-    found_per_min: float | None = None
     provider_limits: RateLimits | None = None
     answered: int = 0
     run: str = ""
-    late: tuple[LateSlot, ...] = ()
 
 
 class StallStatus(NamedTuple):
@@ -69,13 +65,12 @@ class StallStatus(NamedTuple):
 
 class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may;
-    calls in flight of the member (None: any number); the limit that 429s have taught, and the one
-    that these calls wait for. `gather_s` is to pass before the member asks again."""
+    calls in flight of the member (None: any number); the limit that these calls wait for.
+    `gather_s` is to pass before the member asks again."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
     share: int | None = None
-    found_per_min: float | None = None
     held_by: HeldBy | None = None
     gather_s: float = 0.0
 
@@ -159,12 +154,7 @@ class _Judge:
                 self.apply_limits(now)
         was_proven = self.pace.is_proven
         self.pace.settle(wanted.correction, wanted.done, now, wanted.answered)
-        self.pace.correct(wanted.late, now)
-        if wanted.found_per_min is not None:
-            self.pace.resume(wanted.found_per_min, now)
-        if wanted.done and not was_proven:
-            # If the call that went first has failed, the next takes its place at once.
-            self.canary_at = NEVER
+        if self.pace.is_proven and not was_proven:
             self.changed.announce()
 
     def hear(self, member: str, now: float) -> bool:
@@ -265,9 +255,7 @@ class Limiter:
                 judge.n_waiting -= 1
                 if not judge.n_waiting:
                     judge.slotless = None
-        share = judge.share_of(wanted)
-        found = judge.pace.found_per_min
-        return granted._replace(share=share, found_per_min=found, gather_s=gather_s)
+        return granted._replace(share=judge.share_of(wanted), gather_s=gather_s)
 
     async def leave(self, run: str) -> None:
         """Ends a run: its limits hold no longer, its reservations end without a slot."""
