@@ -1,5 +1,5 @@
-"""One judge actor at the cluster's limiter: its calls in flight, the queue of those that wait for
-time slots, and the reports of what they used."""
+"""One judge actor at the cluster's limiter: its calls in flight, those that wait for time slots,
+and the reports of what they used."""
 
 from __future__ import annotations
 
@@ -98,13 +98,28 @@ class CallPermit:
 
 
 class LimiterMember:
-    """Speaks to the limiter for one actor and one judge. Each reservation takes along what calls
-    took since the last one; if none comes, a report does."""
+    """Speaks to the limiter for one actor and one judge. It gets slots as long as calls wait; while
+    a reservation is on its way the next batch gathers. Each takes along what calls took since the
+    last one; if none comes, a report does. `on_queued` is called when a call has to wait,
+    `on_grant` with every grant."""
 
     def __init__(
-        self, judge: str, limiter: LimiterPort, options: AdmissionOptions, hooks: RunHooks
+        self,
+        judge: str,
+        limiter: LimiterPort,
+        options: AdmissionOptions,
+        hooks: RunHooks,
+        on_queued: Callable[[], None],
+        on_grant: Callable[[Grant], None],
     ) -> None:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
+        self._on_queued, self._on_grant = on_queued, on_grant
+        self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
+        self._free_until = 0.0
+        self.paused_until = 0.0  # until when the judge refuses calls, as its 429s have told
+        self._pump: asyncio.Task[None] | None = None
+        self._pause_watch: asyncio.Task[None] | None = None
+        self._reserved_at, self._gather_s = -math.inf, 0.0
         self._empty = Reservation(
             judge=judge,
             member=options.member,
@@ -122,14 +137,6 @@ class LimiterMember:
         # What was learnt goes along with each reservation, for a limiter that was restarted.
         self.provider_limits: RateLimits | None = None
         self.learnt_at = -math.inf
-
-    async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
-        """Asks for slots for calls of these costs."""
-        return await self._limiter.reserve(self._reservation(costs))
-
-    async def wait_for_pause(self, known_until: float) -> float:
-        """Until when nobody may ask the judge, once that is later than `known_until`."""
-        return await self._limiter.pause(self._judge, known_until, self._options.member)
 
     async def standing(self) -> StallStatus:
         return await self._limiter.standing(self._judge)
@@ -186,8 +193,9 @@ class LimiterMember:
             self._report = asyncio.create_task(self._send_reports(first_after_s))
 
     def close(self) -> None:
-        if self._report is not None:
-            self._report.cancel()
+        for task in (self._report, self._pump, self._pause_watch):
+            if task is not None:
+                task.cancel()
 
     async def _send_reports(self, after_s: float) -> None:
         """Reports what calls took while no reservation takes it along, as while one waits at the
@@ -224,27 +232,6 @@ class LimiterMember:
             other.is_counted = True
         return len(outlived)
 
-
-class SlotQueue:
-    """Gets slots from the limiter as long as calls wait; while a request is on its way the next
-    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant."""
-
-    def __init__(
-        self,
-        member: LimiterMember,
-        hooks: RunHooks,
-        on_queued: Callable[[], None],
-        on_grant: Callable[[Grant], None],
-    ) -> None:
-        self._member, self._hooks = member, hooks
-        self._on_queued, self._on_grant = on_queued, on_grant
-        self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
-        self._free_until = 0.0
-        self.paused_until = 0.0  # until when the judge refuses calls, as its 429s have told
-        self._pump: asyncio.Task[None] | None = None
-        self._pause_watch: asyncio.Task[None] | None = None
-        self._reserved_at, self._gather_s = -math.inf, 0.0
-
     @property
     def n_waiting(self) -> int:
         return len(self._waiting)
@@ -265,7 +252,7 @@ class SlotQueue:
             if (ahead_s := at - clock()) > 0:
                 await self._hooks.sleep(ahead_s)
             now = clock()
-            is_start = now - self._member.learnt_at < START_S
+            is_start = now - self.learnt_at < START_S
             if now - at <= (LATE_AT_START_S if is_start else LATE_S) and self.paused_until <= at:
                 return now
 
@@ -281,11 +268,6 @@ class SlotQueue:
             if not slot.done():
                 slot.set_exception(error())
 
-    def close(self) -> None:
-        for task in (self._pump, self._pause_watch):
-            if task is not None:
-                task.cancel()
-
     async def _reserve_slots(self) -> None:
         clock = self._hooks.clock
         while costs := self._waiting_costs():
@@ -297,12 +279,12 @@ class SlotQueue:
                     return
             self._reserved_at = clock()
             try:
-                grant = await self._member.reserve(costs)
+                grant = await self._limiter.reserve(self._reservation(costs))
             except ServiceLost as error:  # the calls must hear of it, or they would wait for ever
                 self.fail_waiting(partial(type(error), str(error)))
                 return
             except Exception as error:
-                self._member.note_failure("no time slots were reserved", error)
+                self.note_failure("no time slots were reserved", error)
                 text = f"the rate limiter cannot be reached: {type(error).__name__}"
                 self.fail_waiting(partial(JudgeError, text))
                 return
@@ -332,6 +314,7 @@ class SlotQueue:
         when the limiter is out of reach; the next reservation begins again."""
         try:
             while True:
-                self.pause(await self._member.wait_for_pause(self.paused_until))
+                known_until, member = self.paused_until, self._options.member
+                self.pause(await self._limiter.pause(self._judge, known_until, member))
         except Exception as error:
-            self._member.note_failure("pauses of other members are not followed", error)
+            self.note_failure("pauses of other members are not followed", error)
