@@ -22,6 +22,8 @@ ALONE = {
     "many_judges": "--members 8 --minutes 1",
     "memory_splits": "",
     "million_rows": "--units 60",
+    "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
+    "0.1 --settled-s 1 --stories 0",
     "nearest_samples": "",
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
@@ -34,8 +36,6 @@ ON_RAY = {
     "context_memory": "--megabytes 1 --characters 200000",
     "driver_memory": "--units 10 20",
     "executors": "--units 3 --rows 2 --rounds 1",
-    "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
-    "0.1 --seconds 3 --settled-s 1 --processes 1 --stories 0",
     "overlap": "--samples 4",
     "rate_limits": "--seconds 0.5",
     "storm": "--units 2",

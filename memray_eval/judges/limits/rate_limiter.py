@@ -142,7 +142,6 @@ class _Judge:
     canary_at: float = NEVER
     slotless: tuple[float, HeldBy | None] | None = None
     changed: _Signal = field(default_factory=_Signal)
-    paused: _Signal = field(default_factory=_Signal)
 
     def report(self, wanted: Reservation, is_over: bool, now: float) -> None:
         """Takes over what a member's calls took, and its limits unless its run is over."""
@@ -156,12 +155,6 @@ class _Judge:
         self.pace.settle(wanted.correction, wanted.done, now, wanted.answered)
         if self.pace.is_proven and not was_proven:
             self.changed.announce()
-
-    def hear(self, member: str, now: float) -> bool:
-        """Notes that a member is there; False for a stranger."""
-        if (heard := self.members.get(member)) is not None:
-            heard.heard_at = now
-        return heard is not None
 
     def drop(self, run: str, now: float) -> None:
         self.members = {name: member for name, member in self.members.items() if member.run != run}
@@ -266,18 +259,17 @@ class Limiter:
 
     async def _wait_for_slots(self, wanted: Reservation, judge: _Judge) -> Grant:
         """The first in the queue waits for its slots, or for freedom."""
-        granted, left = None, tuple[CallCost, ...]()
-        while granted is None:
-            if wanted.run in self._left_runs:
-                return Grant()
+        while wanted.run not in self._left_runs:
             granted, left, wait_s = judge.look(wanted, self._clock())
             if granted is None:
                 await judge.changed.wait(min(LOOK_S, max(GATHER_S, wait_s)))
-        if left:  # or who is the last to find some would always get less than the others
-            await asyncio.sleep(GATHER_S)
-            more = judge.pace.reserve(left, self._clock())
-            return granted._replace(times=granted.times + more)
-        return granted
+                continue
+            if left:  # or who is the last to find some would always get less than the others
+                await asyncio.sleep(GATHER_S)
+                times = granted.times + judge.pace.reserve(left, self._clock())
+                granted = granted._replace(times=times)
+            return granted
+        return Grant()
 
     async def throttled(
         self, judge: str, sent_at: float, retry_after_s: float | None, done: int
@@ -288,7 +280,6 @@ class Limiter:
         state.pace.settle(NOTHING, done, now)
         state.pace.throttled(sent_at, retry_after_s, now)
         state.changed.announce()
-        state.paused.announce()
         return state.pace.blocked_until()
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
@@ -299,16 +290,16 @@ class Limiter:
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
         the same after a while. A member that waits for slots is heard of by it."""
-        deadline, is_heard = self._clock() + MEMBER_S / 2, False
+        deadline = self._clock() + MEMBER_S / 2
         while (left_s := deadline - self._clock()) > 0:
             if (state := self._judges.get(judge)) is None:
                 await asyncio.sleep(min(LOOK_S, left_s))  # its first reservation is on its way
                 continue
-            if not is_heard and member in state.members:
-                is_heard = state.hear(member, self._clock())
+            if member in state.members:
+                state.members[member].heard_at = self._clock()
             if (until := state.pace.blocked_until()) > known_until:
                 return until
-            await state.paused.wait(left_s)
+            await state.changed.wait(left_s)
         return known_until
 
     async def standing(self, judge: str) -> StallStatus:
