@@ -110,7 +110,9 @@ class _Signal:
     async def wait(self, seconds: float) -> None:
         """At most this long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+            # Not wait_for, which in Python 3.11 may lose a cancellation that comes with the change
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
 
     def announce(self) -> None:
         self._event.set()
