@@ -61,11 +61,10 @@ _INSERT = (
     "CONFLICT (key) DO NOTHING"
 )
 _row = attrgetter(*_FIELDS)
-# Calls that are being asked for, and by whom; older versions neither read nor write them
-_LEASES = (
-    "CREATE TABLE IF NOT EXISTS owners "
-    "(owner TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, expires REAL NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS leases (key TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL)",
+# Calls that are being asked for, by whom and for which run; older versions know nothing of them
+_CLAIMS = (
+    "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL, "
+    "run TEXT NOT NULL, expires REAL NOT NULL)"
 )
 
 
@@ -193,21 +192,16 @@ class CallCache:
             return
         with self._transaction() as connection:
             connection.executemany(_INSERT, map(_row, calls))
-            connection.executemany("DELETE FROM leases WHERE key = ?", [(c.key,) for c in calls])
+            connection.executemany("DELETE FROM claims WHERE key = ?", [(c.key,) for c in calls])
 
-    def join(self, owner: str, run: str) -> int:
-        """Begins an owner of leases. No other process is in its `run`: whoever had leases for it is
-        gone. Returns how many calls those were asking for."""
+    def join(self, run: str) -> int:
+        """Begins a process of the run, which no other is in: whoever had leases for it is gone.
+        Returns how many calls those were asking for."""
         with self._transaction() as connection:
-            query = "SELECT count(*) FROM leases JOIN owners USING (owner) WHERE run = ?"
-            (n_open,) = connection.execute(query, (run,)).fetchone()
-            connection.execute("DELETE FROM owners WHERE run = ?", (run,))
-            connection.execute(
-                "INSERT INTO owners VALUES (?, ?, ?)", (owner, run, time.time() + LEASE_S)
-            )
-        return int(n_open)
+            ended = "UPDATE claims SET run = '', expires = 0 WHERE run = ?"
+            return connection.execute(ended, (run,)).rowcount
 
-    def claim(self, keys: Sequence[str], owner: str) -> dict[str, Lease]:
+    def claim(self, keys: Sequence[str], owner: str, run: str) -> dict[str, Lease]:
         """Leases calls to the owner, as far as nobody else is asking for them, or has meanwhile
         paid them (`held` too: look again)."""
         leases: dict[str, Lease] = dict.fromkeys(keys, "new")
@@ -216,35 +210,33 @@ class CallCache:
                 chunk = keys[start : start + KEYS_A_QUERY]
                 among = f"WHERE key IN ({', '.join(f'?{n + 1}' for n in range(len(chunk)))})"
                 query = (
-                    "SELECT key, owner, coalesce(expires, 0) FROM leases LEFT JOIN owners "
-                    f"USING (owner) {among} UNION ALL SELECT key, '', 9e99 FROM calls {among}"
+                    f"SELECT key, owner, expires FROM claims {among} "
+                    f"UNION ALL SELECT key, '', 9e99 FROM calls {among}"
                 )
                 for key, holder, expires in connection.execute(query, chunk).fetchall():
                     if holder != owner:
                         leases[key] = "held" if expires > time.time() else "again"
-            ours = [(key, owner) for key, lease in leases.items() if lease != "held"]
-            connection.executemany("INSERT OR REPLACE INTO leases VALUES (?, ?)", ours)
+            rest = owner, run, time.time() + LEASE_S
+            ours = [(key, *rest) for key, lease in leases.items() if lease != "held"]
+            connection.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", ours)
         return leases
 
     def renew(self, owner: str) -> None:
-        with self._transaction() as connection:
-            connection.execute(
-                "UPDATE owners SET expires = ? WHERE owner = ?", (time.time() + LEASE_S, owner)
-            )
+        self._expire(owner, time.time() + LEASE_S)
 
     def release(self, keys: Sequence[str], owner: str) -> None:
         """Gives up leases on calls that came to nothing."""
         with self._transaction() as connection:
-            query = "DELETE FROM leases WHERE key = ? AND owner = ?"
+            query = "DELETE FROM claims WHERE key = ? AND owner = ?"
             connection.executemany(query, [(key, owner) for key in keys])
 
     def leave(self, owner: str) -> None:
         """Ends an owner. Calls that were cancelled in flight keep their leases, of a gone owner."""
+        self._expire(owner, 0.0)
+
+    def _expire(self, owner: str, at: float) -> None:
         with self._transaction() as connection:
-            connection.execute("UPDATE owners SET expires = 0 WHERE owner = ?", (owner,))
-            connection.execute(
-                "DELETE FROM owners WHERE expires = 0 AND owner NOT IN (SELECT owner FROM leases)"
-            )
+            connection.execute("UPDATE claims SET expires = ? WHERE owner = ?", (at, owner))
 
     def check(self) -> None:
         """Raises if calls could not be kept now, or CHECK_S of looking find damage."""
@@ -286,9 +278,7 @@ class CallCache:
         """Deletes the calls made more than `older_than_s` before `now` (epoch seconds), or all;
         gives the disk its space back. Returns how many."""
         with self._transaction() as connection:
-            alive = "SELECT owner FROM owners WHERE expires > ?"
-            gone = f"DELETE FROM leases WHERE owner NOT IN ({alive})"
-            connection.execute(gone, (time.time(),))
+            connection.execute("DELETE FROM claims WHERE expires <= ?", (time.time(),))
             if older_than_s is None:
                 deleted = connection.execute("DELETE FROM calls").rowcount
             else:
@@ -361,12 +351,11 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
                     connection.execute(_TABLE)
                     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                     connection.execute(f"PRAGMA user_version = {_VERSION}")
-        has_leases = "SELECT count(*) FROM sqlite_master WHERE name IN ('owners', 'leases')"
-        if _missing_columns(connection) or connection.execute(has_leases).fetchone() != (2,):
+        has_claims = "SELECT count(*) FROM sqlite_master WHERE name = 'claims'"
+        if _missing_columns(connection) or connection.execute(has_claims).fetchone() != (1,):
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
-                for table in _LEASES:
-                    connection.execute(table)
+                connection.execute(_CLAIMS)
                 for name in _missing_columns(connection):  # another process may have been faster
                     # An older memray-eval goes on reading and writing such a file
                     column = f"{name} {_ADDED[name]}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -27,7 +28,7 @@ FEW = 32  # after a group with fewer calls the next does not wait: it would save
 WRITES = 8  # groups that are being written at once, to an object store
 PAUSES_S = (0.5, 2.0)  # before a failed write is tried again; the cloud's client has tried before
 MERGED_CALLS, MERGED_BYTES = 50_000, 64 << 20  # of a segment that others were merged into
-SMALL_SEGMENTS = 500  # written by this process before they are merged
+SMALL_SEGMENTS = 500  # so many are merged
 CALL_BYTES = 200  # of a call as JSON without its judgment, about
 
 
@@ -112,34 +113,31 @@ class PaidCalls:
     claimed no other one does; `n_open` calls were claimed by earlier processes of the `run`."""
 
     def __init__(self, cache: CallCache, log: SegmentLog | None, run: str = "") -> None:
-        self._cache, self._log, self._run = cache, log, run
-        self._owner, self.n_open = uuid.uuid4().hex, 0
+        self._cache, self._log, self.n_open = cache, log, 0
+        self._owner = uuid.uuid4().hex
+        self._run = run or self._owner
         self._leases, self._is_over = ThreadPoolExecutor(1, "lease-calls"), threading.Event()
         self._reader = CallCache(cache.path)  # a connection of its own: it waits for no writer
         self._lookups = ThreadPoolExecutor(1, "look-up-calls")
         self._pending = dict[str, CachedCall]()
         self._unwritten = list[CachedCall]()
         self._lock = threading.Lock()
-        self._merger = SegmentMerger(self._reader, log) if log is not None else None
+        self._small = list[Small]()
         is_remote = log is not None and log.is_remote
         self._commit = GroupCommit(
             self._write, COMMIT_S if is_remote else 0.0, WRITES if is_remote else 1
         )
 
     def load(self) -> int:
-        """Copies the log's calls into the cache, and begins to merge its small segments. Returns
-        how many segments could not be read. Raises ConfigError if the log cannot be listed."""
-        if self._log is None or self._merger is None:
-            self.n_open = self._cache.join(self._owner, self._run or self._owner)
+        """Copies the log's calls into the cache. Returns how many segments could not be read.
+        Raises ConfigError if the log cannot be listed."""
+        if self._log is None:
+            self.n_open = self._cache.join(self._run)
             threading.Thread(target=self._renew, daemon=True, name="renew-leases").start()
             return 0
-        small = list[Small]()
         for segment in self._log.load():
             self._cache.put(segment.calls)
-            if not _is_large(segment):
-                small.append(Small.of(segment))
-        for piece in small:
-            self._merger.add(piece)
+            self._note_small(segment)
         return self._log.n_unreadable
 
     async def get(self, keys: Sequence[str]) -> list[CachedCall | None]:
@@ -158,7 +156,9 @@ class PaidCalls:
             loop = asyncio.get_running_loop()
             wanted = [key for key in keys if key not in self._pending]
             claim = self._cache.claim
-            leases |= await loop.run_in_executor(self._leases, claim, wanted, self._owner)
+            leases |= await loop.run_in_executor(
+                self._leases, claim, wanted, self._owner, self._run
+            )
             looked_up = [key for key in keys if leases[key] == "held" or key not in wanted]
         found = await self.get(looked_up) if looked_up else []
         calls = dict(zip(looked_up, found, strict=True))
@@ -188,16 +188,14 @@ class PaidCalls:
         if self._log is None:
             with suppress(EvalError):
                 await asyncio.to_thread(self._cache.leave, self._owner)
-        if self._merger is not None:
+        else:
             with suppress(EvalError):  # of calls whose write failed: those who put them know
                 await asyncio.to_thread(self._write, [])
-            await asyncio.to_thread(self._merger.finish)
+            await asyncio.to_thread(self._merge)
 
     def close(self) -> None:
         self._is_over.set()
         self._commit.close()
-        if self._merger is not None:
-            self._merger.close()
         self._lookups.shutdown()
         self._leases.shutdown()
         self._reader.close()
@@ -209,7 +207,7 @@ class PaidCalls:
                 self._cache.renew(self._owner)
 
     def _write(self, calls: list[CachedCall]) -> None:
-        if self._log is None or self._merger is None:
+        if self._log is None:
             self._cache.put(calls)
             return
         with self._lock:
@@ -226,8 +224,9 @@ class PaidCalls:
             raise
         finally:
             self._cache.put(calls)
-        if segment is not None and not _is_large(segment):
-            self._merger.add(Small.of(segment))
+        self._note_small(segment)
+        if len(self._small) >= SMALL_SEGMENTS:
+            self._merge()
 
     def _append(self, log: SegmentLog, calls: list[CachedCall]) -> Segment | None:
         for pause_s in PAUSES_S:
@@ -237,6 +236,36 @@ class PaidCalls:
                 log_once(logger, logging.WARNING, "calls unwritten", "%s; it is tried again", error)
             time.sleep(pause_s)
         return log.append(calls)
+
+    def _note_small(self, segment: Segment | None) -> None:
+        if segment is not None and not _is_large(segment):
+            with self._lock:
+                self._small.append(Small.of(segment))
+
+    def _merge(self) -> None:
+        """Merges the small segments that are known. Never raises: they stay for another time."""
+        assert self._log is not None
+        with self._lock:
+            small, self._small = self._small, []
+        for segments in _pack(small):
+            try:
+                merged = self._merge_into_one(self._log, segments) if len(segments) > 1 else None
+            except Exception as error:  # of the cloud
+                text = "segments of judge calls in %s are not merged, the next session will try: %s"
+                where = self._log.folder
+                log_once(logger, logging.WARNING, "calls unmerged", text, where, error)
+            else:
+                with self._lock:
+                    self._small += segments if merged is None else ()
+                self._note_small(merged)
+
+    def _merge_into_one(self, log: SegmentLog, segments: Sequence[Small]) -> Segment | None:
+        """Takes their calls from the cache, so that nothing is read again."""
+        keys = dict.fromkeys(key for small in segments for key in small.keys.split("\n"))
+        calls = self._reader.get(keys)
+        if len(calls) < len(keys):  # the cache is not whole: the segments stay
+            raise ResourceError(f"{len(keys) - len(calls)} of their calls are not found here")
+        return log.merge(list(calls.values()), [small.path for small in segments])
 
 
 @dataclass(frozen=True)
@@ -260,85 +289,13 @@ def _is_large(segment: Segment) -> bool:
     return len(segment.calls) >= MERGED_CALLS // 2 or segment.n_bytes >= MERGED_BYTES // 2
 
 
-class SegmentMerger:
-    """Merges small segments in a thread of its own, SMALL_SEGMENTS of them or as many as make a
-    large one. Their calls are taken from `cache`, so nothing is read again."""
-
-    def __init__(self, cache: CallCache, log: SegmentLog) -> None:
-        self._cache, self._log = cache, log
-        self._thread = ThreadPoolExecutor(1, "merge-calls")
-        self._lock = threading.Lock()
-        self._gathered = list[Small]()
-        self._merged = list[Small]()  # made of SMALL_SEGMENTS, and yet not large
-        self._jobs = list[Future[None]]()
-
-    def add(self, small: Small) -> None:
-        """Merges what was added so far when that is enough."""
-        with self._lock:
-            self._gathered = self._add_to(self._gathered, small)
-            if len(self._gathered) >= SMALL_SEGMENTS:
-                self._begin(self._gathered)
-                self._gathered = []
-
-    def finish(self) -> None:
-        """Merges whatever is left, and waits for it."""
-        self._wait()
-        with self._lock:
-            segments, self._gathered, self._merged = [*self._merged, *self._gathered], [], []
-            last = list[Small]()
-            for small in segments:
-                last = self._add_to(last, small)
-            self._begin(last)
-        self._wait()
-
-    def close(self) -> None:
-        self._thread.shutdown(cancel_futures=True)
-
-    def _wait(self) -> None:
-        while True:
-            with self._lock:
-                jobs, self._jobs = self._jobs, []
-            if not jobs:
-                return
-            wait(jobs)
-
-    def _add_to(self, segments: list[Small], other: Small) -> list[Small]:
-        """The segments with another one; where they would be too large together, those before are
-        merged and a new list begins with it. Call it with the lock held."""
-        n_calls = sum(small.n_calls for small in segments) + other.n_calls
-        n_bytes = sum(small.n_bytes for small in segments) + other.n_bytes
-        if n_calls <= MERGED_CALLS and n_bytes <= MERGED_BYTES:
-            return [*segments, other]
-        self._begin(segments)
-        return [other]
-
-    def _begin(self, segments: list[Small]) -> None:
-        """Hands segments to the thread; a single one stays as it is. Call it with the lock held."""
-        if len(segments) == 1:
-            self._merged += segments
-        elif segments:
-            self._jobs = [job for job in self._jobs if not job.done()]
-            self._jobs.append(self._thread.submit(self._try_merge, segments))
-
-    def _try_merge(self, segments: list[Small]) -> None:
-        try:
-            self._merge(segments)
-        except Exception as error:  # of the cloud: the segments are there, for another time
-            log_once(
-                logger,
-                logging.WARNING,
-                "calls unmerged",
-                "segments of judge calls in %s are not merged, the next session will try: %s",
-                self._log.folder,
-                error,
-            )
-
-    def _merge(self, segments: list[Small]) -> None:
-        keys = dict.fromkeys(key for small in segments for key in small.keys.split("\n"))
-        calls = self._cache.get(keys)
-        if len(calls) < len(keys):  # the cache is not whole: the segments stay
-            raise ResourceError(f"{len(keys) - len(calls)} of their calls are not found here")
-        merged = self._log.merge(list(calls.values()), [small.path for small in segments])
-        if merged is not None and not _is_large(merged):
-            with self._lock:
-                self._merged = self._add_to(self._merged, Small.of(merged))
+def _pack(segments: Sequence[Small]) -> list[list[Small]]:
+    """The segments in groups, each of them no more than a large one holds."""
+    groups, n_calls, n_bytes = list[list[Small]](), math.inf, 0
+    for small in segments:
+        n_calls, n_bytes = n_calls + small.n_calls, n_bytes + small.n_bytes
+        if n_calls > MERGED_CALLS or n_bytes > MERGED_BYTES:
+            groups.append([])
+            n_calls, n_bytes = small.n_calls, small.n_bytes
+        groups[-1].append(small)
+    return groups

@@ -3,29 +3,25 @@ how much of them is used, what a provider would refuse, what the limiter itself 
 how evenly actors are served.
 
     python -m tests.bench.large_limits [--members 64] [--per-min 100000]
-        [--tokens-per-min 200e6] [--minutes 3] [--seconds 100] [--only simulated|live]
+        [--tokens-per-min 200e6] [--minutes 3]
 
 Members are real admission controllers with more calls to make than they may; only the provider is
 not real: a call sleeps for its latency, then tells what it took, 0.8 to 1.2 of what was estimated
 and an output of any size. Its limits hold in every 60 s, to the call and the token.
 
-`simulated` runs on a clock that stands still but for the events, with a millisecond each way to the
-limiter; the limiter's CPU is that of its own code. `live` runs on this machine's clock: the limiter
-is Ray's actor, the members are in `--processes` other processes; the limiter's CPU is that of its
-whole process, Ray's share included. Figures are of what comes after `--settled-s`."""
+The clock stands still but for the events, with a millisecond each way to the limiter, whose CPU is
+that of its own code. Figures are of what comes after `--settled-s`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import math
-import os
 import random
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Generator, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
@@ -273,7 +269,7 @@ class Member:
         async with self._gate.permit(rough) as permit:
             used = CallCost(rough * chance.uniform(0.8, 1.2), chance.expovariate(1 / ROUGH_OUTPUT))
             at, tokens = self._now(), used.tokens
-            is_refused = self._window is not None and not self._window.admits(at, tokens)
+            is_refused = not self._window.admits(at, tokens)
             self.sent.append(Sent(at, self.name, tokens, at - began, is_refused))
             if is_refused:
                 raise Throttled("429", retry_after_s=1.0)
@@ -348,82 +344,10 @@ def jain(shares: Sequence[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
-def replay(sent: Iterable[Sent], limits: RateLimits) -> list[Sent]:
-    """The calls of all processes, with whether a provider that sees them all would have refused
-    each."""
-    window = SlidingWindow(limits)
-    ordered = sorted(sent)
-    return [one._replace(is_refused=not window.admits(one.at, one.tokens)) for one in ordered]
-
-
-def run_live(setting: Setting, settled_s: float, processes: int) -> Figures:
-    """On this machine's clock, with Ray's limiter. Call it in a Ray session."""
-    import ray
-
-    from memray_eval.execution.ray.services import ActorService, LimiterActor
-
-    @ray.remote(num_cpus=0)
-    class Members:
-        async def work(self, numbers: Sequence[int], limiter: Any, until: float) -> list[Sent]:
-            port = ActorService(limiter, "the limiter")
-            members = [Member(number, setting, port, time.time, None) for number in numbers]
-            tasks = [asyncio.create_task(member.run()) for member in members]
-            await asyncio.sleep(until - time.time())
-            await end_all(tasks)
-            return [one for member in members for one in member.sent]
-
-        async def ready(self) -> None:
-            return
-
-    limiter = LimiterActor.remote()  # type: ignore[attr-defined]
-    actors = [Members.remote() for _ in range(processes)]  # type: ignore[attr-defined]
-    ray.get([actor.ready.remote() for actor in actors])
-    pid = process_id_of("ray::LimiterActor", limiter)
-    began = time.time()
-    start, end = began + settled_s, began + setting.seconds
-    working = [
-        actor.work.remote(list(range(n, setting.members, processes)), limiter, end)
-        for n, actor in enumerate(actors)
-    ]
-    time.sleep(start - time.time())
-    at_start = cpu_seconds(pid)
-    time.sleep(end - time.time() - 0.5)
-    spent = Counter({"seconds": cpu_seconds(pid) - at_start})
-    sent = replay((one for part in ray.get(working) for one in part), setting.limits)
-    for actor in actors:
-        ray.kill(actor)
-    time.sleep(2.0)  # what they had asked of the limiter ends with them
-    ray.kill(limiter)
-    return figures(setting, sent, start, end - 0.5, spent)  # type: ignore[arg-type]
-
-
-def process_id_of(title: str, actor: Any) -> int:
-    """The process of an actor that answers, by its title."""
-    import ray
-
-    ray.get(actor.limits_by_judge.remote())
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:  # it has ended
-                continue
-            if command.startswith(title.encode()):
-                return int(entry.name)
-    raise RuntimeError(f"no process is called {title}")
-
-
-def cpu_seconds(pid: int) -> float:
-    """The CPU that a process has taken, in all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def print_row(kind: str, setting: Setting, found: Figures, took_s: float) -> None:
-    messages = f"{found.messages_per_s:6.0f}" if found.messages_per_s else "     -"
+def print_row(setting: Setting, found: Figures, took_s: float) -> None:
     print(
-        f"{kind:<10} {setting.story.name:<40} {found.use_requests:7.4f} {found.use_tokens:7.4f} "
-        f"{found.refused:8d} {found.cpu_share:7.3f} {messages} {found.jain:7.4f} "
+        f"{setting.story.name:<40} {found.use_requests:7.4f} {found.use_tokens:7.4f} "
+        f"{found.refused:8d} {found.cpu_share:7.3f} {found.messages_per_s:6.0f} {found.jain:7.4f} "
         f"{found.waited_s:6.2f} {took_s:6.0f}",
         flush=True,
     )
@@ -438,44 +362,20 @@ def main() -> None:
     parser.add_argument("--tokens-per-min", type=float, default=200e6)
     parser.add_argument("--latency-s", type=float, default=3.0)
     parser.add_argument("--minutes", type=float, default=3.0, help="of a simulation")
-    parser.add_argument("--seconds", type=float, default=100.0, help="of a live run")
     parser.add_argument("--settled-s", type=float, default=30.0)
-    parser.add_argument("--processes", type=int, default=4, help="of a live run's members")
     parser.add_argument("--stories", type=int, nargs="*", default=list(range(len(STORIES))))
-    parser.add_argument("--only", choices=["simulated", "live"])
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     limits = RateLimits(requests_per_min=options.per_min, tokens_per_min=options.tokens_per_min)
-    print(f"{'':<51} requests  tokens  refused     CPU msgs/s    Jain   wait   took s", flush=True)
+    print(f"{'':<40} requests  tokens  refused     CPU msgs/s    Jain   wait   took s", flush=True)
     for number in options.stories:
         story = STORIES[number]
         setting = Setting(
             story, options.members, limits, options.latency_s, 60 * options.minutes, options.seed
         )
-        if options.only != "live":
-            began = time.perf_counter()
-            found = simulate(setting, options.settled_s)
-            print_row("simulated", setting, found, time.perf_counter() - began)
-    if options.only != "simulated":
-        measure_live(options, limits)
-
-
-def measure_live(options: argparse.Namespace, limits: RateLimits) -> None:
-    import ray
-
-    from memray_eval.config.sections import ClusterConfig
-    from memray_eval.execution.ray import cluster
-
-    with cluster.connected(ClusterConfig(num_cpus=2)):
-        assert ray.is_initialized()
-        for number in options.stories:
-            setting = Setting(
-                STORIES[number], options.members, limits, options.latency_s, options.seconds,
-                options.seed,
-            )  # fmt: skip
-            began = time.perf_counter()
-            found = run_live(setting, options.settled_s, options.processes)
-            print_row("live", setting, found, time.perf_counter() - began)
+        began = time.perf_counter()
+        found = simulate(setting, options.settled_s)
+        print_row(setting, found, time.perf_counter() - began)
 
 
 if __name__ == "__main__":

@@ -203,5 +203,5 @@ def test_two_runs_over_one_cache(tmp_path: Path) -> None:
     tell("two runs at once", lost, twice, max(codes), None)
     assert (codes, answered, twice, lost) == ([0, 0], units * len(METRICS), 0, 0)
     cache = CallCache(tmp_path / "calls.sqlite")
-    assert len(cache.claim(["another"], "somebody")) == 1
+    assert len(cache.claim(["another"], "somebody", "run")) == 1
     cache.close()

@@ -20,6 +20,8 @@ ALONE = {
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "memory_splits": "",
     "million_rows": "--units 60",
+    "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
+    "0.1 --settled-s 1 --stories 0",
     "nearest_samples": "",
     "record_files": "--units 300 400 --latency-ms 1",
     "reduction": "--units 300 --rounds 1",
@@ -30,8 +32,6 @@ ALONE = {
 ON_RAY = {
     "context_memory": "--megabytes 1 --characters 200000",
     "executors": "--units 3 --rows 2 --rounds 1",
-    "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
-    "0.1 --seconds 3 --settled-s 1 --processes 1 --stories 0",
     "overlap": "--samples 4",
     "rate_limits": "--seconds 0.5",
     "storm": "--units 2",

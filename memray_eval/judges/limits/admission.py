@@ -26,7 +26,6 @@ from memray_eval.judges.limits.limiter_member import (
     JudgeEndpoint,
     LimiterMember,
     RunHooks,
-    SlotQueue,
 )
 from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
 from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort
@@ -59,14 +58,10 @@ class AdmissionController:
         self._estimator = _CostEstimator()
         self._notices = Notices(judge.name, options, hooks.say)
         self._places = ResizableSemaphore(options.first_places)
-        self._member = LimiterMember(judge.key, limiter, options, hooks)
-        self._queue = SlotQueue(
-            self._member,
-            hooks,
-            lambda: self._stalls.start(),
-            self._apply_grant,
+        self._member = LimiterMember(
+            judge.key, limiter, options, hooks, lambda: self._stalls.start(), self._apply_grant
         )
-        self._stalls = StallWatch(self._member, self._queue, self._notices, options, hooks)
+        self._stalls = StallWatch(self._member, self._notices, options, hooks)
         self._held_by: HeldBy | None = None
         self._observer.follow_limit(self.binding_limit)
 
@@ -75,11 +70,11 @@ class AdmissionController:
         A call that waits for its slot holds a place, so rates come before places."""
         if self._breaker.is_open:
             return BindingLimit(what=OUTAGE, amount=0.0, source="told")
-        if (left_s := self._queue.paused_until - self._hooks.clock()) > 0.0:
+        if (left_s := self._member.paused_until - self._hooks.clock()) > 0.0:
             return BindingLimit(what=REFUSALS, amount=left_s, source="told")
         held, options = self._held_by, self._options
         source: LimitSource
-        if held is not None and self._queue.n_waiting:
+        if held is not None and self._member.n_waiting:
             is_set = options.is_set_by_user(held.lane)
             source = "set" if is_set else "assumed" if held.is_assumed else "told"
             return BindingLimit(what=held.lane, amount=held.per_min, source=source)
@@ -123,8 +118,8 @@ class AdmissionController:
             await self._member.learn(stated)
 
     async def aclose(self) -> None:
-        for part in (self._queue, self._member, self._stalls):
-            part.close()
+        self._member.close()
+        self._stalls.close()
 
     @asynccontextmanager
     async def _reserve_budget(self, permit: CallPermit) -> AsyncIterator[None]:
@@ -143,7 +138,7 @@ class AdmissionController:
     async def _wait_until_sendable(self, cost: CallCost) -> float:
         """Waits for a slot of its own, with the judge not known to be down."""
         while True:
-            sent_at = await self._queue.wait(cost)
+            sent_at = await self._member.wait(cost)
             try:
                 wait_s = self._breaker.admit()
             except JudgeError as error:
@@ -165,7 +160,7 @@ class AdmissionController:
         except Throttled as error:
             is_throttled = True
             self._stalls.note_refusal(error)
-            self._queue.pause(await self._member.report_throttle(permit, error.retry_after_s))
+            self._member.pause(await self._member.report_throttle(permit, error.retry_after_s))
             raise
         finally:
             self._member.end(permit, is_throttled)

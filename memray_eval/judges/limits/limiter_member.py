@@ -1,5 +1,5 @@
-"""One judge actor at the cluster's limiter: its calls in flight, the queue of those that wait for
-time slots, and the reports of what they used."""
+"""One judge actor at the cluster's limiter: its calls in flight, those that wait for time slots,
+and the reports of what they used."""
 
 from __future__ import annotations
 
@@ -17,16 +17,10 @@ from typing import NamedTuple
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort, Reservation, StallStatus
-from memray_eval.judges.limits.rate_pacer import (
-    LATE_S,
-    NOTHING,
-    CallCost,
-    LateSlot,
-)
+from memray_eval.judges.limits.rate_pacer import LATE_S, NOTHING, CallCost
 from memray_eval.log_once import log_once
 
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
-TOLD_S = 0.05  # of a call that was later than this the limiter is told
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
 LATE_AT_START_S, START_S = 0.1, 12.0
@@ -104,13 +98,28 @@ class CallPermit:
 
 
 class LimiterMember:
-    """Speaks to the limiter for one actor and one judge. Each reservation takes along what calls
-    took since the last one; if none comes, a report does."""
+    """Speaks to the limiter for one actor and one judge. It gets slots as long as calls wait; while
+    a reservation is on its way the next batch gathers. Each takes along what calls took since the
+    last one; if none comes, a report does. `on_queued` is called when a call has to wait,
+    `on_grant` with every grant."""
 
     def __init__(
-        self, judge: str, limiter: LimiterPort, options: AdmissionOptions, hooks: RunHooks
+        self,
+        judge: str,
+        limiter: LimiterPort,
+        options: AdmissionOptions,
+        hooks: RunHooks,
+        on_queued: Callable[[], None],
+        on_grant: Callable[[Grant], None],
     ) -> None:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
+        self._on_queued, self._on_grant = on_queued, on_grant
+        self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
+        self._free_until = 0.0
+        self.paused_until = 0.0  # until when the judge refuses calls, as its 429s have told
+        self._pump: asyncio.Task[None] | None = None
+        self._pause_watch: asyncio.Task[None] | None = None
+        self._reserved_at, self._gather_s = -math.inf, 0.0
         self._empty = Reservation(
             judge=judge,
             member=options.member,
@@ -128,17 +137,6 @@ class LimiterMember:
         # What was learnt goes along with each reservation, for a limiter that was restarted.
         self.provider_limits: RateLimits | None = None
         self.learnt_at = -math.inf
-        self._found_per_min: float | None = None
-
-    async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
-        """Asks for slots for calls of these costs."""
-        grant = await self._limiter.reserve(self._reservation(costs))
-        self._found_per_min = grant.found_per_min
-        return grant
-
-    async def wait_for_pause(self, known_until: float) -> float:
-        """Until when nobody may ask the judge, once that is later than `known_until`."""
-        return await self._limiter.pause(self._judge, known_until, self._options.member)
 
     async def standing(self) -> StallStatus:
         return await self._limiter.standing(self._judge)
@@ -174,10 +172,6 @@ class LimiterMember:
         values = (judge, effect, self.n_failures, error)
         log_once(logger, logging.WARNING, key, text, *values, error=error)
 
-    def note_late(self, slot: LateSlot) -> None:
-        """Notes a slot that was not kept, for the next reservation."""
-        self._next = self._next._replace(late=(*self._next.late, slot))
-
     def begin(self, permit: CallPermit) -> None:
         self.in_flight[permit] = None
 
@@ -199,8 +193,9 @@ class LimiterMember:
             self._report = asyncio.create_task(self._send_reports(first_after_s))
 
     def close(self) -> None:
-        if self._report is not None:
-            self._report.cancel()
+        for task in (self._report, self._pump, self._pause_watch):
+            if task is not None:
+                task.cancel()
 
     async def _send_reports(self, after_s: float) -> None:
         """Reports what calls took while no reservation takes it along, as while one waits at the
@@ -208,7 +203,7 @@ class LimiterMember:
         while True:
             if after_s:
                 await self._hooks.sleep(after_s)
-            if self._next._replace(late=()) == self._empty:
+            if self._next == self._empty:
                 return
             left_s = self._reported_at + REPORT_S - self._hooks.clock()
             if after_s and left_s > 0:  # a reservation has taken along what there was till then
@@ -223,9 +218,7 @@ class LimiterMember:
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         wanted, self._next = self._next, self._empty
         self._reported_at = self._hooks.clock()
-        return wanted._replace(
-            costs=costs, found_per_min=self._found_per_min, provider_limits=self.provider_limits
-        )
+        return wanted._replace(costs=costs, provider_limits=self.provider_limits)
 
     def _count_outlived(self, refused: CallPermit) -> int:
         """Counts calls sent no later than a refused one and still in flight: refusals come back
@@ -238,27 +231,6 @@ class LimiterMember:
         for other in outlived:
             other.is_counted = True
         return len(outlived)
-
-
-class SlotQueue:
-    """Gets slots from the limiter as long as calls wait; while a request is on its way the next
-    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant."""
-
-    def __init__(
-        self,
-        member: LimiterMember,
-        hooks: RunHooks,
-        on_queued: Callable[[], None],
-        on_grant: Callable[[Grant], None],
-    ) -> None:
-        self._member, self._hooks = member, hooks
-        self._on_queued, self._on_grant = on_queued, on_grant
-        self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
-        self._free_until = 0.0
-        self.paused_until = 0.0  # until when the judge refuses calls, as its 429s have told
-        self._pump: asyncio.Task[None] | None = None
-        self._pause_watch: asyncio.Task[None] | None = None
-        self._reserved_at, self._gather_s = -math.inf, 0.0
 
     @property
     def n_waiting(self) -> int:
@@ -280,11 +252,8 @@ class SlotQueue:
             if (ahead_s := at - clock()) > 0:
                 await self._hooks.sleep(ahead_s)
             now = clock()
-            is_start = now - self._member.learnt_at < START_S
-            is_used = now - at <= (LATE_AT_START_S if is_start else LATE_S)
-            if self.paused_until <= at and now - at > TOLD_S:
-                self._member.note_late(LateSlot(at, cost, now if is_used else None))
-            if is_used and self.paused_until <= at:
+            is_start = now - self.learnt_at < START_S
+            if now - at <= (LATE_AT_START_S if is_start else LATE_S) and self.paused_until <= at:
                 return now
 
     def pause(self, until: float) -> None:
@@ -299,11 +268,6 @@ class SlotQueue:
             if not slot.done():
                 slot.set_exception(error())
 
-    def close(self) -> None:
-        for task in (self._pump, self._pause_watch):
-            if task is not None:
-                task.cancel()
-
     async def _reserve_slots(self) -> None:
         clock = self._hooks.clock
         while costs := self._waiting_costs():
@@ -315,12 +279,12 @@ class SlotQueue:
                     return
             self._reserved_at = clock()
             try:
-                grant = await self._member.reserve(costs)
+                grant = await self._limiter.reserve(self._reservation(costs))
             except ServiceLost as error:  # the calls must hear of it, or they would wait for ever
                 self.fail_waiting(partial(type(error), str(error)))
                 return
             except Exception as error:
-                self._member.note_failure("no time slots were reserved", error)
+                self.note_failure("no time slots were reserved", error)
                 text = f"the rate limiter cannot be reached: {type(error).__name__}"
                 self.fail_waiting(partial(JudgeError, text))
                 return
@@ -350,6 +314,7 @@ class SlotQueue:
         when the limiter is out of reach; the next reservation begins again."""
         try:
             while True:
-                self.pause(await self._member.wait_for_pause(self.paused_until))
+                known_until, member = self.paused_until, self._options.member
+                self.pause(await self._limiter.pause(self._judge, known_until, member))
         except Exception as error:
-            self._member.note_failure("pauses of other members are not followed", error)
+            self.note_failure("pauses of other members are not followed", error)

@@ -9,12 +9,7 @@ from collections.abc import Callable, Mapping
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import Stopped, Throttled
-from memray_eval.judges.limits.limiter_member import (
-    AdmissionOptions,
-    LimiterMember,
-    RunHooks,
-    SlotQueue,
-)
+from memray_eval.judges.limits.limiter_member import AdmissionOptions, LimiterMember, RunHooks
 from memray_eval.judges.limits.rate_limiter import StallStatus
 from memray_eval.judges.limits.rate_pacer import LANES, REQUESTS, HeldBy
 
@@ -138,12 +133,11 @@ class StallWatch:
     def __init__(
         self,
         member: LimiterMember,
-        queue: SlotQueue,
         notices: Notices,
         options: AdmissionOptions,
         hooks: RunHooks,
     ) -> None:
-        self._member, self._queue, self._notices = member, queue, notices
+        self._member, self._notices = member, notices
         self._options, self._hooks = options, hooks
         self._answered_at = self._retries_until = -math.inf
         self._last_refusal = ""
@@ -181,10 +175,10 @@ class StallWatch:
     async def _watch(self) -> None:
         clock = self._hooks.clock
         began = clock()
-        while self._queue.n_waiting or self._member.in_flight or clock() <= self._retries_until:
+        while self._member.n_waiting or self._member.in_flight or clock() <= self._retries_until:
             await self._hooks.sleep(LOOK_S)
             if self._hooks.is_stopping():
-                self._queue.fail_waiting(lambda: Stopped("the run is stopping"))
+                self._member.fail_waiting(lambda: Stopped("the run is stopping"))
                 continue
             if (now := clock()) - max(began, self._answered_at) < QUIET_S:
                 continue
@@ -235,7 +229,7 @@ class StallWatch:
             self._given_up = reason, now + PROBE_S
         elif now >= self._given_up[1]:
             return
-        self._queue.fail_waiting(lambda: _stalled_error(reason))
+        self._member.fail_waiting(lambda: _stalled_error(reason))
 
 
 def _stalled_error(reason: str) -> Throttled:

@@ -18,7 +18,6 @@ from memray_eval.judges.limits.rate_pacer import (
     NOTHING,
     CallCost,
     HeldBy,
-    LateSlot,
     RatePacer,
 )
 
@@ -40,8 +39,7 @@ FORGET_S = 86_400.0
 class Reservation(NamedTuple):
     """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
     for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
-    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer;
-    `late` are slots that were not kept."""
+    tokens; `done`, how many ended, those with a 429 apart; `answered`, how many by an answer."""
 
     judge: str
     member: str
@@ -51,11 +49,9 @@ class Reservation(NamedTuple):
     correction: CallCost = CallCost()
     done: int = 0
     members: int = 1
-    found_per_min: float | None = None
     provider_limits: RateLimits | None = None
     answered: int = 0
     run: str = ""
-    late: tuple[LateSlot, ...] = ()
 
 
 class StallStatus(NamedTuple):
@@ -69,13 +65,12 @@ class StallStatus(NamedTuple):
 
 class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may;
-    calls in flight of the member (None: any number); the limit that 429s have taught, and the one
-    that these calls wait for. `gather_s` is to pass before the member asks again."""
+    calls in flight of the member (None: any number); the limit that these calls wait for.
+    `gather_s` is to pass before the member asks again."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
     share: int | None = None
-    found_per_min: float | None = None
     held_by: HeldBy | None = None
     gather_s: float = 0.0
 
@@ -115,7 +110,9 @@ class _Signal:
     async def wait(self, seconds: float) -> None:
         """At most this long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+            # Not wait_for, which in Python 3.11 may lose a cancellation that comes with the change
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
 
     def announce(self) -> None:
         self._event.set()
@@ -147,7 +144,6 @@ class _Judge:
     canary_at: float = NEVER
     slotless: tuple[float, HeldBy | None] | None = None
     changed: _Signal = field(default_factory=_Signal)
-    paused: _Signal = field(default_factory=_Signal)
 
     def report(self, wanted: Reservation, is_over: bool, now: float) -> None:
         """Takes over what a member's calls took, and its limits unless its run is over."""
@@ -159,19 +155,8 @@ class _Judge:
                 self.apply_limits(now)
         was_proven = self.pace.is_proven
         self.pace.settle(wanted.correction, wanted.done, now, wanted.answered)
-        self.pace.correct(wanted.late, now)
-        if wanted.found_per_min is not None:
-            self.pace.resume(wanted.found_per_min, now)
-        if wanted.done and not was_proven:
-            # If the call that went first has failed, the next takes its place at once.
-            self.canary_at = NEVER
+        if self.pace.is_proven and not was_proven:
             self.changed.announce()
-
-    def hear(self, member: str, now: float) -> bool:
-        """Notes that a member is there; False for a stranger."""
-        if (heard := self.members.get(member)) is not None:
-            heard.heard_at = now
-        return heard is not None
 
     def drop(self, run: str, now: float) -> None:
         self.members = {name: member for name, member in self.members.items() if member.run != run}
@@ -265,9 +250,7 @@ class Limiter:
                 judge.n_waiting -= 1
                 if not judge.n_waiting:
                     judge.slotless = None
-        share = judge.share_of(wanted)
-        found = judge.pace.found_per_min
-        return granted._replace(share=share, found_per_min=found, gather_s=gather_s)
+        return granted._replace(share=judge.share_of(wanted), gather_s=gather_s)
 
     async def leave(self, run: str) -> None:
         """Ends a run: its limits hold no longer, its reservations end without a slot."""
@@ -278,18 +261,17 @@ class Limiter:
 
     async def _wait_for_slots(self, wanted: Reservation, judge: _Judge) -> Grant:
         """The first in the queue waits for its slots, or for freedom."""
-        granted, left = None, tuple[CallCost, ...]()
-        while granted is None:
-            if wanted.run in self._left_runs:
-                return Grant()
+        while wanted.run not in self._left_runs:
             granted, left, wait_s = judge.look(wanted, self._clock())
             if granted is None:
                 await judge.changed.wait(min(LOOK_S, max(GATHER_S, wait_s)))
-        if left:  # or who is the last to find some would always get less than the others
-            await asyncio.sleep(GATHER_S)
-            more = judge.pace.reserve(left, self._clock())
-            return granted._replace(times=granted.times + more)
-        return granted
+                continue
+            if left:  # or who is the last to find some would always get less than the others
+                await asyncio.sleep(GATHER_S)
+                times = granted.times + judge.pace.reserve(left, self._clock())
+                granted = granted._replace(times=times)
+            return granted
+        return Grant()
 
     async def throttled(
         self, judge: str, sent_at: float, retry_after_s: float | None, done: int
@@ -300,7 +282,6 @@ class Limiter:
         state.pace.settle(NOTHING, done, now)
         state.pace.throttled(sent_at, retry_after_s, now)
         state.changed.announce()
-        state.paused.announce()
         return state.pace.blocked_until()
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
@@ -311,16 +292,16 @@ class Limiter:
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
         the same after a while. A member that waits for slots is heard of by it."""
-        deadline, is_heard = self._clock() + MEMBER_S / 2, False
+        deadline = self._clock() + MEMBER_S / 2
         while (left_s := deadline - self._clock()) > 0:
             if (state := self._judges.get(judge)) is None:
                 await asyncio.sleep(min(LOOK_S, left_s))  # its first reservation is on its way
                 continue
-            if not is_heard and member in state.members:
-                is_heard = state.hear(member, self._clock())
+            if member in state.members:
+                state.members[member].heard_at = self._clock()
             if (until := state.pace.blocked_until()) > known_until:
                 return until
-            await state.paused.wait(left_s)
+            await state.changed.wait(left_s)
         return known_until
 
     async def standing(self, judge: str) -> StallStatus:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
@@ -18,14 +19,8 @@ HORIZON_S = 5.0
 SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
-# What was held up, for up to a horizon (a process had no CPU), is made good at this many times the
-# pace; so long a gap between calls is enough for that.
-CATCH_UP_PACE, LONGEST_GAP_S = 2.0, 1.0
 # Calls of so short a time are planned together, if the limits let several go in it.
 GROUP_S = 0.02
-# After so many calls that failed a judge is taken for proven: one at a time would only make an
-# outage longer.
-FAILED_CANARIES = 3
 # On a 429 the pace halves; it grows back by this share of the limit a second.
 CUT, RECOVERY_PER_S = 0.5, 1 / 60
 # Over about this many calls, this share of 429s is no chance any more; a burst is of so long.
@@ -34,13 +29,10 @@ MEMORY_CALLS, SIGN, BURST_S = 50.0, 0.25, 1.0
 LONGEST_PAUSE_S = 600.0
 # A limit that was just learnt is approached from this share of it, at this rate.
 FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20
-# What is taken for an unknown limit at least, when the first 429 comes after few calls.
-FIRST_FOUND_PER_MIN = 60.0
-# A found limit moves to a little below the pace that was too much, but not down by more.
-SHYNESS, LEAST_KEPT = 0.95, 0.7
-# A found limit is tried out slowly at first, then faster: at double pace this long after it was
-# reached.
-DOUBLES_S = 200.0
+# A limit that nobody tells is taken to be what was answered in the minute before a 429: this at
+# least at first, later this share of the one before. It is passed slowly at first, then faster: at
+# double pace this long after it was reached.
+FIRST_FOUND_PER_MIN, LEAST_KEPT, DOUBLES_S = 60.0, 0.7, 200.0
 NEVER = -1e12  # a time before all others
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
@@ -83,15 +75,6 @@ class CallCost(NamedTuple):
 NOTHING = CallCost()
 
 
-class LateSlot(NamedTuple):
-    """A slot, what its call was planned to take, and when that went instead (epoch seconds; None:
-    not at all)."""
-
-    at: float
-    cost: CallCost
-    sent_at: float | None = None
-
-
 class HeldBy(NamedTuple):
     """The limit that calls wait for, and if it is assumed: neither set nor told."""
 
@@ -111,22 +94,6 @@ class SlidingWindow:
         """Slots come in order of time."""
         self._slots.append((at, calls, cost))
         self._calls, self._cost = self._calls + calls, self._cost.plus(cost)
-
-    def correct(self, late: Iterable[LateSlot]) -> None:
-        """Counts calls when they went, and those that did not go no longer."""
-        later, moved = list[tuple[float, int, CallCost]](), list[tuple[float, int, CallCost]]()
-        for slot in sorted(late, key=lambda slot: -slot.at):
-            while self._slots and self._slots[-1][0] >= slot.at:
-                later.append(self._slots.pop())
-            if not later or later[-1][0] > slot.at + GROUP_S:
-                continue  # it is forgotten
-            at, calls, cost = later[-1]
-            later[-1] = at, calls - 1, cost.minus(slot.cost)
-            if slot.sent_at is None:
-                self._calls, self._cost = self._calls - 1, self._cost.minus(slot.cost)
-            else:
-                moved.append((slot.sent_at, 1, slot.cost))
-        self._slots.extend(sorted(later + moved, key=lambda entry: entry[0]))
 
     def forget(self, now: float) -> None:
         while self._slots and self._slots[0][0] <= now - WINDOW_S:
@@ -149,9 +116,8 @@ class SlidingWindow:
 
 class RatePacer:
     """One judge's schedule. Times are epoch seconds, all from the caller. Limits are firm (set by
-    the user) or assumed (learnt ones replace them). After a 429 the pace halves and grows back. A
-    quantity without a limit is free until the first 429: then the limit is searched for from the
-    calls of the minute before, and tried out from a little below the last 429."""
+    the user) or assumed (learnt ones replace them). After 429s the pace halves and grows back.
+    Where no limit is known, requests are free until 429s show one."""
 
     def __init__(
         self,
@@ -169,17 +135,16 @@ class RatePacer:
         # The last slot of the limiter before may be just then.
         if not_before and self._per_min[REQUESTS]:
             self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
-        self._blocked_until = self._last_slot = self._spaced_until = not_before
+        self._blocked_until = self._last_slot = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
-        self._factor, self._cut_at, self._eased_at = 1.0, NEVER, NEVER
+        self._factor, self._cut_at, self._slowed_at = 1.0, NEVER, NEVER
         self._recovery_per_s = RECOVERY_PER_S
-        self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
-        self._learnt_at, self._moved_at = NEVER, NEVER
-        self._ended: deque[tuple[float, int]] = deque()
+        self._throttle_share, self._found_at = 0.0, NEVER
+        # When calls ended, how many, and how many of them by a 429
+        self._ended = deque[tuple[float, int, int]]()
         self._last_minute = SlidingWindow()
-        self.is_proven, self._n_failed = is_firm, 0
+        self.is_proven = is_firm
         self.refused_since: float | None = None
-        self._refused_at = NEVER
 
     @property
     def is_free(self) -> bool:
@@ -210,25 +175,18 @@ class RatePacer:
             cost = _sum_costs(group)
             earliest = self._earliest_if_free(cost, caps, now, len(group))
             due = max([earliest, *(self._free_at[lane] for lane in caps)])
-            # In order; what refunds and delays have brought forward comes closer together.
-            start = max(due, self._last_slot, self._spaced_until)
+            start = max(due, self._last_slot)
             if start > now + HORIZON_S:
                 if len(group) == 1:
                     break
                 size = len(group) // 2  # a part of them may find room
                 continue
-            # What one lane holds up, at most a horizon, another may make good, and what held up
-            # those who ask, if the last minute is known to the full.
-            since, longest_s = due, 0.0
-            if due >= self._remembers_from:
-                since = earliest - HORIZON_S if self._catches_up(earliest) else earliest
+            # What one lane holds up another may make good, if the last minute is known in full.
+            since = earliest if due >= self._remembers_from else due
             for lane in caps:
                 took_s = self._duration_s(lane, cost.in_lane(lane, len(group)), due)
                 self._free_at[lane] = max(self._free_at[lane], since) + took_s
-                longest_s = max(longest_s, took_s)
-            gap_s = min(LONGEST_GAP_S, longest_s / CATCH_UP_PACE)
-            self._spaced_until = start + gap_s
-            until = max([self._spaced_until, *(self._free_at[lane] for lane in caps)])
+            until = max([start, *(self._free_at[lane] for lane in caps)])
             gap_s = (min(start + GROUP_S, until) - start) / len(group)
             times += (start + gap_s * index for index in range(len(group)))
             self._last_slot = times[-1]
@@ -236,12 +194,6 @@ class RatePacer:
                 self._last_minute.add(self._last_slot, len(group), cost)
                 self._last_minute.forget(start)
         return tuple(times)
-
-    def _catches_up(self, now: float) -> bool:
-        """False for a pause in asking, for a pace that recovers, and within LONGEST_PAUSE_S of a
-        429: the provider may count by the second."""
-        is_calm = now - self._refused_at > LONGEST_PAUSE_S
-        return is_calm and self._last_slot >= now - HORIZON_S and self._factor_now(now) >= 1.0
 
     def calls_per_s(self, costs: Sequence[CallCost]) -> float:
         """How many calls of these costs the limits allow in a second; infinite without one."""
@@ -260,7 +212,7 @@ class RatePacer:
         caps = self._caps(now)
         earliest = self._earliest_if_free(cost, caps, now)
         due = max([earliest, *(self._free_at[lane] for lane in caps)])
-        return max(due, self._last_slot, self._spaced_until) - HORIZON_S
+        return max(due, self._last_slot) - HORIZON_S
 
     def blocked_until(self) -> float:
         return self._blocked_until
@@ -297,61 +249,38 @@ class RatePacer:
         if answered:
             self.refused_since = None
         self._throttle_share = min(1.0, self._throttle_share * (1.0 - 1.0 / MEMORY_CALLS) ** done)
-        self._last_second.append((now, done, 0))
-        while self._last_second[0][0] < now - BURST_S:
-            self._last_second.popleft()
-        if self.is_free:
-            self._ended.append((now, done))
-            while self._ended[0][0] < now - 60.0:
-                self._ended.popleft()
-        elif self.found_per_min and now - self._learnt_at <= HORIZON_S:  # they ended before it
-            self._learnt = max(FIRST_FOUND_PER_MIN, self.found_per_min + done)
-            self._per_min[REQUESTS] = self._learnt
+        self._note_ended(now, done)
         for lane in self._caps(now).keys() - {REQUESTS}:
             more = correction.in_lane(lane)
             self._free_at[lane] += math.copysign(self._duration_s(lane, abs(more), now), more)
         if any(correction):
             self._last_minute.add(max(now, self._last_slot), 0, correction)
-        self._n_failed += done - answered
-        self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
-
-    def correct(self, late: Sequence[LateSlot], now: float) -> None:
-        """Takes over when calls went; for those that did not there is room for others."""
-        self._last_minute.correct(late)
-        unsent = [slot for slot in late if slot.sent_at is None] if self._catches_up(now) else []
-        for slot in unsent:
-            for lane in self._caps(now):
-                self._free_at[lane] -= self._duration_s(lane, slot.cost.in_lane(lane), now)
+        self.is_proven = self.is_proven or done > 0
 
     def throttled(self, sent_at: float, retry_after_s: float | None, now: float) -> None:
         """A call that was sent at `sent_at` got a 429. If a found limit is tried out, or a SIGN
         share of the last calls got one, all slots move past its Retry-After, and the pace halves
         once for all calls sent before. Fewer are a provider's hiccups: those calls wait, the others
         go on."""
-        self.is_proven, self._refused_at = True, now
+        self.is_proven = True
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
-        self._last_second.append((now, 1, 1))
-        factor = self._factor_now(now)
+        self._note_ended(now, 1, 1)
         if self.found_per_min is None and not self._is_sign(now):
-            if not self.is_free and now - self._eased_at > HORIZON_S:
-                self._ease(factor * (1.0 - self._throttle_share), now)
             return
         pause_s = 1.0 if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
         self._blocked_until = max(self._blocked_until, now + pause_s)
         if sent_at <= self._cut_at:
             return
-        if self.is_free:
-            ended = sum(calls for moment, calls in self._ended if moment > now - 60.0)
-            self._find(max(FIRST_FOUND_PER_MIN, ended), now)
+        factor, found = self._factor_now(now), self.found_per_min
         # Within a minute, calls from before the last 429 count still.
-        elif self.found_per_min and now - self._moved_at > 60.0:
-            kept = max(LEAST_KEPT, SHYNESS * factor)
-            self._learnt, self._moved_at = kept * self.found_per_min, now
-            self._per_min[REQUESTS] = self._learnt
-            factor /= kept
+        if self.is_free or (found and now - self._found_at > 60.0):
+            answered = sum(ended - refused for _, ended, refused in self._ended)
+            least = LEAST_KEPT * found if found else FIRST_FOUND_PER_MIN
+            self._learnt = self._per_min[REQUESTS] = max(least, answered)
+            self._found_at, factor = now, 1.0
         self._cut_at = now
-        self._ease(factor * CUT, now)
+        self._slow_down(factor * CUT, now)
         # Slots given at the old pace are dropped, and not made good.
         self._blocked_until = max(self._blocked_until, self._last_slot)
         self._free_at = {lane: max(at, self._blocked_until) for lane, at in self._free_at.items()}
@@ -360,37 +289,31 @@ class RatePacer:
         """Takes over what the provider says of what the user has not set. The first time the pace
         begins below it: many calls start at once then, some of them late."""
         if not self.is_proven:
-            self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
+            self._slow_down(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
         self._provider_limits |= known_lanes(limits)
         if limits.requests_per_min is not None:
             self._learnt = None
         self._change_rates(now)
 
-    def resume(self, found_per_min: float, now: float) -> None:
-        """Takes over a limit that was found before a restart, if nothing is known."""
-        if self.is_free:
-            self._find(found_per_min, NEVER)
-            self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
+    def _note_ended(self, now: float, calls: int, refused: int = 0) -> None:
+        self._ended.append((now, calls, refused))
+        while self._ended[0][0] <= now - 60.0:
+            self._ended.popleft()
 
     def _is_sign(self, now: float) -> bool:
         """True if 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last
         second: the refusals of a burst are told in a row."""
         if self._throttle_share < SIGN:
             return False
-        recent = [entry for entry in self._last_second if entry[0] >= now - BURST_S]
-        return sum(throttles for _, _, throttles in recent) >= SIGN * sum(
-            calls for _, calls, _ in recent
-        )
+        recent = takewhile(lambda entry: entry[0] >= now - BURST_S, reversed(self._ended))
+        ended, refused = map(sum, zip(*(entry[1:] for entry in recent), strict=True))
+        return refused >= SIGN * ended
 
-    def _ease(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
-        """Slows the pace down; it grows back from when slots are given again."""
-        self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
+    def _slow_down(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
+        """The pace grows back from when slots are given again."""
+        self._factor, self._slowed_at, self._recovery_per_s = factor, now, recovery_per_s
         self._free_at = {lane: max(at, now) for lane, at in self._free_at.items()}
-
-    def _find(self, per_min: float, now: float) -> None:
-        self._per_min[REQUESTS] = self._learnt = per_min
-        self._learnt_at = self._moved_at = now
 
     def _change_rates(self, now: float) -> None:
         """Goes by what is known now. What waits ahead was planned at the old rates; it is out of
@@ -436,7 +359,7 @@ class RatePacer:
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
     def _factor_now(self, now: float) -> float:
-        recovers_s = max(0.0, now - max(self._blocked_until, self._eased_at))
+        recovers_s = max(0.0, now - max(self._blocked_until, self._slowed_at))
         grown = self._factor + recovers_s * self._recovery_per_s
         if grown <= 1.0 or self.found_per_min is None:
             return min(1.0, grown)

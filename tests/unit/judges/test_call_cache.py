@@ -205,7 +205,7 @@ def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
         (lambda cache, now: cache.put([build_call("k")]), "held"),  # paid: it is there to be got
         (lambda cache, now: cache.release(["k"], "a"), "new"),
         (lambda cache, now: cache.leave("a"), "again"),
-        (lambda cache, now: cache.join("c", "run of a"), "again"),
+        (lambda cache, now: cache.join("run of a"), "again"),
         (lambda cache, now: now.shift(LEASE_S + 1), "again"),
         (lambda cache, now: (now.shift(LEASE_S - 1), cache.renew("a"), now.shift(9)), "held"),
         (lambda cache, now: cache.clear(), "held"),
@@ -221,20 +221,21 @@ def test_a_lease_ends_with_its_owner(
     now.shift = lambda s: setattr(now, "s", now.s + s)
     monkeypatch.setattr("memray_eval.judges.call_cache.time.time", lambda: now.s)
     with closing(CallCache(tmp_path / "calls")) as cache, closing(CallCache(cache.path)) as other:
-        assert [cache.join("a", "run of a"), other.join("b", "run of b")] == [0, 0]
-        assert cache.claim(["k", "k"], "a") == cache.claim(["k"], "a") == {"k": "new"}
+        a, b = ("a", "run of a"), ("b", "run of b")
+        assert [cache.join("run of a"), other.join("run of b")] == [0, 0]
+        assert cache.claim(["k", "k"], *a) == cache.claim(["k"], *a) == {"k": "new"}
         meanwhile(cache, now)
-        assert other.claim(["k", "free"], "b") == {"k": lease, "free": "new"}
-        assert other.claim([], "b") == {}
+        assert other.claim(["k", "free"], *b) == {"k": lease, "free": "new"}
+        assert other.claim([], *b) == {}
 
 
 def test_a_run_is_told_how_many_calls_it_was_killed_over(tmp_path: Path) -> None:
     with closing(CallCache(tmp_path / "calls")) as cache:
-        cache.join("a", "run")
-        cache.claim(list("xyz"), "a")
+        cache.join("run")
+        cache.claim(list("xyz"), "a", "run")
         cache.put([build_call("x")])
-        assert [cache.join("b", "run"), cache.join("c", "run")] == [2, 0]
-        assert cache.claim(list("xyz"), "c") == {"x": "held", "y": "again", "z": "again"}
+        assert [cache.join("run"), cache.join("run")] == [2, 0]
+        assert cache.claim(list("xyz"), "c", "run") == {"x": "held", "y": "again", "z": "again"}
 
 
 def test_many_keys_at_once(tmp_path: Path) -> None:

@@ -411,9 +411,6 @@ def test_a_run_never_leaves_many_segments(
         for call in range(100):
             await calls.put([build_call(f"{call:03}")])
             if call % 5 == 4:
-                merger = calls._merger
-                assert merger is not None
-                merger._wait()
                 most = max(most, len(list(folder.iterdir())))
         await calls.compact()
         return most

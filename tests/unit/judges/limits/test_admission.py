@@ -47,7 +47,6 @@ from tests.unit.judges.limits.test_rate_limiter import (
     clock,
     most,
     one_request,
-    pass_time,
     run,
 )
 
@@ -783,10 +782,8 @@ def at_work(
     limiter_of: Callable[[], Restarting | Limiter], provider: Provider, *, limits: RateLimits,
     is_firm: bool = True,
     headers: dict[str, str] | None = None, kills_s: Sequence[float] = (), minutes: float = 5,
-    stall_s: float = 0.0,
 ) -> None:  # fmt: skip
-    """Four members with more to ask than they may; `stall_s`: without a CPU for so long, about
-    every 15 s."""
+    """Four members with more to ask than they may."""
 
     async def judge(gate: AdmissionController) -> None:
         while True:
@@ -800,12 +797,6 @@ def at_work(
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
-    async def stall() -> None:
-        chance = Random(0)
-        while True:
-            await asyncio.sleep(chance.uniform(10.0, 20.0))
-            pass_time(stall_s)
-
     async def main() -> None:
         limiter = limiter_of()
         gates = [
@@ -815,7 +806,6 @@ def at_work(
             for n in range(4)
         ]
         tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
-        tasks.append(asyncio.ensure_future(stall()))
         for kill_s in kills_s:
             await asyncio.sleep(EPOCH + kill_s - clock())
             assert isinstance(limiter, Restarting)
@@ -831,11 +821,10 @@ def at_work(
     run(main())
 
 
-@pytest.mark.parametrize("stall_s", [0.0, 1.0, 2.0])
-def test_what_a_stall_has_held_up_is_made_good(stall_s: float) -> None:
+def test_all_but_two_percent_of_3000_calls_a_minute_are_used_without_a_429() -> None:
     provider = Provider(3000)
     limits = RateLimits(requests_per_min=3000)
-    at_work(lambda: Limiter(clock=clock), provider, limits=limits, stall_s=stall_s)
+    at_work(lambda: Limiter(clock=clock), provider, limits=limits)
     steady = [at for at in provider.answered if EPOCH + 60 <= at < EPOCH + 240]
     assert len(steady) >= 0.98 * 3 * 3000
     assert len(provider.refused) <= 2
@@ -916,14 +905,6 @@ def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
     assert len(provider.answered) >= 0.98 * 5 * 600 - len(kills_s) * 10 * (2 * HORIZON_S + 1)
     after = [Slot(at) for at in provider.answered if at > EPOCH + 70]
     assert most(after, one_request, span_s=1.0) <= 12, "no burst"
-
-
-def test_a_found_limit_outlives_the_limiter() -> None:
-    provider, kill_s = Provider(600), 200.0
-    at_work(Restarting, provider, limits=RateLimits(), is_firm=False, kills_s=[kill_s])
-    after = [Slot(at) for at in provider.answered + provider.refused if at > EPOCH + kill_s]
-    assert most(after, one_request, span_s=1.0) <= 15, "no burst"
-    assert len(after) >= 0.6 * 600 * 100 / 60
 
 
 @pytest.mark.parametrize(("concurrency", "members"), [(8, 4), (10, 4), (6, 6)])

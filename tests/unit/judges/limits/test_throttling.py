@@ -222,7 +222,7 @@ def test_calls_that_wait_end_when_the_run_stops() -> None:
         await asyncio.sleep(8)
         judge.is_stopping = True
         await asyncio.sleep(2.5)
-        assert not judge.gates[0]._queue.n_waiting
+        assert not judge.gates[0]._member.n_waiting
         ends = await calls
         assert any(isinstance(end, Stopped) for end in ends)
 
