@@ -121,7 +121,7 @@ def test_the_prompt_of_a_judge_is_shown_where_its_rubric_is_still_the_same(tmp_p
     assert list(meanings) == list(METRICS)
     assert [level for level, _ in meanings["empathy"].levels] == ["5", "4", "3", "2", "1"]
     page = render_html(folder)
-    assert "rubric version 2; agreement with people: not measured" in page
+    assert "rubric version 3; agreement with people: not measured" in page
     assert meanings["empathy"].levels[-1][1] in page
     coherence = f"{manifest['rubrics']['coherence']}, no answer: zero"
     manifest["rubrics"] = {"empathy": "another", "coherence": coherence}

@@ -34,7 +34,8 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.heavy  # builds the archive of a submission again and again
 
 KEY = "sk-proj-0a1b2c3d4e5f6a7b8c9d"
-JOBS = sorted((REPOSITORY / "jobs").glob("*.yaml"))
+# demo's judge is a file, which a package has elsewhere: tests/unit/submission/test_own_code.py
+JOBS = sorted(path for path in (REPOSITORY / "jobs").glob("*.yaml") if path.stem != "demo")
 
 
 def config(**keys: Any) -> RunConfig:
