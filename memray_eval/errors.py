@@ -20,7 +20,8 @@ EvalError                                                                       
 │   ├── Unauthorised     401, 403: the key is wrong or may not use the model
 │   ├── UnknownModel     404: the provider has no such model
 │   ├── WrongAddress     404: a gateway, or a server that is no provider's
-│   ├── Refused          the judge or its content filter declined: the outcome is `abstained`
+│   ├── Refused          there is no verdict that can be used: the outcome is `abstained`
+│   │   ├── Declined     the judge or its content filter declined, and will again
 │   │   └── TooLong      the prompt is past the window: another judge may have a larger one
 │   ├── Truncated        the verdict was cut off at the output limit
 │   └── Malformed        the verdict did not fit its schema, also when asked again
@@ -232,10 +233,11 @@ class WrongAddress(JudgeError):
     pass
 
 
-DECLINED = "content filter declined"  # in the text of a Refused whose provider never will judge it
-
-
 class Refused(JudgeError):
+    pass
+
+
+class Declined(Refused):
     pass
 
 

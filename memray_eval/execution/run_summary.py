@@ -34,7 +34,7 @@ from memray_eval.analysis.turns import (
 from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
-from memray_eval.errors import DECLINED
+from memray_eval.errors import Declined
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import temperatures_of
@@ -422,7 +422,7 @@ def unread_verdicts(
     for record in folder.each():
         for score in record.scores:
             if score.status == "abstained":
-                declined[score.metric] += DECLINED in (score.error or "")
+                declined[score.metric] += (score.error or "").startswith(Declined.__name__)
                 cost[score.metric] += score.cost_usd
                 reasons.setdefault(score.metric, score.error or "")
     for name, n, n_given in counts:

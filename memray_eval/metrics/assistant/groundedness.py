@@ -3,9 +3,9 @@ knowledge?
 
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims;
 hallucination rate = 1 - groundedness. A response that makes no claim (a question, an opinion, a
-refusal) has no score: the metric is not applicable to it; an empty one scores 1.0. A claim counts
-as the judge judged it, also if it cannot be found in the response; see
-metrics/_shared/evidence.py."""
+refusal) has no score: the metric is not applicable to it; an empty one scores 1.0. A claim that
+cannot be found in the response does not count; where it is a hallucination, the metric abstains:
+see metrics/_shared/evidence.py."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ class GroundednessJudgment(BaseModel):
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
-    """grounded / all claims, each as the judge judged it. Claims that cannot be found in the
-    response stay: without them a hallucination that the judge reworded would leave the ratio."""
+    """grounded / all claims that are found in the response, each as the judge judged it."""
     grounded = sum(claim.source != "none" for claim in judgment.claims)
     claims = len(judgment.claims)
     if not claims and not response.is_empty:
@@ -107,7 +106,7 @@ METRIC = JudgedMetric(
     requires=("query",),
     judgment=GroundednessJudgment,
     prompt=ask(RUBRIC, *WITH_MEMORY),
-    verify=verify_quotes("claims", of=("claim",), drops=False),
+    verify=verify_quotes("claims", of=("claim",), is_fault=lambda claim: claim.source == "none"),
     measure=measure,
     version=2,
     anchors={

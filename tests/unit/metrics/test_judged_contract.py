@@ -237,12 +237,13 @@ CASES = {
                 claim("You run daily", "memory"),
             ]
         },
-        value=0.5,
+        value=0.0,
         empty=1.0,
         wrong=({"claims": [claim("c", "rumour")]}, {"claims": None}),
-        parts={"claims": 2, "grounded": 1, "hallucinated": 1},
+        parts={"claims": 1, "grounded": 0, "hallucinated": 1},
         pieces=2,
         unverified=("You run daily",),
+        kept={"claims": [claim("Just skip your insulin", "none")]},
         made_up={"claims": [claim("You run daily", "memory")]},
     ),
     "helpfulness": Case(
