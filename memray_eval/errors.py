@@ -58,7 +58,8 @@ LONGEST_ERROR = 1000  # characters of an exception's text that a record keeps
 def cause_of(error: str) -> str:
     """The part of an error's text that it shares with others of its kind: without the reply's
     excerpt and what differs by unit."""
-    return _VARYING.sub("N", error.partition(SAID)[0])[:LONGEST_CAUSE]
+    text = _VARYING.sub("N", error.partition(SAID)[0])
+    return text if len(text) <= LONGEST_CAUSE else f"{text[:LONGEST_CAUSE]} ..."
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
@@ -74,6 +75,12 @@ def suggest(word: str, words: Iterable[str]) -> str:
         return instead
     hint = nearest(word, words)
     return f"did you mean {hint!r}?" if hint else f"there are: {', '.join(words) or 'none'}"
+
+
+def cut(text: str, most: int) -> str:
+    """A text on one line, at whose end "..." says that it goes on."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]} ..."
 
 
 def describe_error(error: BaseException) -> str:

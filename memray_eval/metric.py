@@ -20,6 +20,7 @@ from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.text_processing.printable import quoted
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
     RULES_ON_EMPTY,
@@ -375,7 +376,7 @@ def score_by_verdict(
             pieces = "the one piece" if n == 1 else f"none of the {n} pieces"
             pieces += f" of evidence that the judge gave can{'not' * (n == 1)}"
         if lacking:
-            raise Refused(f"{pieces} be found in {verified.source}: {lacking[:SHOWN_CHARS]!r}")
+            raise Refused(f"{pieces} be found in {verified.source}: {quoted(lacking, SHOWN_CHARS)}")
         measure = metric.measure(verified.judgment, sample, response)
         checked = (
             {EVIDENCE: verified.pieces, UNVERIFIED: len(unverified)} if verified.pieces else {}

@@ -54,6 +54,7 @@ from memray_eval.metric import (
     JudgedMetric,
 )
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.text_processing.printable import quoted
 from memray_eval.types import (
     WITHOUT_CALL,
     BatchFigures,
@@ -453,7 +454,7 @@ def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iter
         yield (
             f"{name}: {n:,} of {n_all:,} quotes ({n / n_all:.0%}) of its judge are not in the "
             f"texts and decide nothing{f', ${paid:.4g} paid' if paid else ''}; the first: "
-            f"{first.get(name, '')[:SHOWN_CHARS]!r}"
+            f"{quoted(first.get(name, ''), SHOWN_CHARS)}"
         )
 
 

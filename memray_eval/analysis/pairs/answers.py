@@ -12,7 +12,7 @@ from typing import Any, Literal
 from memray_eval.analysis.comparing.open_runs import ComparedRun, open_sides, pick_candidates
 from memray_eval.analysis.pairs.models import PairSide
 from memray_eval.analysis.scores import candidates_of
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, cut
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
@@ -137,7 +137,7 @@ def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str,
     for side, record in ((first, shown), (second, other)):
         response, candidate = record.response or Response(error="no response"), side.side.name
         if response.error is not None:
-            why = response.error[:_LONGEST_WHY]
+            why = cut(response.error, _LONGEST_WHY)
             unanswered.append(Unanswered(candidate=candidate, kind="error", why=why))
         elif response.is_empty:
             kind: Literal["excluded", "empty"] = "excluded" if side.excludes else "empty"
