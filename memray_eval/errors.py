@@ -20,7 +20,8 @@ EvalError                                                                       
 │   ├── Unauthorised     401, 403: the key is wrong or may not use the model
 │   ├── UnknownModel     404: the provider has no such model
 │   ├── WrongAddress     404: a gateway, or a server that is no provider's
-│   ├── Refused          the judge or its content filter declined: the outcome is `abstained`
+│   ├── Refused          there is no verdict that can be used: the outcome is `abstained`
+│   │   ├── Declined     the judge or its content filter declined, and will again
 │   │   └── TooLong      the prompt is past the window: another judge may have a larger one
 │   ├── Truncated        the verdict was cut off at the output limit
 │   └── Malformed        the verdict did not fit its schema, also when asked again
@@ -57,7 +58,8 @@ LONGEST_ERROR = 1000  # characters of an exception's text that a record keeps
 def cause_of(error: str) -> str:
     """The part of an error's text that it shares with others of its kind: without the reply's
     excerpt and what differs by unit."""
-    return _VARYING.sub("N", error.partition(SAID)[0])[:LONGEST_CAUSE]
+    text = _VARYING.sub("N", error.partition(SAID)[0])
+    return text if len(text) <= LONGEST_CAUSE else f"{text[:LONGEST_CAUSE]} ..."
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
@@ -73,6 +75,12 @@ def suggest(word: str, words: Iterable[str]) -> str:
         return instead
     hint = nearest(word, words)
     return f"did you mean {hint!r}?" if hint else f"there are: {', '.join(words) or 'none'}"
+
+
+def cut(text: str, most: int) -> str:
+    """A text on one line, at whose end "..." says that it goes on."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]} ..."
 
 
 def describe_error(error: BaseException) -> str:
@@ -232,10 +240,11 @@ class WrongAddress(JudgeError):
     pass
 
 
-DECLINED = "content filter declined"  # in the text of a Refused whose provider never will judge it
-
-
 class Refused(JudgeError):
+    pass
+
+
+class Declined(Refused):
     pass
 
 

@@ -23,6 +23,7 @@ from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.text_processing.printable import quoted
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
     RULES_ON_EMPTY,
@@ -166,13 +167,15 @@ class NothingToScoreError(Exception):
 class Verified(NamedTuple):
     """What the check of a judge's evidence found (metrics/_shared/evidence.py): of `pieces`, those
     in `unverified` are not in `source`. `parts` are those that only this check can count. The
-    metric abstains if nothing was found."""
+    metric abstains if nothing was found, or if a `hidden` piece was not: a fault that its figure
+    counts, and would be better without."""
 
     judgment: Any
     pieces: int = 0
     unverified: tuple[str, ...] = ()
     parts: Mapping[str, float] = MappingProxyType({})
     source: str = "the response"
+    hidden: str = ""
 
 
 class Measured(Frozen):
@@ -363,21 +366,22 @@ def _score_judgment(
 def score_by_verdict(
     metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict
 ) -> Score:
-    """A judge's verdict as a score. It abstains if it gives evidence and none of it is found; its
-    judgment is kept, with what was not found under `unverified`."""
+    """A judge's verdict as a score. It abstains if it gives evidence and none of it is found, or a
+    fault is not; its judgment is kept, with what was not found under `unverified`."""
     unverified: tuple[str, ...] = ()
 
     def compute() -> tuple[MetricValue, BaseModel]:
         nonlocal unverified
         verified = metric.verify(verdict.judgment, sample, response)
         unverified = verified.unverified
-        if 0 < verified.pieces == len(unverified):
-            n = verified.pieces
+        n, lacking = verified.pieces, verified.hidden
+        pieces = "a fault that the judge counts cannot"
+        if 0 < n == len(unverified):
+            lacking = unverified[0]
             pieces = "the one piece" if n == 1 else f"none of the {n} pieces"
-            raise Refused(
-                f"{pieces} of evidence that the judge gave can{'not' if n == 1 else ''} be found "
-                f"in {verified.source}: {unverified[0][:SHOWN_CHARS]!r}"
-            )
+            pieces += f" of evidence that the judge gave can{'not' * (n == 1)}"
+        if lacking:
+            raise Refused(f"{pieces} be found in {verified.source}: {quoted(lacking, SHOWN_CHARS)}")
         measure = metric.measure(verified.judgment, sample, response)
         checked = (
             {EVIDENCE: verified.pieces, UNVERIFIED: len(unverified)} if verified.pieces else {}
@@ -566,7 +570,9 @@ def _unmeasured(metric: Metric, error: Exception, judge: str) -> Score:
     """The score where `measure` raised: the verdict does not say what the metric asks, there is
     nothing to score, or the metric failed."""
     if isinstance(error, Refused):
-        return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
+        return Score(
+            metric=metric.name, status="abstained", judge=judge, error=describe_error(error)
+        )
     if isinstance(error, NothingToScoreError):
         return Score(metric=metric.name, status="not_applicable", judge=judge, error=str(error))
     return failed_score(metric, error, judge)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from memray_eval.affect.labels import Distribution, LabelSet, ModelLabels
-from memray_eval.errors import ConfigError, GenerationError
+from memray_eval.errors import ConfigError, GenerationError, cut
 
 OFF = "off"
 TRANSFORMERS = "transformers:"
@@ -81,5 +81,5 @@ def load_pipeline(kind: Literal["text", "audio"], name: str, **options: Any) -> 
         model = name.removeprefix(TRANSFORMERS)
         return pipeline(f"{kind}-classification", model=model, top_k=None, **options)
     except Exception as error:  # transformers raises many types: OSError, ValueError, KeyError
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = cut(str(error), 300) or type(error).__name__
         raise ConfigError(f"{name} cannot be loaded as a classifier of {kind}: {reason}") from error

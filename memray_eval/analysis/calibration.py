@@ -56,7 +56,7 @@ from memray_eval.analysis.statistics import (
 )
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
-from memray_eval.types import Frozen
+from memray_eval.types import WITHOUT_CALL, Frozen
 
 MIN_LABELS, MIN_CLUSTERS = 10, 4  # fewer tell nothing of a judge
 
@@ -180,7 +180,8 @@ class JudgeFigures(Frozen):
     """One judge on one metric, over the `n` labelled responses. `figures` are those of
     `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
     else `score`. `cost_usd` is None if the price of some calls is not known. `rubric` is the digest
-    of the rubric by which it judged, if it is known."""
+    of the rubric by which it judged, if it is known. `judged_by` is the judge that all scores name,
+    if that is not `judge` itself: whom `auto` took."""
 
     judge: str
     n: int
@@ -191,6 +192,7 @@ class JudgeFigures(Frozen):
     curve: tuple[Bin, ...]
     cost_usd: float | None
     rubric: str = Field(default="", exclude_if=operator.not_)
+    judged_by: str = Field(default="", exclude_if=operator.not_)
 
     @property
     def may_be_used(self) -> bool:
@@ -268,6 +270,7 @@ def calibrate_judge(
     table, clusters = to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
     statistics = judge_statistics(human_scale, has_confidence)
+    names = {unit.judged_by for unit in scored} - WITHOUT_CALL
     return JudgeFigures(
         judge=judge,
         n=len(units),
@@ -279,6 +282,7 @@ def calibrate_judge(
         cost_usd=None
         if any(unit.unpriced_calls for unit in units)
         else sum(unit.cost_usd for unit in units),
+        judged_by="".join(names - {judge}) if len(names) == 1 else "",
     )
 
 
@@ -291,9 +295,9 @@ def read_calibrated(file: Path) -> Iterator[tuple[str, str, str]]:
         raise ConfigError(
             f"calibrations: {file} is not what `memray-eval calibrate LABELLED --json` prints"
         ) from None
-    yield from (
-        (report.metric, judge.judge, judge.rubric) for judge in report.judges if judge.may_be_used
-    )
+    for judge in report.judges:
+        if judge.may_be_used:
+            yield report.metric, judge.judged_by or judge.judge, judge.rubric
 
 
 def people_agreement(

@@ -13,7 +13,8 @@ from memray_eval.cli.options import JobOptions, argument, flag, option, split_na
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.comparing.models import Side
+    from memray_eval.analysis.comparing.models import Comparison, Side
+    from memray_eval.analysis.comparing.open_runs import ComparedRun
     from memray_eval.config.policy import Policy
 
 INCONCLUSIVE = 5  # the exit code
@@ -56,6 +57,11 @@ def compare(
         "that was not calibrated gates.",
         show_default=False,
     ),
+    allow_uncalibrated: bool = flag(
+        "Let a judge gate that was not calibrated on this rubric's version.",
+        None,
+        "--allow-uncalibrated",
+    ),
     aa: bool = flag(
         "Take the runs as two of one candidate: how often a gate fails by chance, and what margin "
         "so many units carry.",
@@ -73,14 +79,19 @@ def compare(
     warnings about what makes them hard to compare. Exit code 1 if a gate fails, 5 if one is
     INCONCLUSIVE and none fails."""
     from memray_eval.analysis.comparing import open_runs
-    from memray_eval.analysis.comparing.paired_comparison import measure_noise, worst_answers
-    from memray_eval.analysis.comparing.thresholds import gates_of, judge_gates, parse_gate
+    from memray_eval.analysis.comparing.paired_comparison import measure_noise
+    from memray_eval.analysis.comparing.thresholds import (
+        find_unfit,
+        gates_of,
+        judge_gates,
+        parse_gate,
+    )
     from memray_eval.config.policy import read_policy
     from memray_eval.report.comparison_console import render
 
-    gates = [parse_gate(text) for text in fail_if or ()]
     rules = read_policy(policy) if policy is not None else None
-    if junit is not None and not gates and rules is None:
+    gates = [*map(parse_gate, fail_if or ()), *(gates_of(rules) if rules is not None else ())]
+    if junit is not None and not gates:
         raise ConfigError("--junit writes gates: name them with --fail-if or --policy")
     if aa and len(runs) != 2:
         raise ConfigError("--aa takes two runs of one candidate: memray-eval compare --aa A B")
@@ -88,11 +99,12 @@ def compare(
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     names = list(dict.fromkeys(split_names(metrics)))
     comparison, sides = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
-    results = judge_gates(comparison, gates)
-    if rules is not None:
-        results += judge_gates(comparison, gates_of(rules), _find_unfit(rules, policy, sides))
-    decisive = [result for result in results if result.tier == "must"]
-    failed = [result.text for result in decisive if result.outcome == "FAIL"]
+    unfit: dict[tuple[str, str], str] = {}
+    if not (allow_uncalibrated or (rules is not None and rules.allow_uncalibrated)):
+        calibrated = _read_calibrations(rules, policy)
+        unfit = dict(find_unfit(sides, [gate.metric for gate in gates], calibrated))
+    results = judge_gates(comparison, gates, unfit)
+    failed = [of.text for of in results if (of.tier, of.outcome) == ("must", "FAIL")]
     update = {
         "gates": tuple(results),
         "failed_gates": tuple(failed),
@@ -101,43 +113,49 @@ def compare(
     comparison = comparison.model_copy(update=update)
     text = render(comparison, flips or 0, is_split=by is not None)
     show(comparison.model_dump_json(indent=2) if as_json else text, end="\n" if as_json else "")
-    if html is not None:
-        from memray_eval.report.html.comparison import write_comparison
-
-        write_comparison(comparison, open_runs.read_changed_units(comparison, opened), html)
-        say(html)
-    if md is not None or junit is not None:
-        from memray_eval.report.comparison_exports import WORST, to_junit, to_markdown
-        from memray_eval.report.html.page_renderer import write_page
-
-        if md is not None:
-            first = comparison.metrics[0].metric
-            worst = {of.name: worst_answers(sides[0], of, first, WORST) for of in sides[1:]}
-            texts = open_runs.read_flipped([flip for of in worst.values() for flip in of], opened)
-            write_page(to_markdown(comparison, worst, texts), md, "--md")
-            say(md)
-        if junit is not None:
-            write_page(to_junit(comparison), junit, "--junit")
-            say(junit)
+    _write_files(comparison, sides, opened, html, md, junit)
     for result in results:
         say(str(result))
     if failed:
         raise typer.Exit(1)
-    if any(result.outcome == "INCONCLUSIVE" for result in decisive):
+    if any((of.tier, of.outcome) == ("must", "INCONCLUSIVE") for of in results):
         raise typer.Exit(INCONCLUSIVE)
 
 
-def _find_unfit(
-    rules: Policy, policy: Path | None, sides: Sequence[Side]
-) -> dict[tuple[str, str], str]:
-    """The judges of a policy's metrics that may not gate. Raises ConfigError for a file of
-    `calibrations` that is none."""
+def _read_calibrations(rules: Policy | None, policy: Path | None) -> set[tuple[str, str, str]]:
+    """The judges that a policy's calibrations, named from its folder, say may be used. Raises
+    ConfigError for a file that is none."""
     from memray_eval.analysis.calibration import read_calibrated
-    from memray_eval.analysis.comparing.thresholds import find_unfit
 
-    if rules.allow_uncalibrated:
-        return {}
-    folder = Path() if policy is None else policy.parent
-    files = [folder / name for name in rules.calibrations]
-    calibrated = {key for file in files for key in read_calibrated(file)}
-    return dict(find_unfit(sides, [gate.metric for gate in rules.gates], calibrated))
+    if rules is None or policy is None:
+        return set()
+    files = [policy.parent / name for name in rules.calibrations]
+    return {key for file in files for key in read_calibrated(file)}
+
+
+def _write_files(
+    comparison: Comparison,
+    sides: Sequence[Side],
+    opened: Sequence[ComparedRun],
+    html: str | None,
+    md: str | None,
+    junit: str | None,
+) -> None:
+    """Writes the files that are named, and says where."""
+    from memray_eval.analysis.comparing import open_runs
+    from memray_eval.analysis.comparing.paired_comparison import worst_answers
+    from memray_eval.report.comparison_exports import WORST, to_junit, to_markdown
+    from memray_eval.report.html.comparison import write_comparison
+    from memray_eval.report.html.page_renderer import write_page
+
+    if html is not None:
+        write_comparison(comparison, open_runs.read_changed_units(comparison, opened), html)
+    if md is not None:
+        first = comparison.metrics[0].metric
+        worst = {of.name: worst_answers(sides[0], of, first, WORST) for of in sides[1:]}
+        texts = open_runs.read_flipped([flip for of in worst.values() for flip in of], opened)
+        write_page(to_markdown(comparison, worst, texts), md, "--md")
+    if junit is not None:
+        write_page(to_junit(comparison), junit, "--junit")
+    for path in filter(None, (html, md, junit)):
+        say(path)

@@ -37,7 +37,7 @@ from memray_eval.datasets.question_parts import has_parts, read_choices, settle_
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.printable import quoted
 from memray_eval.types import Sample
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
@@ -194,19 +194,13 @@ class FoundColumns:
         for name in ("query", "history", RESPONSE):
             value = self.first.get(name)
             if isinstance(value, str):
-                shown.append(f"{name} {shorten(value)}")
+                shown.append(f"{name} {quoted(value)}")
             elif name == "history" and (is_chat or value):
                 n_turns = len(value) if isinstance(value, list) else 0
                 shown.append(f"history of {n_turns} turns" if n_turns else "no history")
             elif name == RESPONSE and isinstance(value, list):
                 shown.append(f"{len(value)} responses, one an epoch")
         return f" Row 1: {', '.join(shown)}." if shown else ""
-
-
-def shorten(text: str, most: int = 48) -> str:
-    """A text in quotes on one line, cut off where it is longer."""
-    line = escape_controls(" ".join(text.split()))
-    return repr(line if len(line) <= most else f"{line[: most - 1]}…")
 
 
 def find_columns(

@@ -90,7 +90,7 @@ def run_pairwise(
         if before.pairs != pairs:
             raise ConfigError(f"{folder.path} compares other runs; give another --run-id")
         return _with_report(resume(folder.path, say, quiet), pairs)
-    answers = read_answers(pairs.runs)
+    answers = read_answers(pairs.runs, excludes=job.on_no_answer == "exclude")
     say(f"Comparing {', '.join(side.side.name for side in answers)}: all pairs, both orders.")
     dataset = write_rows(pair_rows(answers, questions_of(answers, limit)), job.out)
     job = job.model_copy(update={"dataset": dataset, "pairs": pairs})

@@ -43,7 +43,7 @@ from memray_eval.analysis.turns import (
 from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
-from memray_eval.errors import DECLINED
+from memray_eval.errors import Declined
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import rubrics_of, temperatures_of
@@ -63,6 +63,7 @@ from memray_eval.metric import (
     JudgedMetric,
 )
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.text_processing.printable import quoted
 from memray_eval.types import (
     WITHOUT_CALL,
     BatchFigures,
@@ -435,7 +436,7 @@ def unread_verdicts(
     for record in folder.each():
         for score in record.scores:
             if score.status == "abstained":
-                declined[score.metric] += DECLINED in (score.error or "")
+                declined[score.metric] += (score.error or "").startswith(Declined.__name__)
                 cost[score.metric] += score.cost_usd
                 reasons.setdefault(score.metric, score.error or "")
     for name, n, n_given in counts:
@@ -466,7 +467,7 @@ def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iter
         yield (
             f"{name}: {n:,} of {n_all:,} quotes ({n / n_all:.0%}) of its judge are not in the "
             f"texts and decide nothing{f', ${paid:.4g} paid' if paid else ''}; the first: "
-            f"{first.get(name, '')[:SHOWN_CHARS]!r}"
+            f"{quoted(first.get(name, ''), SHOWN_CHARS)}"
         )
 
 

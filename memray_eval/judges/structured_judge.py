@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import (
-    DECLINED,
+    Declined,
     JudgeError,
     Malformed,
     Refused,
@@ -372,7 +372,7 @@ class JudgeCall:
 
     def _verdict(self, judgment: BaseModel | None) -> Verdict:
         if judgment is None:
-            raise Refused(f"the judge or its {DECLINED}")
+            raise Declined("the judge or its content filter declined")
         latency_s = time.perf_counter() - self._began
         return self.spent.verdict(judgment, self.judge.name, latency_s=latency_s)
 
@@ -500,9 +500,9 @@ class StructuredJudge:
                 spent.saved_usd = self.price.saved_on(spent.usage, is_batch=True)
         if call.judgment is None:
             unreadable = ", or said nothing that could be read" * reads_text(judgment)
-            refused = Refused(f"the judge or its {DECLINED}{unreadable}")
-            spent.put_on(refused)
-            raise refused
+            declined = Declined(f"the judge or its content filter declined{unreadable}")
+            spent.put_on(declined)
+            raise declined
         filled = judgment.model_validate_json(call.judgment)
         return spent.verdict(filled, self.name, cached=not pays)
 

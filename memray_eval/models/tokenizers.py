@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from memray_eval.errors import ConfigError, GenerationError
+from memray_eval.errors import ConfigError, GenerationError, cut
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Message
@@ -62,7 +62,7 @@ def _load(name_or_path: str, is_folder: bool, trust_remote_code: bool) -> Tokeni
 
 
 def _cannot_load(name_or_path: str, is_folder: bool, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    reason = cut(str(error), 300) or type(error).__name__
     way_out = (
         "the folder must hold tokenizer.json (or tokenizer.model) and tokenizer_config.json, as "
         "save_pretrained writes them"

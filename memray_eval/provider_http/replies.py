@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from memray_eval.errors import (
-    DECLINED,
     SAID,
+    Declined,
     JudgeError,
     QuotaExhausted,
-    Refused,
     Throttled,
     TooLong,
     Unauthorised,
@@ -167,7 +166,7 @@ def error_of_status(
     if (quota := quota_error(status, content, wait_s)) is not None:
         error = quota
     elif status in (400, 403, 422, 451) and _FILTERED.search(named):
-        error = Refused(f"{status}: the {DECLINED} the prompt{details}")
+        error = Declined(f"{status}: the content filter declined the prompt{details}")
     elif status in (400, 413, 422) and TOO_LONG.search(named):
         error = TooLong(f"{status}: the prompt is past the model's window{details}")
     elif status == 429:

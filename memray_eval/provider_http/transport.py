@@ -15,7 +15,7 @@ import aiohttp
 import httpx2
 
 from memray_eval.config.environment import proxy_of
-from memray_eval.errors import JudgeError, Unavailable, Unreadable
+from memray_eval.errors import JudgeError, Unavailable, Unreadable, cut
 
 MOST_BYTES = 8_000_000  # of a reply, unpacked
 # Of an event stream, where every few characters come wrapped in JSON of their own.
@@ -136,7 +136,7 @@ def connection_error(error: BaseException, host: str, url: str) -> JudgeError | 
     for is_cause, text in _CAUSES:
         cause = next((exception for exception in chain if is_cause(exception)), None)
         if cause is not None:
-            unavailable = Unavailable(text.format(host=way, detail=_detail(cause)[:100]))
+            unavailable = Unavailable(text.format(host=way, detail=cut(_detail(cause), 100)))
             unavailable.is_unreached = any(map(_is(*_NO_CONNECTION), chain))
             return unavailable
     return None

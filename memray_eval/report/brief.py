@@ -15,7 +15,7 @@ from memray_eval.report.answer import (
     is_mostly_estimated,
     no_answer_lines,
 )
-from memray_eval.report.console import cause_lines, describe_temperatures, name_models
+from memray_eval.report.console import describe_temperatures, name_models
 from memray_eval.report.sections import (
     TABLE_WIDTH,
     Content,
@@ -32,7 +32,7 @@ from memray_eval.report.tables import epoch_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
-CAUSES_SHOWN, NOTE_LINES = 3, 4
+CAUSE_LINES, NOTE_LINES = 6, 4
 _DIFFERS = "*"
 _EST = "est."
 _NAME_WIDTH, _JUDGE_WIDTH = 27, 9  # the widest name, the least room for a judge's
@@ -66,11 +66,9 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
         yield from ("", *lines)
     yield from _replaced_verdicts(summary)
     yield from _failures(summary)
-    if notes := [line for note in summary.notes for line in wrap_text(f"Note: {note}")]:
-        yield from ("", *notes[:NOTE_LINES])
-        if len(notes) > NOTE_LINES:
-            n = len(notes) - NOTE_LINES
-            yield f"  ... {n} more {'line' if n == 1 else 'lines'} of notes with --full"
+    if summary.notes:
+        yield ""
+        yield from _whole([f"Note: {note}" for note in summary.notes], "", NOTE_LINES, "more note")
     yield ""
     cost, unpriced = "", summary.unpriced_calls
     if summary.cost_usd is not None or unpriced:
@@ -233,8 +231,21 @@ def _failures(summary: Summary) -> Iterator[str]:
         return
     yield ""
     yield f"{summary.n_failed_units:,} of {summary.n_units:,} units failed:"
-    for line in cause_lines(summary.causes, CAUSES_SHOWN, "--full lists them"):
-        yield _shorten(line, TABLE_WIDTH)
+    causes = [f"{of.n_units:,} x {of.cause}, such as unit {of.unit_id}" for of in summary.causes]
+    yield from _whole(causes, "  ", CAUSE_LINES, "other cause")
+
+
+def _whole(texts: Sequence[str], indent: str, most: int, what: str) -> Iterator[str]:
+    """The first texts that fit into so many lines, at least one, and how many more there are."""
+    n_lines = 0
+    for at, text in enumerate(texts):
+        lines = wrap_text(text, indent)
+        if at and n_lines + len(lines) > most:
+            n = len(texts) - at
+            yield f"  and {n} {what}{'s' * (n > 1)} with --full"
+            return
+        n_lines += len(lines)
+        yield from lines
 
 
 def _next_steps(summary: Summary, path: str) -> Iterator[str]:

@@ -76,10 +76,11 @@ def _whether_usable(judge: JudgeFigures) -> str:
     """Whether a judge may be used, and by what figures."""
     kappa = f"weighted kappa {format_figure(judge.figures.get('kappa'))}"
     figures = f"{kappa}, {judge.coverage:.1%} scored"
+    name = f"{judge.judge} ({judge.judged_by})" if judge.judged_by else judge.judge
     if judge.may_be_used:
-        return f"{judge.judge} may be used: {figures}."
+        return f"{name} may be used: {figures}."
     needs = f"its interval must lie above 0, and {MIN_COVERAGE:.0%} be scored"
-    return f"{judge.judge} is not to be used: {figures}; {needs}."
+    return f"{name} is not to be used: {figures}; {needs}."
 
 
 def _raters_section(raters: RaterComparison) -> Section:

@@ -141,8 +141,9 @@ def matrix_section(comparison: Comparison) -> Section | None:
     sides = map(comparison.shown_as, (comparison.baseline, *comparison.others))
     n = count_span([row.n for row in comparison.matrix], ",")
     legend = (
-        f"{BEST} the best, or not shown to be below it (paired t-tests, Holm over metrics and "
-        f"pairs of candidates); on the {n} units that all have scored."
+        f"{BEST} the best, or not shown to be below it (against A by the p Holm of its table, "
+        "others by paired t-tests, Holm over metrics and pairs of candidates); on the "
+        f"{n} units that all have scored."
     )
     measured = [column for column in columns.values() if len(column) > 1]
     return Section("all candidates", [*fit_tables(("", *sides), measured), *wrap(legend, 80)])

@@ -45,14 +45,14 @@ def leader_in_words(criterion: Criterion) -> str:
 
 
 def why_no_leader(criterion: Criterion) -> str:
-    """Why the verdicts decide nothing: a judge that flips, or too few verdicts."""
+    """Why the verdicts decide nothing: a judge that flips, or too few answers or verdicts."""
     if (criterion.flips.value or 0.0) > MOST_FLIPS:
         return (
             f"not usable: the judge's verdict changes with the order in "
             f"{percent(criterion.flips.value)} of the pairs (more than a third)"
         )
     n_scored, n_abstained = (criterion.statuses.get(of, 0) for of in ("scored", "abstained"))
-    return why_undecided(n_scored + n_abstained, 0, n_abstained)
+    return criterion.undecided or why_undecided(n_scored + n_abstained, 0, n_abstained)
 
 
 def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
@@ -109,11 +109,12 @@ def judge_lines(criterion: Criterion) -> Iterator[str]:
     else:
         yield "length: no decided pair has answers of different length"
     for standing in criterion.standings:
-        if standing.n_empty or standing.n_failed:
-            n_empty, n_failed = standing.n_empty, standing.n_failed
+        n_excluded, n_failed = standing.n_excluded, standing.n_failed
+        if n := standing.n_empty + n_excluded + n_failed:
+            loses = "left out (on_no_answer: exclude)" if n_excluded else "an empty answer loses"
             yield (
-                f"no answer: {standing.candidate} on {n_empty + n_failed:,} questions ({n_empty:,} "
-                f"empty, {n_failed:,} failed); an empty answer loses, a failed one is left out"
+                f"no answer: {standing.candidate} on {n:,} questions ({n - n_failed:,} empty, "
+                f"{n_failed:,} failed); {loses}, a failed one is left out"
             )
     if criterion.n_incomplete:
         bad = {name: n for name, n in criterion.statuses.items() if name != "scored"}

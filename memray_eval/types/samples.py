@@ -241,10 +241,11 @@ def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
 
 
 class Unanswered(Frozen):
-    """A candidate that gave no answer to the question of a pair, and why."""
+    """A candidate that gave no answer to the question of a pair, and why; `excluded` is an empty
+    one under `on_no_answer: exclude`."""
 
     candidate: str
-    kind: Literal["empty", "error"]
+    kind: Literal["empty", "excluded", "error"]
     why: str = ""
 
 

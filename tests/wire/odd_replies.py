@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from memray_eval.errors import (
+    Declined,
     JudgeError,
     Malformed,
     QuotaExhausted,
-    Refused,
     Throttled,
     Unauthorised,
     Unavailable,
@@ -181,7 +181,7 @@ def openai_cases(text: str) -> Cases:
         **of(content, None, of_parts=thought, **with_half(text)),
         **of(content, Malformed, null=None, missing=MISSING, half_alone=HALF),
         **of(refusal, Unreadable, list=["no"]),
-        **of(refusal, Refused, half=f"no {HALF}"),
+        **of(refusal, Declined, half=f"no {HALF}"),
         **of(("choices", 0, *finish), Unreadable, number=1, list=[]),
         **of(("choices", 0, *finish), None, null=None),
         **of(content, None, half_written_out=text.replace("fine", r"fine \ud83d")),
@@ -233,7 +233,7 @@ def google_cases(text: str) -> Cases:
     return {
         **BODIES,
         "an error, Google's way": (error(code=400, status="FAILED_PRECONDITION"), JudgeError),
-        "blocked": (raw({"promptFeedback": {"blockReason": "SAFETY"}}), Refused),
+        "blocked": (raw({"promptFeedback": {"blockReason": "SAFETY"}}), Declined),
         "blocked for no reason": (raw({"promptFeedback": {}}), Unreadable),
         "blocked by a list": (raw({"promptFeedback": {"blockReason": ["SAFETY"]}}), Unreadable),
         **of(("candidates",), Unreadable, empty=[], **ODD, object={}, **lists),

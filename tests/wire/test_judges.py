@@ -17,9 +17,9 @@ from pydantic import BaseModel, Field
 
 from memray_eval.errors import (
     ConfigError,
+    Declined,
     JudgeError,
     Malformed,
-    Refused,
     Throttled,
     Truncated,
     Unauthorised,
@@ -103,8 +103,8 @@ CASES: dict[str, tuple[tuple[str | Answer | Fault, ...], type[JudgeError] | None
     "malformed twice, then good": ((BAD, "no json at all", GOOD), None, 3),
     "malformed": ((BAD,), Malformed, 3),
     "fenced": ((FENCED,), None, 1),
-    "refused": ((Answer("I cannot judge this.", "refused"),), Refused, 1),
-    "filtered": ((Answer("", "filtered"),), Refused, 1),
+    "refused": ((Answer("I cannot judge this.", "refused"),), Declined, 1),
+    "filtered": ((Answer("", "filtered"),), Declined, 1),
     "truncated": ((Answer(GOOD[:20], "truncated"),), Truncated, 1),
     "429 with Retry-After": (
         (Fault(429, retry_after="7"), Fault(429, retry_after="0.5"), GOOD),

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.config.sections import EmbeddingConfig, ServerConfig
 from memray_eval.errors import (
+    Declined,
     EmbeddingError,
     GenerationError,
     JudgeError,
@@ -168,10 +169,10 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         assert type(outcome) is expected, (name, outcome)
         check_text(name, str(outcome))
         assert outcome.__cause__ is None
-    verdicts = sum(expected in (None, Refused) for _, expected in cases.values())
+    verdicts = sum(expected in (None, Declined) for _, expected in cases.values())
     assert len(kept.calls) == verdicts  # and of the others nothing is remembered
     assert sum(call.judgment is None for call in kept.calls.values()) == sum(
-        case[1] is Refused for case in cases.values()
+        case[1] is Declined for case in cases.values()
     )
     uncounted = sum(
         expected is None and "usage" in name.lower() for name, (_, expected) in cases.items()

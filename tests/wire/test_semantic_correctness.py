@@ -92,7 +92,7 @@ def test_a_rubric_that_the_run_names_is_sent() -> None:
         (Fault(500), "Unavailable: the provider answered 500"),
         (
             Answer("I cannot judge this.", "refused"),
-            "Refused: the judge or its content filter declined",
+            "Declined: the judge or its content filter declined",
         ),
         ("the response is CORRECT", "Malformed: the verdict did not fit its schema in 3 attempts"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import ServerConfig
-from memray_eval.errors import JudgeError, NotWhole, QuotaExhausted, Refused, TooLong
+from memray_eval.errors import Declined, JudgeError, NotWhole, QuotaExhausted, TooLong
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy
@@ -146,17 +146,17 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (refusal("filtered", code="content_filter"), Refused),
-        (refusal("your prompt was flagged", code="invalid_prompt"), Refused),
-        (refusal("Your input was flagged", 403, code=403), Refused),
-        (refusal("Content Exists Risk"), Refused),
+        (refusal("filtered", code="content_filter"), Declined),
+        (refusal("your prompt was flagged", code="invalid_prompt"), Declined),
+        (refusal("Your input was flagged", 403, code=403), Declined),
+        (refusal("Content Exists Risk"), Declined),
         (refusal("prompt is too long: 210000 tokens > 200000 maximum"), TooLong),
         (refusal("maximum context length is 300 tokens; 900 tokens in the messages"), TooLong),
         (refusal("Rate limit exceeded: free-models-per-day. Add credits", 429), QuotaExhausted),
         (refusal("suspended", 429, type="exceeded_current_quota_error"), QuotaExhausted),
         (refusal("your account balance is insufficient", 403), QuotaExhausted),
         (refusal("A Trial key is limited to 1000 API calls / month.", 429), QuotaExhausted),
-        (whole("", "safety"), Refused),
+        (whole("", "safety"), Declined),
         (refusal("No endpoints found matching your data policy", 404), JudgeError),
         (whole(json.dumps(VERDICT), "error"), NotWhole),
         (whole('{"score": 1}', tokens=4096), TooLong),  # of a prompt that is longer

@@ -78,13 +78,14 @@ def compare(
         in_groups = _compare_groups(units, names, settings, list(_splits(units, by, more)))
         groups += [group for group in in_groups if group.metric in decided]
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
+    corrected = list(_correct_p_values(compared, settings))
     return Comparison(
         baseline=base.name,
         others=tuple(side.name for side in others),
         cluster=cluster,
         settings=settings,
         common=tuple(units.common for units in pairs),
-        metrics=tuple(_correct_p_values(compared, settings)),
+        metrics=tuple(corrected),
         warnings=tuple(warnings),
         by=by,
         leads=next(iter(metrics), ""),
@@ -96,7 +97,9 @@ def compare(
         scales={
             row.metric: base.scales[row.metric] for row in compared if row.metric in base.scales
         },
-        matrix=tuple(find_standings(sides, metrics, cluster, settings) if len(sides) > 2 else ()),
+        matrix=tuple(
+            find_standings(sides, metrics, cluster, settings, corrected) if others[1:] else ()
+        ),
     )
 
 

@@ -8,20 +8,25 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from memray_eval.analysis.comparing.models import Side, Standing
+from memray_eval.analysis.comparing.models import MetricComparison, Side, Standing
 from memray_eval.analysis.marks import why_undecided
 from memray_eval.analysis.statistics import Clusters, Rows, Settings, holm, mean_interval, paired_p
 from memray_eval.analysis.where import clusters_of_units
 
 
 def find_standings(
-    sides: Sequence[Side], metrics: Sequence[str], cluster: str | None, how: Settings
+    sides: Sequence[Side],
+    metrics: Sequence[str],
+    cluster: str | None,
+    how: Settings,
+    against_first: Sequence[MetricComparison],
 ) -> list[Standing]:
     """Every side's standing on each metric that all sides have (of `metrics`, if these are named)
     and that enough answers and verdicts count in.
 
     The best has the highest figure in the same data, so p-values (Student's, paired) are corrected
-    for all pairs of sides before Holm's correction over metrics and sides."""
+    for all pairs of sides before Holm's correction over metrics and sides. Of pairs with the first
+    side the comparisons `against_first` decide, as their own sentences say what they show."""
     rows = _common_rows(sides)
     units = sides[0].scores.units["cluster"].take(rows[0])
     clusters = clusters_of_units(units) if cluster is not None and len(units) else None
@@ -37,8 +42,20 @@ def find_standings(
     ]
     for_pairs = math.comb(len(sides), 2) / (len(sides) - 1)
     corrected = holm([min(1.0, p * for_pairs) for _, p in found])
+    first = sides[0].name
+    below = {
+        (row.metric, row.other if (row.paired.difference or 0.0) < 0 else first)
+        for row in against_first
+        if row.is_found(how.level)
+    }
     return [
-        row.model_copy(update={"p_holm": p, "is_best": p > 1 - how.level}) if row.best else row
+        row.model_copy(
+            update={
+                "p_holm": p if row.best else None,
+                "is_best": (row.metric, row.side) not in below
+                and (first in (row.side, row.best) or p > 1 - how.level),
+            }
+        )
         for (row, _), p in zip(found, corrected, strict=True)
     ]
 

@@ -167,7 +167,7 @@ def _why_unfit(side: Side, metric: str, calibrated: Calibrated) -> str:
                 rubric = f"version {version}" if version else f"digest {digest}"
                 return (
                     f"{judge} was not calibrated on {metric}'s rubric ({rubric}): name what "
-                    "`calibrate LABELLED --json` printed under calibrations, or set "
-                    "allow_uncalibrated: true"
+                    "`calibrate LABELLED --json` printed under calibrations of a --policy, or set "
+                    "allow_uncalibrated there or here (--allow-uncalibrated)"
                 )
     return ""

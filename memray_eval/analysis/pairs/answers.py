@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 from memray_eval.analysis.comparing.open_runs import ComparedRun, open_sides, pick_candidates
 from memray_eval.analysis.pairs.models import PairSide
 from memray_eval.analysis.scores import candidates_of
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, cut
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
@@ -24,11 +24,13 @@ _LONGEST_WHY = 200  # characters of an answer's error
 
 @dataclass(frozen=True)
 class Answers:
-    """One candidate's answers, by the key of their question, which is the same for all sides."""
+    """One candidate's answers, by the key of their question, which is the same for all sides.
+    `excludes` says that its run leaves empty ones out."""
 
     side: PairSide
     model: str
     records: Mapping[str, Record]
+    excludes: bool = False
 
 
 def name_sides(runs: Sequence[str]) -> list[str]:
@@ -71,9 +73,10 @@ def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
     ]
 
 
-def read_answers(runs: Sequence[str]) -> list[Answers]:
-    """The answers of every side. Questions of runs that read other samples are matched by what they
-    ask, as `compare` does. Raises DataError where no question is in two of them."""
+def read_answers(runs: Sequence[str], excludes: bool = False) -> list[Answers]:
+    """The answers of every side; `excludes` leaves empty ones out of every run. Questions of runs
+    that read other samples are matched by what they ask, as `compare` does. Raises DataError where
+    no question is in two of them."""
     sides = open_pair_sides(runs)
     keyed = open_sides([run for _, run in sides], cluster=None)
     answers = []
@@ -88,7 +91,9 @@ def read_answers(runs: Sequence[str]) -> list[Answers]:
                     if key is not None:
                         records.setdefault(key, record)
         model = next((record.candidate.model for record in records.values()), side.candidate)
-        answers.append(Answers(side, model, records))
+        settings = run.folder.read_config() if run.folder.has_config() else {}
+        excludes_own = excludes or settings.get("on_no_answer") == "exclude"
+        answers.append(Answers(side, model, records, excludes_own))
     if not any(present for _, present in questions_of(answers)):
         raise DataError("no question is in two of the runs: no sample id with the same task")
     return answers
@@ -132,10 +137,11 @@ def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str,
     for side, record in ((first, shown), (second, other)):
         response, candidate = record.response or Response(error="no response"), side.side.name
         if response.error is not None:
-            why = response.error[:_LONGEST_WHY]
+            why = cut(response.error, _LONGEST_WHY)
             unanswered.append(Unanswered(candidate=candidate, kind="error", why=why))
         elif response.is_empty:
-            unanswered.append(Unanswered(candidate=candidate, kind="empty"))
+            kind: Literal["excluded", "empty"] = "excluded" if side.excludes else "empty"
+            unanswered.append(Unanswered(candidate=candidate, kind=kind))
     pair = Pair(
         sample_id=sample.id,
         task=sample.task,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memray_eval.analysis.marks import why_undecided
 from memray_eval.analysis.pairs.bradley_terry import (
     PRIOR_SD,
     Matches,
@@ -49,6 +50,7 @@ def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SET
     decided, twice = both_orders != TIE, np.concatenate([judged.cluster, judged.cluster])
     flipped = (judged.i_first != 1 - judged.j_first).astype(np.float64)
     apart = (judged.points != TIE) & (judged.doublings != 0)
+    excluded = (pairs.unanswered.get((name, "excluded"), 0) for name in sides)
     longer_won = (judged.points[apart] == 1) == (judged.doublings[apart] > 0)
     return Criterion(
         metric=pairs.metric,
@@ -56,6 +58,7 @@ def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SET
         n_pairs=pairs.points.size,
         n_questions=int(np.unique(pairs.question).size),
         n_incomplete=pairs.n_incomplete,
+        undecided=why_undecided(pairs.n_asked, max(excluded, default=0), 0),
         n_unanswered=pairs.n_unanswered,
         statuses=dict(pairs.statuses),
         standings=tuple(_standings(pairs, sides, how)),
@@ -82,6 +85,7 @@ def _standings(pairs: PairVerdicts, sides: Sequence[str], how: Settings) -> list
         CandidateStanding(
             candidate=name,
             n_empty=pairs.unanswered.get((name, "empty"), 0),
+            n_excluded=pairs.unanswered.get((name, "excluded"), 0),
             n_failed=pairs.unanswered.get((name, "error"), 0),
         )
         for name in sides

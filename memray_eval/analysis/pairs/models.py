@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from pydantic import ConfigDict, Field
 
 from memray_eval.analysis.statistics import Interval
@@ -34,6 +36,7 @@ class CandidateStanding(Frozen):
     rank_low: int | None = None
     rank_high: int | None = None
     n_empty: int = 0
+    n_excluded: int = Field(default=0, exclude_if=operator.not_)
     n_failed: int = 0
 
 
@@ -54,14 +57,16 @@ class Criterion(Frozen):
     """The figures of one metric. Of the judge: `first_share` is how often it prefers the answer
     shown first, `flips` the share of pairs whose verdict changes with the order, `longer_share`
     that of decided pairs that the longer answer wins, and `odds_of_double_length` the factor of an
-    answer's odds at twice the length. `n_incomplete` pairs lack a verdict; of
-    `n_unanswered` an answer failed. An empty answer is a loss, which says nothing of the judge."""
+    answer's odds at twice the length. `n_incomplete` pairs lack a verdict; of `n_unanswered` an
+    answer failed, or is left out. An empty answer is a loss, which says nothing of the judge.
+    `undecided` says that a candidate's empty answers were left out of too many."""
 
     metric: str
     judges: tuple[str, ...]
     n_pairs: int
     n_questions: int
     n_incomplete: int = 0
+    undecided: str = Field(default="", exclude_if=operator.not_)
     n_unanswered: int = 0
     statuses: dict[str, int] = Field(default_factory=dict)
     standings: tuple[CandidateStanding, ...] = ()

@@ -26,9 +26,10 @@ class PairVerdicts:
     """The pairs of one metric that have both verdicts, as columns: the numbers of question, cluster
     and candidates (`i` < `j`), the verdicts with i's answer first and with j's first (1: the first
     is preferred), and by how many `doublings` i's answer is longer. `n_incomplete` pairs lack a
-    verdict. An empty answer loses without a verdict, against another one it ties: `is_judged` is
-    False there. `unanswered` counts by candidate and kind, `n_unanswered` pairs, of which an answer
-    failed, are left out. `is_whole`: every two candidates of a question were compared on it."""
+    verdict. An empty answer loses without a verdict, against another one it ties: `is_judged`
+    is False there. `unanswered` counts by candidate and kind, of `n_asked` questions;
+    `n_unanswered` pairs, of which an answer failed or is excluded, are left out. `is_whole`:
+    every two candidates of a question were compared on it."""
 
     metric: str
     question: Numbers
@@ -43,6 +44,7 @@ class PairVerdicts:
     judges: tuple[str, ...] = ()
     statuses: Mapping[str, int] = field(default_factory=dict)
     unanswered: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    n_asked: int = 0
     n_unanswered: int = 0
     is_whole: bool = True
 
@@ -97,7 +99,7 @@ def read_verdicts(
         seen.add(key)
         for lacking in pair.unanswered:
             unanswered.setdefault((lacking.candidate, lacking.kind), set()).add(question)
-        if any(lacking.kind == "error" for lacking in pair.unanswered):
+        if any(lacking.kind != "empty" for lacking in pair.unanswered):
             lost.add(key)
             continue
         empty = [lacking.candidate for lacking in pair.unanswered]
@@ -120,8 +122,8 @@ def read_verdicts(
     compares = [name for name, of_metric in metrics.items() if of_metric.compares] or list(metrics)
     counts = {key: len(questions) for key, questions in unanswered.items()}
     columns = [_to_columns(name, metrics[name], counts, len(lost)) for name in compares]
-    is_whole = _has_every_two(seen)
-    return [replace(of_metric, is_whole=is_whole) for of_metric in columns]
+    is_whole, n_asked = _has_every_two(seen), len({question for question, *_ in seen})
+    return [replace(of_metric, is_whole=is_whole, n_asked=n_asked) for of_metric in columns]
 
 
 def _has_every_two(pairs: Iterable[tuple[Question, int, int]]) -> bool:

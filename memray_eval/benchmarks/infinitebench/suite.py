@@ -17,7 +17,7 @@ from memray_eval.benchmarks.templates.files import (
     read_templates,
 )
 from memray_eval.benchmarks.templates.records import Published, published_input, query_of, task_of
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, cut
 from memray_eval.types import Sample
 
 _STATEMENTS = {  # what records ask whose input is empty
@@ -165,7 +165,8 @@ adapt = Published(
 
 def _options(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(LETTERS):
-        raise ValueError(f"options: must be a list of {len(LETTERS)} texts, not {value!r}"[:200])
+        message = f"options: must be a list of {len(LETTERS)} texts, not {value!r}"
+        raise ValueError(cut(message, 200))
     return tuple(str(option) for option in value)
 
 
@@ -173,7 +174,8 @@ def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
     """The right option as letter, with text, as text; from the text, [text] or [text, letter]."""
     text = answer[0] if isinstance(answer, list) and answer else answer
     if text not in options:
-        raise ValueError(f"answer: {text!r} is none of the options {list(options)}"[:200])
+        message = f"answer: {text!r} is none of the options {list(options)}"
+        raise ValueError(cut(message, 200))
     letter = LETTERS[options.index(text)]
     return [letter, f"{letter}. {text}", text]
 

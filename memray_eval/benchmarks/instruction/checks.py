@@ -19,7 +19,7 @@ from memray_eval.benchmarks.instruction.simple import (
     graded,
     simple,
 )
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, cut
 from memray_eval.types import Frozen
 
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
@@ -144,7 +144,7 @@ def _compare_with_answers(
 ) -> dict[str, CheckResult]:
     match = compare(prompt, response, answers)
     more = f" or {len(answers) - 1} more" if len(answers) > 1 else ""
-    expected = f"(expected: {answers[0][:80]}{more})"
+    expected = f"(expected: {cut(answers[0], 80)}{more})"
     score, what = (100, "Exact match") if match.exact else (0, "No exact match")
     return {
         "exact_match": graded(score, f"{what} {expected}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from memray_eval.benchmarks.instruction.answers import ChosenOption, find_choice, offered_options
 from memray_eval.benchmarks.instruction.counts import (
@@ -93,22 +93,25 @@ def _explanation_present(response: str) -> CheckResult:
     return graded(ONE_SENTENCE_SCORE if n_sentences else 0, f"{message} (expected: 2 or more)")
 
 
-def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
-    """What an explanation should speak of, at most MAX_CONCEPTS stems: up to three content words of
-    the chosen option, then the prompt's most frequent, without those of other options."""
+def concepts(prompt: str, options: Mapping[str, str], answer: str) -> dict[str, str]:
+    """What an explanation should speak of, at most MAX_CONCEPTS words by their stems: up to three
+    content words of the chosen option, then the prompt's most frequent, without those of other
+    options."""
     own = _content(options.get(answer, ""))[:3]
-    offered_stems = frozenset(word for text in options.values() for word in _content(text))
-    counts = Counter(
-        word for word in _content(_OPTION_MARK.sub(" ", prompt)) if word not in offered_stems
-    )
-    return list(dict.fromkeys((*own, *(word for word, _ in counts.most_common()))))[:MAX_CONCEPTS]
+    offered = {root for text in options.values() for root, _ in _content(text)}
+    asked = [of for of in _content(_OPTION_MARK.sub(" ", prompt)) if of[0] not in offered]
+    counts = Counter(root for root, _ in asked)
+    written = dict(reversed([*own, *asked]))
+    wanted = dict.fromkeys((*dict(own), *(root for root, _ in counts.most_common())))
+    return {root: written[root] for root in [*wanted][:MAX_CONCEPTS]}
 
 
-def _content(text: str) -> list[str]:
-    """The stems of a text's content words, in order, with repetitions."""
+def _content(text: str) -> list[tuple[str, str]]:
+    """The stem of each content word of a text and the word, in order, with repetitions."""
     spaced = _spaced(text)
     kept = stems(spaced) - _ASKING
-    return [root for word in words(spaced.replace("_", " ")) if (root := stem(word)) in kept]
+    pairs = ((stem(word), word) for word in words(spaced.replace("_", " ")))
+    return [pair for pair in pairs if pair[0] in kept]
 
 
 def _spaced(text: str) -> str:
@@ -118,12 +121,12 @@ def _spaced(text: str) -> str:
     return " ".join(word for word in chinese_words(text) if len(word) > 1 or not is_chinese(word))
 
 
-def _concept_coverage(wanted: Sequence[str], response: str) -> CheckResult:
+def _concept_coverage(wanted: Mapping[str, str], response: str) -> CheckResult:
     """100 where the prompt has no content word to speak of."""
     if not wanted:
         return CheckResult(100)
     mentioned = stems(_spaced(response))
-    missing = [word for word in wanted if word not in mentioned]
+    missing = [word for root, word in wanted.items() if root not in mentioned]
     n_mentioned = len(wanted) - len(missing)
     lacking = f" (not mentioned: {', '.join(missing)})" if missing else ""
     score = round(100 * n_mentioned / len(wanted))

@@ -7,7 +7,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES, check_weights
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, cut
 from memray_eval.types import Candidate, Message, Prompt, Sample
 from memray_eval.withdrawn import INSTEAD
 
@@ -49,9 +49,8 @@ def _check(prompt_type: str, about: Mapping[str, Any]) -> None:
     if (weights := about.get("weights")) is None:
         return
     if not isinstance(weights, Mapping):
-        raise ValueError(
-            f"weights: must be an object of checks and their shares, not {weights!r}"[:200]
-        )
+        message = f"weights: must be an object of checks and their shares, not {weights!r}"
+        raise ValueError(cut(message, 200))
     try:
         check_weights(prompt_type, weights)
     except ConfigError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.errors import cut
 
 _PART = re.compile(r"-\d+-of-\d+$")  # train-00000-of-00001.parquet
 _PATH_PARTS = 3  # TASK.jsonl, TASK/data.parquet, TASK/test/0000.parquet
@@ -84,7 +85,7 @@ def check_record(raw: Row, kind: str, fields: Mapping[str, type | None]) -> None
             continue
         if not isinstance(value, wanted) or isinstance(value, bool):
             message = f"{name}: must be {_NAMES[wanted]}, not {type(value).__name__} {value!r}"
-            raise ValueError(message[:200])
+            raise ValueError(cut(message, 200))
 
 
 def known_task(name: Any, tasks: Collection[str]) -> str:

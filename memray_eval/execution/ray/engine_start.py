@@ -18,7 +18,7 @@ from typing import TypeVar
 import ray
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from memray_eval.errors import GenerationError, describe_error
+from memray_eval.errors import GenerationError, cut, describe_error
 from memray_eval.execution.progress import EnginePhase
 from memray_eval.execution.ray.ray_compat import worker_output_path
 from memray_eval.execution.run_log import hide_held_keys
@@ -108,7 +108,7 @@ def _starts_file() -> Path:
 
 
 def _give_up(model: str, what: str, output: str) -> GenerationError:
-    reason = " ".join(what.split())[:REASON_CHARS]
+    reason = cut(what, REASON_CHARS)
     return GenerationError(f"an engine of {model} {reason}{quote_log(output)}")
 
 

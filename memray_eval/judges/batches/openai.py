@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import openai
 
-from memray_eval.errors import JudgeError
+from memray_eval.errors import JudgeError, cut
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.batches.journal import BatchEntry
 from memray_eval.judges.batches.port import (
@@ -86,7 +86,7 @@ class OpenAIBatches(BatchClient):
             state=state,
             done=sum(token_count(counts.get(name)) or 0 for name in ("completed", "failed")),
             end=end,
-            reason="; ".join(str(e.get("message") or e.get("code"))[:200] for e in reasons),
+            reason="; ".join(cut(str(e.get("message") or e.get("code")), 200) for e in reasons),
             is_full=any(word in text for word in _FULL),
             is_refused=any(word in text for word in _REFUSED),
             files=tuple(str(name) for name in files if name),

@@ -2,9 +2,9 @@
 
 A piece that is not found is `unverified`: it is named in the score's judgment, counted in the parts
 `evidence` and `unverified`, and lowers the metric's `trust`. It decides nothing: it is taken out of
-the judgment before that is measured, and where no piece of a verdict is found, the metric abstains
-(metric.score_by_verdict). What the score is a ratio of (claims, cited keys) stays as the judge
-judged it: otherwise an answer that has its faults reworded would get them out of the ratio.
+the judgment before that is measured. The metric abstains (metric.score_by_verdict) where no piece
+of a verdict is found, and where a fault is not that the score counts (a made-up claim, a forbidden
+key): otherwise an answer that has its faults reworded would get them out of the ratio.
 
 A quote is found when it stands in the text word for word (whatever the case, spacing, punctuation
 and Unicode form, and with "..." for what is left out), or when its words align with one or two
@@ -50,11 +50,12 @@ def verify_quotes(
     of: tuple[str, ...] = (),
     within: Callable[[Sample, Response], Sequence[str]] = lambda sample, response: (response.text,),
     source: str = "the response",
-    drops: bool = True,
+    is_fault: Callable[[Any, Sample], bool] = lambda entry, sample: False,
 ) -> Verify:
     """A `verify` that looks for the entries of the named list fields in any of the texts `within`,
-    which `source` names, and `drops` those that are not there. Entries are texts, or models whose
-    fields named in `of` are the texts (all of them must be found)."""
+    which `source` names, and takes out those that are not there. Entries are texts, or models whose
+    fields named in `of` are the texts (all of them must be found). Without an entry that
+    `is_fault` nothing can be measured."""
 
     def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
         entries = [(field, entry) for field in fields for entry in getattr(judgment, field)]
@@ -63,13 +64,16 @@ def verify_quotes(
             for _, entry in entries
         ]
         missing = find_missing(quotes, within(sample, response))
-        if drops and missing:
+        hidden = ""
+        if missing:
             kept: dict[str, list[Any]] = {field: [] for field in fields}
             for (field, entry), quoted in zip(entries, quotes, strict=True):
-                if " / ".join(quoted) not in missing:
+                if (text := " / ".join(quoted)) not in missing:
                     kept[field].append(entry)
+                elif is_fault(entry, sample):
+                    hidden = text
             judgment = judgment.model_copy(update=kept)
-        return Verified(judgment, len(entries), missing, source=source)
+        return Verified(judgment, len(entries), missing, source=source, hidden=hidden)
 
     return verify
 

@@ -4,8 +4,8 @@ general knowledge?
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims;
 hallucination rate = 1 - groundedness. A response that makes no claim (a question, an opinion, a
 refusal) has no score: the metric is not applicable to it, and says so where the query asked for
-knowledge; an empty one scores 1.0. A claim counts as the judge judged it, also if it cannot be
-found in the response; see metrics/_shared/evidence.py.
+knowledge; an empty one scores 1.0. A claim that cannot be found in the response does not count; if
+it is a hallucination, the metric abstains: see metrics/_shared/evidence.py.
 
 There are two readings. `given`: only what the sample gives counts, and general knowledge is
 unsupported. `given_and_general`: established knowledge counts too. The first is that of a sample
@@ -104,12 +104,14 @@ def prompt(sample: Sample, response: Response) -> JudgePrompt:
     return JudgePrompt(RUBRIC, {"SOURCES": reading_of(sample), **context, **shown})
 
 
+def _is_unsupported(claim: FactualClaim, sample: Sample) -> bool:
+    return claim.source == "none" or (claim.source == "general" and reading_of(sample) == GIVEN)
+
+
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
-    """grounded / all claims, each as the judge judged it. Claims that cannot be found in the
-    response stay: without them a hallucination that the judge reworded would leave the ratio."""
+    """grounded / all claims that are found in the response, each as the judge judged it."""
     reading = reading_of(sample)
-    unsupported = {"none"} if reading == WITH_GENERAL else {"none", "general"}
-    grounded = sum(claim.source not in unsupported for claim in judgment.claims)
+    grounded = sum(not _is_unsupported(claim, sample) for claim in judgment.claims)
     claims = len(judgment.claims)
     if not claims and not response.is_empty:
         asked = ", though the query asks for knowledge" if judgment.passes_over_question else ""
@@ -154,7 +156,7 @@ METRIC = JudgedMetric(
     requires=("query",),
     judgment=GroundednessJudgment,
     prompt=prompt,
-    verify=verify_quotes("claims", of=("claim",), drops=False),
+    verify=verify_quotes("claims", of=("claim",), is_fault=_is_unsupported),
     measure=measure,
     version=3,
     anchors={

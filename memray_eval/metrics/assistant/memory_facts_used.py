@@ -29,12 +29,7 @@ TAGGED = 50  # keys of a memory, which a summary lists one by one
 
 
 def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
-    verified = memory_utilization.verify(judgment, sample, response)
-    unfound = {piece.partition(": ")[0] for piece in verified.unverified}
-    found = [key for key in verified.judgment.cited_keys if key not in unfound]
-    return verified._replace(
-        judgment=verified.judgment.model_copy(update={"cited_keys": found}), parts={}
-    )
+    return memory_utilization.verify(judgment, sample, response)._replace(parts={}, hidden="")
 
 
 def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> MetricValue:

@@ -100,10 +100,9 @@ def _fold(key: str) -> str:
 
 def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
     """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither
-    TP nor FP). Of the others, each counts as cited as the judge said; one whose quote the response
-    does not hold is unverified. A key without a quote is neither: there is nothing to look for.
-    The judge may write a key's name in another case, or part its words otherwise ("Daytime
-    Sleep")."""
+    TP nor FP), and those whose quote the response does not hold; of a forbidden one nothing can be
+    measured then. A key without a quote stays: there is nothing to look for. The judge may write a
+    key's name in another case, or part its words otherwise ("Daytime Sleep")."""
     candidates = candidate_keys(sample)
     folds = Counter(map(_fold, candidates))
 
@@ -117,13 +116,14 @@ def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respon
     text = QuotedText(response.text)
     quotes = {citation.key: citation.quote for citation in evidence}
     shown = {citation.key for citation in evidence if text.holds(citation.quote)}
+    unfound = {key: f"{key}: {quotes[key]}" for key in kept if key in quotes and key not in shown}
+    found = [key for key in kept if key not in unfound]
     return Verified(
-        judgment.model_copy(update={"cited_keys": kept, "evidence": evidence}),
+        judgment.model_copy(update={"cited_keys": found, "evidence": evidence}),
         pieces=sum(key in quotes for key in kept),
-        unverified=tuple(
-            f"{key}: {quotes[key]}" for key in kept if key in quotes and key not in shown
-        ),
+        unverified=tuple(unfound.values()),
         parts={INVENTED: len(cited) - len(kept)},
+        hidden=next((unfound[key] for key in sample.forbidden_keys if key in unfound), ""),
     )
 
 

@@ -133,6 +133,30 @@ def test_the_matrix_marks_the_best_and_what_is_not_shown_to_be_below_it() -> Non
     assert compared(*sides[:2]).matrix == ()
 
 
+def test_whom_a_sentence_shows_to_be_below_another_the_matrix_does_not_call_best() -> None:
+    n_found, n_marginal = 0, 0
+    for seed in range(30):
+        sides = [side("first", seed, 0.2), side("same", seed, 0.2), side("less", seed)]
+        comparison = compare(sides, settings=QUICK)
+        best = {(row.metric, row.side): row.is_best for row in comparison.matrix}
+        for row in comparison.metrics:
+            below = row.other if (row.paired.difference or 0.0) < 0 else "first"
+            leader = next(of.side for of in comparison.matrix
+                          if of.metric == row.metric and not of.best)  # fmt: skip
+            if row.is_found(QUICK.level):
+                n_found += 1
+                assert not best[row.metric, below]
+            elif leader == "first":
+                assert best[row.metric, row.other]
+            matrix_p = next(of.p_holm for of in comparison.matrix
+                            if (of.metric, of.side) == (row.metric, row.other))  # fmt: skip
+            n_marginal += leader == "first" and row.is_found(QUICK.level) != (
+                (matrix_p or 1) < 0.05
+            )
+    assert n_found > 5
+    assert n_marginal  # the two tests differ somewhere
+
+
 def test_of_twenty_equal_candidates_few_are_marked_as_below_the_best() -> None:
     n_below = 0
     for seed in range(10):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from memray_eval.analysis.calibration import read_calibrated
 from memray_eval.api.calibrating import LabelledFile, compare_judges
 from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
@@ -73,6 +74,14 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
     assert lines[7].split() == "scored 40 of 40 (100.0%) 0 of 40 (0.0%) 40".split()
     assert "Suggested: right, the highest weighted kappa" in text
     assert "nan" not in text.lower()
+
+
+def test_auto_says_whom_it_took_and_gates_for_that_judge(tmp_path: Path) -> None:
+    report, _ = compare_judges(FILE, ["auto"], lambda rows, _: fake(rows, "right"), tmp_path)
+    assert render(report).splitlines()[1].startswith("auto (right) may be used: weighted kappa 0.")
+    file = tmp_path / "report.json"
+    file.write_text(report.model_dump_json())
+    assert [*read_calibrated(file)] == [(METRIC, "right", "")]
 
 
 def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_policy_gates_by_margin_tier_and_least_n(
     assert (ended, [line.partition(": ")[0] for line in err.splitlines()]) == (code, outcomes)
 
 
-def test_a_judge_that_was_not_calibrated_gates_only_if_the_policy_allows_it(
+def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
     call: Call, tmp_path: Path
 ) -> None:
     keys = {"rubrics": {"empathy": DIGEST}, "judged_by": {"empathy/small": {"openai/m": 6}}}
@@ -123,6 +123,10 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_the_policy_allows_it(
         judges=(judge,), people=None, suggestion=None,
     )  # fmt: skip
     (tmp_path / "good.json").write_text(report.model_dump_json())
+    auto = judge.model_copy(update={"judge": "auto", "judged_by": "openai/m"})
+    (tmp_path / "auto.json").write_text(
+        report.model_copy(update={"judges": (auto,)}).model_dump_json()
+    )
     unfit = judge.model_copy(update={"coverage": 0.5})
     (tmp_path / "bad.json").write_text(
         report.model_copy(update={"judges": (unfit,)}).model_dump_json()
@@ -131,11 +135,18 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_the_policy_allows_it(
         ("", 5, "openai/m was not calibrated on empathy's rubric (digest 0123456789abcdef)"),
         ("calibrations: [bad.json]", 5, "was not calibrated"),
         ("calibrations: [good.json]", 0, "PASS: empathy may fall by 1"),
+        ("calibrations: [auto.json]", 0, "PASS: empathy may fall by 1"),
         ("allow_uncalibrated: true", 0, "PASS: empathy may fall by 1"),
     ]:
         (tmp_path / "p.yaml").write_text(f"gates: [{{metric: empathy, margin: 1}}]\n{more}\n")
         ended, _, err = call(a, b, "--policy", f"{tmp_path}/p.yaml")
         assert (ended, said in err, err.count("\n")) == (code, True, 1), (more, err)
+        gate = ("--fail-if", "empathy < -1", "--policy", f"{tmp_path}/p.yaml")
+        outcomes = ["PASS" if code == 0 else "INCONCLUSIVE"] * 2
+        ended, _, err = call(a, b, *gate)
+        assert (ended, [line.split(":")[0] for line in err.splitlines()]) == (code, outcomes)
+    for more, code in (((), 5), (("--allow-uncalibrated",), 0)):
+        assert call(a, b, "--fail-if", "empathy < -1", *more)[0] == code
 
 
 @pytest.mark.parametrize(

@@ -164,9 +164,16 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     assert isinstance(grounded, JudgedMetric)
     assert isinstance(empathy, JudgedMetric)
     score = score_by_verdict(memory, sample, response, Verdict(judgment=listed, judge="j"))
+    assert (score.status, score.value) == ("abstained", None)  # `age` is a forbidden key
+    assert score.error == (
+        "Refused: a fault that the judge counts cannot be found in the response: 'age: you are 52'"
+    )
+    update = {"forbidden_keys": (), "neutral_keys": ("age",)}
+    allowed = sample.model_copy(update=update)
+    score = score_by_verdict(memory, allowed, response, Verdict(judgment=listed, judge="j"))
     assert score.parts == {
         "tp": 1,
-        "fp": 1,
+        "fp": 0,
         "fn": 1,
         "invented_keys": 1,
         "evidence": 2,
@@ -182,10 +189,11 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     judgment = GroundednessJudgment(claims=padded, passes_over_question=False)
     score = score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
     assert (score.status, score.value) == ("abstained", None)
-    claims = [FactualClaim(claim="With your mild anemia", reason="r", source="memory"), padded[0]]
+    claims = [FactualClaim(claim="With your mild anemia", reason="r", source="none"), padded[0]]
     judgment = GroundednessJudgment(claims=claims, passes_over_question=False)
     score = score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
-    # Nothing that is made up goes untold
+    # What pads the list is worth nothing, and goes not untold
+    assert score.value == 0.0
     assert (score.parts["evidence"], score.parts["unverified"]) == (2, 1)
 
 
@@ -209,7 +217,8 @@ def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) ->
 
     true = ("With your mild anemia", "memory")
     score = scored(true, ("a blood thinner is part of the routine", "none"))
-    assert (score.value, score.parts["claims"], score.parts["unverified"]) == (0.5, 2, 1)
+    assert (score.status, score.value) == ("abstained", None)
+    assert "a fault that the judge counts cannot be found in the response" in (score.error or "")
     score = scored(
         true,
         ("The user sleeps 9 hours", "none"),

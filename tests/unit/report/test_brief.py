@@ -282,7 +282,7 @@ def test_twelve_metrics_are_one_screen(n_failed: int) -> None:
     screen = "\n".join(lines)
     assert "Micro: one ratio over all claims or keys" in " ".join(screen.split())
     assert "verdict (memory_utilization: recall 0.31" in " ".join(screen.split())
-    assert "more lines of notes with --full" in screen
+    assert "and 3 more notes with --full" in screen
     assert ("9 of 50 units failed" in screen) == bool(n_failed)
     assert "The run is in results/memory-x" in screen
     assert len([line for line in lines if line.startswith("  memray-eval ")]) == 2

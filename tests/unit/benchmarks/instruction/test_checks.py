@@ -48,7 +48,8 @@ def test_the_seeds_examples() -> None:
     reasoning = score_response("reasoning", ROBOT, PASSES_RIGHT)
     # 0.3 x 100 + 0.1 x 100 + 0.2 x 100 + 0.2 x 83 + 0.2 x 100 = 96.6: five of six concepts, as a
     # whole number
-    assert concepts(ROBOT, OPTIONS, "B") == ["right", "wide", "robot", "doorway", "obstacl", "pass"]
+    shown = concepts(ROBOT, OPTIONS, "B").values()  # words, of which a screen shows no stem
+    assert list(shown) == ["right", "wide", "robot", "doorway", "obstacle", "pass"]
     assert reasoning.subscores["concept_coverage"] == 83
     assert reasoning.overall_score == 96.6
 
