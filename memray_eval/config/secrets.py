@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 # All but anonymous@ alone
 _USER = re.compile(rf"://(?!{ANONYMOUS}[^/?#\s@]*(?:[/?#\s]|$))[^/?#\s]*@")
 # A model's special token, a reference to a variable, or a word of the config's own
-_MARK = re.compile(r"[<\[].*[>\]]|\$\{?\w+\}?|auto")
+_MARK = re.compile(r"[<\[].*[>\]]|\$\{?\w+\}?|(?:\w+ )?\{[\w.]+\}|auto")
 
 
 def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
@@ -96,6 +96,8 @@ def variables_of(config: NamesKeyVariables) -> set[str]:
     one_each = [candidate.api_key_env for candidate in config.candidates]
     one_each += [config.embedding.api_key_env, config.affect.api_key_env]
     one_each += [server.api_key_env for server in config.judging.servers.values()]
+    headers = [text for candidate in config.candidates for text in candidate.headers.values()]
+    one_each += re.findall(r"\{env\.(\w+)\}", " ".join(headers))
     return {*API_KEY_VARIABLES, *config.judging.api_key_envs.values(), *filter(None, one_each)}
 
 

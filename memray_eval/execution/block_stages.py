@@ -22,7 +22,14 @@ from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
+from memray_eval.errors import (
+    BudgetSpent,
+    ConfigError,
+    EvalError,
+    JudgeStalled,
+    Stopped,
+    describe_error,
+)
 from memray_eval.execution.part_stage import write_block
 from memray_eval.execution.prompt_stage import (
     ANSWER,
@@ -55,7 +62,8 @@ from memray_eval.stages.judge import (
     judge_record,
     score_unasked,
 )
-from memray_eval.types import ComputedScore, Prompt, Record, Response, Score
+from memray_eval.stores.identity import identify, is_identified
+from memray_eval.types import ComputedScore, Prompt, Record, Response, Sample, Score
 from memray_eval.types.json_text import candidate_from_json
 
 if TYPE_CHECKING:  # it imports what no worker needs
@@ -279,20 +287,36 @@ class AskServers:
 
     async def answer(self, table: pa.Table) -> pa.Table:
         """Rows of SERVER_SCHEMA with what was answered, as rows of RECORD_SCHEMA."""
-        columns = table.select([PROMPT, TRUNCATED, "candidate_config", "sample_id", "epoch"])
+        columns = ["unit_id", PROMPT, TRUNCATED, "candidate_config", "sample_id", "epoch"]
         with report_block(self._context.counter, "generate") as done:
-            answers = await asyncio.gather(*map(self._ask, columns.to_pylist()))
+            samples = self._identified(table)
+            rows = table.select(columns).to_pylist()
+            answers = await asyncio.gather(*(self._ask(row, samples) for row in rows))
             answered = self._context.add_answers(table.select(RECORD_SCHEMA.names), answers)
             done.rows, done.failed = answered.num_rows, _n_ungenerated(answered)
         return answered
 
-    async def _ask(self, row: dict[str, Any]) -> Response | None:
+    def _identified(self, table: pa.Table) -> dict[str, Sample]:
+        """The samples by unit, where a candidate is asked for each in another way."""
+        configs = table.column("candidate_config").unique().to_pylist()
+        if not any(is_identified(candidate_from_json(config)) for config in configs):
+            return {}
+        records, _ = self._context.from_table(table.select(RECORD_SCHEMA.names), "generate")
+        return {record.unit_id: record.sample for record in records}
+
+    async def _ask(self, row: dict[str, Any], samples: Mapping[str, Sample]) -> Response | None:
         if row[PROMPT] is None:  # it could not be built, or the answer is there already
             return None
         try:
             prompt, config = Prompt.model_validate(row[PROMPT]), row["candidate_config"]
             candidate, client = candidate_from_json(config), self._client(config)
             candidate = candidate.for_epoch(row["epoch"])
+            if (sample := samples.get(row["unit_id"])) is not None:
+                run = self._context.folder.rstrip("/").rpartition("/")[2]
+                try:
+                    prompt, candidate = identify(prompt, candidate, sample, row["epoch"], run)
+                except ConfigError as error:
+                    return Response(error=describe_error(error))
             return await generate(prompt, candidate, row[TRUNCATED], client)
         except EvalError:
             raise

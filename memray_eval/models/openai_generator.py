@@ -151,6 +151,11 @@ class OpenAIGenerator:
     ) -> AbstractAsyncContextManager[Any]:
         """The raw reply to a prompt, as it streams: the SDK does not check what it takes apart."""
         settings: dict[str, Any] = {"model": model, "extra_body": parameters}
+        if (request := prompt.request) is not None:
+            identity = {"user": request.user, "session_id": request.session}
+            sent = {name: valid_text(value) for name, value in identity.items() if value}
+            settings["extra_body"] = {**parameters, **sent}
+            settings["extra_headers"] = request.headers
         if self._streams:
             settings |= {"stream": True, "stream_options": {"include_usage": True}}
         completions: Any = self._client.completions

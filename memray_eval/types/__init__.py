@@ -13,6 +13,7 @@ from memray_eval.types.responses import FigureForm as FigureForm
 from memray_eval.types.responses import NoAnswer as NoAnswer
 from memray_eval.types.responses import Passage as Passage
 from memray_eval.types.responses import Prompt as Prompt
+from memray_eval.types.responses import Request as Request
 from memray_eval.types.responses import Response as Response
 from memray_eval.types.responses import Retrieval as Retrieval
 from memray_eval.types.responses import Sampling as Sampling

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from memray_eval.errors import NotWhole
 from memray_eval.types.base import Frozen, Name, Temperature
-from memray_eval.types.samples import Message
+from memray_eval.types.samples import Message, Sample
 
 EXISTING: Literal["given"] = "given"  # the backend of responses that exist already
 
@@ -53,6 +53,20 @@ class Retrieval(Frozen):
     """The embedding model: `local`, or `local:PATH`."""
 
 
+_NAMES = re.compile(r"\{(sample\.\w+|run|candidate|epoch|partition|env\.\w+)\}")
+
+
+def check_template(key: str, text: str) -> None:
+    """Raises ValueError for braces in a template of `user`, `session` or `headers` that no name is
+    for, and for a variable of the environment anywhere but in `headers`."""
+    rest = _NAMES.sub("", text)
+    if "{" in rest or "}" in rest or ("{env." in text and key != "headers"):
+        raise ValueError(
+            f"{key}: {text!r} may name {{sample.FIELD}}, {{run}}, {{candidate}}, {{epoch}} and "
+            "{partition} (RUN/SAMPLE/EPOCH); headers also {env.VARIABLE}"
+        )
+
+
 class Candidate(Frozen):
     """The model under test, with its sampling parameters and prompt variant. A server without a
     `base_url` is OpenAI; of the backend `code`, `model` is SERVER/FUNCTION. Prompts to a server are
@@ -88,6 +102,14 @@ class Candidate(Frozen):
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `reasoning_effort` or `top_k`; of an engine, of
     vLLM's SamplingParams; `chat_template_kwargs` go to the chat template."""
+    user: str | None = None
+    """Whom a server, or a function that takes a Request, is asked for: a template over the sample,
+    such as `{sample.user}` or `{run}-{sample.id}`; it is the request's `user`."""
+    session: str | None = None
+    """The session that it is asked in, likewise, such as `{partition}` (RUN/SAMPLE/EPOCH); it is
+    the request's `session_id`."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of each request to a server, likewise; what is secret comes as `{env.VARIABLE}`."""
     prompt: str = "default"
     """The prompt variant of the suite, or the path of a system prompt."""
     context: Arm | None = None
@@ -128,6 +150,12 @@ class Candidate(Frozen):
     def _goes_together(self) -> Candidate:
         if self.retrieved is not None and self.context not in (None, "retrieved"):
             raise ValueError(f"retrieved: goes with context: retrieved, not {self.context}")
+        for key, text in (("user", self.user), ("session", self.session)):
+            check_template(key, text or "")
+        for text in self.headers.values():
+            check_template("headers", text)
+        if (self.user or self.session or self.headers) and not self.is_served:
+            raise ValueError("user, session and headers: go with a server or a function")
         if self.lora is not None and self.backend != "vllm":
             raise ValueError("lora: goes with backend: vllm; a server names an adapter as a model")
         most = self.sampling.max_tokens
@@ -155,11 +183,25 @@ class Passage(NamedTuple):
     holds: tuple[int, ...] = ()
 
 
+class Request(Frozen):
+    """Whom and what a candidate is asked for: a function of one that takes a `Request` gets it, in
+    place of the messages alone. The sample is without its context and its right answers; `user`
+    and `session` are those of the candidate, filled in, and empty where it has none."""
+
+    messages: tuple[Message, ...] = ()
+    sample: Sample
+    user: str = ""
+    session: str = ""
+    epoch: int = 1
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
 class Prompt(Frozen):
     """What a candidate is asked about one sample: `messages` through its chat template, or as plain
     text if not `is_chat`. `max_tokens` is the task's output length, `stop` ends its answers. A
     prompt longer than the window loses its middle (`is_cut`) or is refused; of a conversation the
-    cut takes whole `passages`. `about` is noted in the record's metadata."""
+    cut takes whole `passages`. `about` is noted in the record's metadata. `request` says for whom
+    it is asked."""
 
     messages: tuple[Message, ...]
     is_chat: bool = True
@@ -168,6 +210,7 @@ class Prompt(Frozen):
     is_cut: bool = False
     passages: tuple[Passage, ...] = ()
     about: dict[str, Any] = Field(default_factory=dict)
+    request: Request | None = None
 
     def sampling(self, candidate: Candidate) -> dict[str, Any]:
         """How this prompt is decoded, by the names of OpenAI and vLLM: the candidate's way, with
