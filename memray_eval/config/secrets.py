@@ -96,6 +96,8 @@ def variables_of(config: NamesKeyVariables) -> set[str]:
     one_each = [candidate.api_key_env for candidate in config.candidates]
     one_each += [config.embedding.api_key_env, config.affect.api_key_env]
     one_each += [server.api_key_env for server in config.judging.servers.values()]
+    memories = [candidate.memory for candidate in config.candidates if candidate.memory]
+    one_each += [memory.api_key_env for memory in memories]
     headers = [text for candidate in config.candidates for text in candidate.headers.values()]
     one_each += re.findall(r"\{env\.(\w+)\}", " ".join(headers))
     return {*API_KEY_VARIABLES, *config.judging.api_key_envs.values(), *filter(None, one_each)}

@@ -51,8 +51,10 @@ from memray_eval.metric import RULES, Metric, failed_score
 from memray_eval.metrics import pick
 from memray_eval.models.function_generator import FunctionGenerator
 from memray_eval.ports import Generator, Judge
+from memray_eval.results.part_writer import PartWriter
+from memray_eval.results.parts import MAX_ROWS
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA
+from memray_eval.results.schema import RECORD_SCHEMA, set_responses
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import (
@@ -251,15 +253,19 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
     candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
-    was lost with its node, and is to make what that one had made again."""
+    was lost with its node, and is to make what that one had made again. With `keeps` each answer is
+    written at once, as what is paid for a memory is not to be paid again."""
 
     def __init__(
         self,
         config: ServerConfig,
         context: StageContext,
         is_restarted: Callable[[], bool] = lambda: False,
+        keeps: bool = False,
     ) -> None:
         self._config, self._context = config, context
+        folder = RunFolder(context.folder)
+        self._writer = PartWriter(folder, RESPONSES, MAX_ROWS, is_urgent=True) if keeps else None
         self._client = cache(self._new_client)
         # What this actor is to make again was written before it was started
         self._stored = RunFolder(context.folder).index_units() if is_restarted() else None
@@ -291,10 +297,23 @@ class AskServers:
         with report_block(self._context.counter, "generate") as done:
             samples = self._identified(table)
             rows = table.select(columns).to_pylist()
-            answers = await asyncio.gather(*(self._ask(row, samples) for row in rows))
+            records = table.select(RECORD_SCHEMA.names)
+            asking = (
+                self._answer_row(row, samples, records.slice(number, 1))
+                for number, row in enumerate(rows)
+            )
+            answers = await asyncio.gather(*asking)
             answered = self._context.add_answers(table.select(RECORD_SCHEMA.names), answers)
             done.rows, done.failed = answered.num_rows, _n_ungenerated(answered)
         return answered
+
+    async def _answer_row(
+        self, row: dict[str, Any], samples: Mapping[str, Sample], record: pa.Table
+    ) -> Response | None:
+        response = await self._ask(row, samples)
+        if self._writer is not None and response is not None and response.error is None:
+            await self._writer.write(set_responses(record, [response]))
+        return response
 
     def _identified(self, table: pa.Table) -> dict[str, Sample]:
         """The samples by unit, where a candidate is asked for each in another way."""

@@ -10,6 +10,7 @@ from memray_eval.types.responses import RETRIED as RETRIED
 from memray_eval.types.responses import Arm as Arm
 from memray_eval.types.responses import Candidate as Candidate
 from memray_eval.types.responses import FigureForm as FigureForm
+from memray_eval.types.responses import Memory as Memory
 from memray_eval.types.responses import NoAnswer as NoAnswer
 from memray_eval.types.responses import Passage as Passage
 from memray_eval.types.responses import Prompt as Prompt
@@ -17,6 +18,7 @@ from memray_eval.types.responses import Request as Request
 from memray_eval.types.responses import Response as Response
 from memray_eval.types.responses import Retrieval as Retrieval
 from memray_eval.types.responses import Sampling as Sampling
+from memray_eval.types.responses import Store as Store
 from memray_eval.types.responses import Stream as Stream
 from memray_eval.types.responses import TokenCounts as TokenCounts
 from memray_eval.types.responses import Usage as Usage

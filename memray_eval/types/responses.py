@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from memray_eval.errors import NotWhole
 from memray_eval.types.base import Frozen, Name, Temperature
@@ -53,6 +53,49 @@ class Retrieval(Frozen):
     """The embedding model: `local`, or `local:PATH`."""
 
 
+class Memory(Frozen):
+    """The store that is a candidate's memory: conversations are written to it, session by session,
+    and what it returns of a question is what the prompt shows. The store's name alone stands for
+    it."""
+
+    store: Name
+    """`bm25` and `embedding` (in this process), `mem0`, `zep`, `letta`, or `my_store.py:NAME`."""
+    url: str | None = None
+    """The address of its server; without one, the vendor's own (of mem0: its package, in this
+    process)."""
+    api_key_env: str | None = None
+    """The environment variable that holds its key."""
+    k: Annotated[int, Field(gt=0)] = 20
+    """How many entries a search returns."""
+    ready_s: Annotated[float, Field(gt=0)] = 120.0
+    """How long it may take until what was written can be found."""
+    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """The longest wait for one of its replies."""
+    tools: Annotated[int, Field(ge=0)] = 0
+    """Rounds in which a server's model may call search_memory, save_memory and forget itself; 0:
+    the question is searched for, and the prompt shows what was found."""
+    answers: bool = False
+    """Whether the store answers the question itself, where it can, in the model's place."""
+    write_usd: Annotated[float, Field(ge=0)] | None = None
+    """What writing a session costs, in US dollars, where the store does not say it."""
+    search_usd: Annotated[float, Field(ge=0)] | None = None
+    """What a search costs, likewise."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the store is made with: of your own, its arguments; of the mem0 package, its config."""
+
+    @property
+    def label(self) -> str:
+        """The store's name, without its file."""
+        return self.store.rpartition(":")[2]
+
+
+Store = Annotated[
+    Memory,
+    BeforeValidator(
+        lambda value: {"store": value} if isinstance(value, str) else value,
+        json_schema_input_type=str | Memory,
+    ),
+]
 _NAMES = re.compile(r"\{(sample\.\w+|run|candidate|epoch|partition|env\.\w+)\}")
 
 
@@ -117,6 +160,8 @@ class Candidate(Frozen):
     evidence), `none`, or `retrieved`."""
     retrieved: Retrieval | None = None
     """How passages are found where context is `retrieved` and the row names none of its own."""
+    memory: Store | None = None
+    """The store that is its memory, in the place of a context: its name alone, or its keys."""
     retry_max_tokens: Annotated[int, Field(gt=0)] | None = None
     """The larger limit with which it is asked once more where its limit was used up, or it only
     thought, and there was no answer."""
@@ -132,6 +177,8 @@ class Candidate(Frozen):
     @property
     def arm(self) -> str:
         """What of a conversation it is shown, in words."""
+        if self.memory is not None:
+            return f"memory: {self.memory.label}"
         if self.context != "retrieved":
             return self.context or "full"
         how = self.retrieved or Retrieval()
@@ -156,6 +203,10 @@ class Candidate(Frozen):
             check_template("headers", text)
         if (self.user or self.session or self.headers) and not self.is_served:
             raise ValueError("user, session and headers: go with a server or a function")
+        if self.memory is not None and (self.context or self.retrieved):
+            raise ValueError("memory: is a context of its own; leave context and retrieved out")
+        if self.memory is not None and self.memory.tools and self.backend != "openai":
+            raise ValueError("memory.tools: go with a server, whose model calls them")
         if self.lora is not None and self.backend != "vllm":
             raise ValueError("lora: goes with backend: vllm; a server names an adapter as a model")
         most = self.sampling.max_tokens

@@ -38,6 +38,7 @@ from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.ports import no_adaptation
 from memray_eval.stores.identity import check_identity
+from memray_eval.stores.port import find_sources
 from memray_eval.types import EXISTING, Candidate
 
 LISTED_TASKS = 40  # of a suite with more, the nearest one is named
@@ -64,6 +65,7 @@ def resolve(
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
+    sources |= find_sources(config.candidates)
     source = _suite_of(config)
     suite, names, metrics, options = _choose_metrics(config, source, generate_only)
     table, day = load_table(judging.models), today or date.today()
