@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from memray_eval.benchmarks.conversations.conversation import Conversation, from_context
 from memray_eval.errors import (
     EvalError,
+    OddReply,
     StoreDown,
     StoreError,
     StoreLost,
@@ -38,6 +39,7 @@ WRITES = "writes"  # of a sample's metadata: what its store is to hold, and not 
 ASKED_BY = "asked_by"  # another user than who told the conversation
 POLL_S, LONGEST_POLL_S = 0.05, 5.0
 CHARACTERS = 4  # a token's, where nobody counts them
+_WRITTEN = {"store", "url", "options", "tools"}  # what of a memory says where it is written to
 _PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -47,10 +49,22 @@ def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -
     assert candidate.memory is not None
     memory = candidate.memory
     whose = str(sample.metadata.get("conversation") or sample.id)
-    about = memory.model_dump_json(include={"store", "url", "options"})
+    about = memory.model_dump_json(include=_WRITTEN)
     if memory.tools:
         whose, about = sample.id, about + candidate.name
     return f"{partition_of(run, whose, epoch)}/{blake2b(about.encode(), digest_size=4).hexdigest()}"
+
+
+def writes_to(memory: Mapping[str, Any], other: Memory) -> bool:
+    """Whether two candidates' memories are the same store, asked in the same way."""
+    own = Memory.model_validate(memory).model_dump(include=_WRITTEN)
+    return own == other.model_dump(include=_WRITTEN)
+
+
+def is_store_error(error: str | None) -> bool:
+    """Whether the error of a record is its store's."""
+    kinds = (StoreError, StoreDown, StoreSlow, StoreLost, OddReply)
+    return (error or "").partition(":")[0] in {kind.__name__ for kind in kinds}
 
 
 class Partition:

@@ -66,6 +66,7 @@ from memray_eval.types.summaries import FAILURES as FAILURES
 from memray_eval.types.summaries import RULE_METRIC as RULE_METRIC
 from memray_eval.types.summaries import VERDICT_METRIC as VERDICT_METRIC
 from memray_eval.types.summaries import Agreement as Agreement
+from memray_eval.types.summaries import ArmDifference as ArmDifference
 from memray_eval.types.summaries import ArmSummary as ArmSummary
 from memray_eval.types.summaries import BatchFigures as BatchFigures
 from memray_eval.types.summaries import Bounded as Bounded
@@ -88,6 +89,7 @@ from memray_eval.types.summaries import ServedModel as ServedModel
 from memray_eval.types.summaries import SessionFigure as SessionFigure
 from memray_eval.types.summaries import SessionSummary as SessionSummary
 from memray_eval.types.summaries import SpeedRatio as SpeedRatio
+from memray_eval.types.summaries import StoreFigures as StoreFigures
 from memray_eval.types.summaries import Summary as Summary
 from memray_eval.types.summaries import SummaryLine as SummaryLine
 from memray_eval.types.summaries import SummarySection as SummarySection

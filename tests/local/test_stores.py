@@ -12,7 +12,10 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import Stopped
+from memray_eval.report.console import render
+from memray_eval.report.html.page import render_html
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Candidate
 from tests.build import finish, go_on
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Fault, serving
@@ -193,3 +196,49 @@ def test_a_store_may_answer_itself(stores: Job) -> None:
         assert not server.requests
     texts = {record.response.text for record in done.folder.each() if record.response}
     assert all(text.startswith("I remember ") for text in texts)
+
+
+def test_the_report_says_what_a_memory_is_worth_and_takes(stores: Job) -> None:
+    with serving(reply) as server:
+        other = {"name": "blind", "model": "m", "backend": "openai", "base_url": server.base_url}
+        memory = {"store": "bm25", "write_usd": 0.25, "search_usd": 0.0}
+        config = stores(server, memory)
+        candidates = [*config.candidates, Candidate.model_validate(other | {"context": "none"})]
+        done = finish(config.model_copy(update={"candidates": tuple(candidates)}))
+    arm, blind = done.summary.arms
+    assert (arm.arm, blind.store) == ("memory: bm25", None)
+    store = arm.store
+    assert store is not None
+    assert (store.n_writes, store.n_searches) == (n_sessions(), N_QUESTIONS)
+    assert store.usd == pytest.approx(0.25 * n_sessions())
+    assert store.is_estimated
+    assert store.tokens > 0
+    assert (store.write_p50_s or 0) <= (store.write_p95_s or 0)
+    assert 0 < (store.complete or 0) <= 1
+    (difference,) = store.differences
+    assert (difference.other, difference.n, difference.difference) == ("blind", N_QUESTIONS, 0.0)
+    text = render(done.summary)
+    assert "MEMORY STORES" in text
+    assert "accuracy of" in text
+    assert "MEMORY STORES" in render_html(done.folder)
+
+
+@pytest.mark.parametrize("suite", ["longmemeval", "beam", "personamem"])
+def test_every_benchmark_of_conversations_takes_a_memory(stores: Job, suite: str) -> None:
+    folder = {"beam": "beam/chats"}.get(suite, suite)
+    with serving(reply) as server:
+        done = finish(
+            stores(
+                server,
+                "bm25",
+                suite=suite,
+                dataset=str(REPOSITORY / "dataset" / folder),
+                metrics=["rule_score", "evidence_recall"][suite != "personamem" :],
+            )
+        )
+    assert errors_of(done.folder) == {"None"}
+    (arm,) = done.summary.arms
+    assert arm.store is not None
+    assert arm.store.n_searches == arm.n
+    if suite != "personamem":  # whose tables name no evidence
+        assert 0 < (arm.recall or 0) <= 1
