@@ -72,11 +72,17 @@ def _read_entry(number: int, item: Any) -> Entry:
 
 
 def _built_in() -> dict[str, Callable[[Memory, str], Store]]:
+    from memray_eval.stores.letta import LettaStore
     from memray_eval.stores.local import Bm25Store, EmbeddingStore
+    from memray_eval.stores.mem0 import open_mem0
+    from memray_eval.stores.zep import ZepStore
 
     return {
         "bm25": lambda memory, folder: Bm25Store(folder),
         "embedding": lambda memory, folder: EmbeddingStore(folder, **memory.options),
+        "mem0": open_mem0,
+        "zep": lambda memory, folder: ZepStore(memory),
+        "letta": lambda memory, folder: LettaStore(memory),
     }
 
 
