@@ -52,7 +52,7 @@ class LettaStore:
     def entries(self, partition: str) -> Sequence[Entry]:
         if self._find(partition) is None:
             return []
-        found, after = list[Entry](), {}
+        found, after = list[Entry](), dict[str, str]()
         while True:
             asked = {"limit": PAGE, "ascending": True, **after}
             page = items_of(self._server.ask("GET", self._path(partition), query=asked), "passages")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.resources
+import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,15 @@ def open_mem0(memory: Memory, folder: str) -> Store:
     if memory.url or memory.api_key_env:
         return Mem0Server(memory)
     return Mem0Package(folder, **memory.options)
+
+
+def check_package(memory: Memory) -> None:
+    """Raises ConfigError where the package is needed and missing."""
+    if not (memory.url or memory.api_key_env or importlib.util.find_spec("mem0")):
+        raise ConfigError(
+            "memory: mem0 needs its package: pip install memray-eval[mem0]; or name its server: "
+            "{store: mem0, url: URL} or {store: mem0, api_key_env: MEM0_API_KEY}"
+        )
 
 
 class Mem0Server:
@@ -82,7 +92,7 @@ class Mem0Server:
 class Mem0Package:
     """The open-source package, with Qdrant in the run's folder and the local embedding model.
     Without a `config` (mem0's own, with an `llm`) sessions are kept as they are; with one its model
-    extracts facts from them, unless `infer` is false. Raises ConfigError where it is missing."""
+    extracts facts from them, unless `infer` is false. Raises ConfigError for a cloud URL."""
 
     def __init__(
         self, folder: str, config: Mapping[str, Any] | None = None, infer: bool | None = None
@@ -92,13 +102,7 @@ class Mem0Package:
         os.environ.setdefault("MEM0_TELEMETRY", "False")
         os.environ.setdefault("MEM0_DIR", f"{folder}/mem0")
         os.makedirs(f"{folder}/mem0", exist_ok=True)
-        try:
-            package: Any = importlib.import_module("mem0")
-        except ImportError as error:
-            raise ConfigError(
-                f"memory: mem0 needs the extra of that name ({error.name} is missing): "
-                "pip install memray-eval[mem0], or name a url"
-            ) from None
+        package: Any = importlib.import_module("mem0")
         self._infer = config is not None if infer is None else infer
         self._memory = package.Memory.from_config({**_local_config(folder), **(config or {})})
 

@@ -122,9 +122,13 @@ def _build_store(config: str, folder: str, source: OwnSource | None) -> Store:
 def find_sources(candidates: Iterable[Candidate]) -> dict[str, OwnSource]:
     """The sources of the candidates' stores that are the user's code. Raises ConfigError for a name
     that is no store's, code that cannot be imported, and a key that is not set."""
+    from memray_eval.stores.mem0 import check_package
+
     sources = dict[str, OwnSource]()
     for memory in (candidate.memory for candidate in candidates if candidate.memory):
         check_store(memory)
+        if memory.store == "mem0":
+            check_package(memory)
         if memory.api_key_env is not None:
             required_key(memory.api_key_env, f"memory {memory.label!r}")
         if is_own(memory) and (code := find_own_object(memory.store)) is not None:
