@@ -22,6 +22,7 @@ from memray_eval.benchmarks.rules import rule_name, score_by_rule
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
 from memray_eval.stores.lines import read_folder
 from memray_eval.stores.memories import MEMORY, STORES, is_store_error, writes_to
+from memray_eval.stores.tools import FORGET, SAVE, SEARCH
 from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import (
     FAILURES,
@@ -131,8 +132,31 @@ def _summarise_store(
         is_estimated=any("estimated" in e and "tokens" not in e for e in writes),
         usd=None if None in dollars or not dollars else sum(map(float, dollars)),
         n_failed=sum(is_store_error(row.error) for row in rows),
+        tools=_count_tools(rows, asked) if memory.tools else {},
         differences=tuple(_differences(rows, answers, headline)),
     )
+
+
+def _count_tools(rows: Sequence[Answer], asked: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The answers by what their model made of its tools: a search that returned evidence, none that
+    did, no search though the question names evidence, or one where none was needed; and how many
+    saved or forgot something."""
+    calls = defaultdict(list)
+    for event in asked:
+        if event["event"] == "tool":
+            calls[event["unit"]].append(event)
+    counts = dict.fromkeys(("found", "in vain", "not called", "needless", "saved", "forgot"), 0)
+    for row in (row for row in rows if row.error is None):
+        searches = [call for call in calls[row.unit_id] if call["tool"] == SEARCH]
+        needs = bool(row.n_evidence) and not row.scored.is_unanswerable
+        if searches and needs:
+            counts["found" if any(call["found"] for call in searches) else "in vain"] += 1
+        elif searches or needs:
+            counts["not called" if needs else "needless"] += 1
+        tools = {call["tool"] for call in calls[row.unit_id]}
+        counts["saved"] += SAVE in tools
+        counts["forgot"] += FORGET in tools
+    return counts
 
 
 def _percentile(events: Sequence[Mapping[str, Any]], share: float) -> float | None:

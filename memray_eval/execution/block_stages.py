@@ -65,7 +65,9 @@ from memray_eval.stages.judge import (
     score_unasked,
 )
 from memray_eval.stores.identity import identify, is_identified
-from memray_eval.types import ComputedScore, Prompt, Record, Response, Sample, Score
+from memray_eval.stores.memories import Memories
+from memray_eval.stores.tools import ask_with_tools
+from memray_eval.types import Candidate, ComputedScore, Prompt, Record, Response, Sample, Score
 from memray_eval.types.json_text import candidate_from_json
 
 if TYPE_CHECKING:  # it imports what no worker needs
@@ -264,6 +266,7 @@ class AskServers:
         keeps: bool = False,
     ) -> None:
         self._config, self._context = config, context
+        self._memories = Memories(context.folder, config.code)
         folder = RunFolder(context.folder)
         self._writer = PartWriter(folder, RESPONSES, MAX_ROWS, is_urgent=True) if keeps else None
         self._client = cache(self._new_client)
@@ -336,7 +339,14 @@ class AskServers:
                     prompt, candidate = identify(prompt, candidate, sample, row["epoch"], run)
                 except ConfigError as error:
                     return Response(error=describe_error(error))
-            return await generate(prompt, candidate, row[TRUNCATED], client)
+
+            async def ask(prompt: Prompt, candidate: Candidate) -> Response:
+                return await generate(prompt, candidate, row[TRUNCATED], client)
+
+            if sample is None or candidate.memory is None or not candidate.memory.tools:
+                return await ask(prompt, candidate)
+            partition = self._memories.partition(sample, candidate, row["epoch"])
+            return await ask_with_tools(prompt, candidate, sample, row["unit_id"], partition, ask)
         except EvalError:
             raise
         except Exception as error:

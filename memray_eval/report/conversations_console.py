@@ -110,7 +110,7 @@ def _stores(arms: Sequence[tuple[ArmSummary, StoreFigures]]) -> Iterator[Content
     for arm, store in arms:
         if store.tools:
             counts = ", ".join(f"{name} {n:,}" for name, n in store.tools.items())
-            yield f"tools of {arm.candidate}, of questions that name evidence: {counts}"
+            yield f"questions of {arm.candidate}, by its tools: {counts}"
 
 
 def _arm(arm: ArmSummary) -> Iterator[Content]:

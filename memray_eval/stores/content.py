@@ -23,19 +23,28 @@ def find_pieces(sample: Sample, sessions: Conversation, entries: Sequence[Entry]
     """The pieces of the sample's evidence, by their numbers, that an entry tells: one with the id
     of the turn, or with HOLDS of its words. A piece that is a whole session is told by any entry of
     that session."""
+    return [
+        number
+        for number, piece in enumerate(evidence_texts(sample, sessions))
+        if tells_piece(*piece, entries)
+    ]
+
+
+def evidence_texts(sample: Sample, sessions: Conversation) -> list[tuple[str, str, str]]:
+    """The pieces of the sample's evidence: turn ("": a whole session), session, and text."""
     texts = {turn.id: turn.text for session in sessions for turn in session.turns}
     texts |= {session.id: " ".join(turn.text for turn in session.turns) for session in sessions}
-    told = [(entry, words_of(entry.text)) for entry in entries]
-    found = []
-    for number, (turn, session) in enumerate(evidence_of(sample)):
-        wanted = words_of(texts.get(turn or session, ""))
-        if any(
-            (entry.id == turn if turn else entry.session == session)
-            or (wanted and len(wanted & words) / len(wanted) >= HOLDS)
-            for entry, words in told
-        ):
-            found.append(number)
-    return found
+    return [(turn, part, texts.get(turn or part, "")) for turn, part in evidence_of(sample)]
+
+
+def tells_piece(turn: str, session: str, text: str, entries: Sequence[Entry]) -> bool:
+    """Whether an entry tells a piece of evidence."""
+    wanted = words_of(text)
+    return any(
+        (entry.id == turn if turn else entry.session == session)
+        or (wanted and len(wanted & words_of(entry.text)) / len(wanted) >= HOLDS)
+        for entry in entries
+    )
 
 
 def completeness(sample: Sample, entries: Sequence[Entry]) -> float | None:

@@ -20,11 +20,11 @@ def partition_of(run: str, sample_id: str, epoch: int) -> str:
 
 
 def is_identified(candidate: Candidate) -> bool:
-    """Whether what it is asked depends on for whom: a function's may."""
-    has = candidate.user or candidate.session or candidate.headers
-    return (
-        bool(has) or candidate.backend == "code" or _NAME.search(str(candidate.extra)) is not None
-    )
+    """Whether what it is asked depends on for whom: a function's may, and what a tool returns."""
+    has_tools = candidate.memory is not None and candidate.memory.tools > 0
+    if candidate.user or candidate.session or candidate.headers or has_tools:
+        return True
+    return candidate.backend == "code" or _NAME.search(str(candidate.extra)) is not None
 
 
 def identify(

@@ -23,7 +23,7 @@ from memray_eval.errors import (
     describe_error,
 )
 from memray_eval.own_code import OwnCodeTooSlow, guarded
-from memray_eval.stores.content import completeness, find_pieces
+from memray_eval.stores.content import completeness, evidence_texts, find_pieces
 from memray_eval.stores.identity import partition_of
 from memray_eval.stores.lines import JsonLines, read_folder
 from memray_eval.stores.port import Entry, Sources, Store, build_store, is_own, read_entries
@@ -35,6 +35,7 @@ T = TypeVar("T")
 STORES = "stores"  # the folder of a run's partitions
 RECALLED = "recalled"  # of a sample's metadata on its way: what was found, by candidate and epoch
 MEMORY = "memory"  # of a record's metadata: what is known of what its store returned
+EVIDENCE_TEXTS = "evidence_texts"  # of its notes, where the model searches itself
 WRITES = "writes"  # of a sample's metadata: what its store is to hold, and not to hold
 ASKED_BY = "asked_by"  # another user than who told the conversation
 POLL_S, LONGEST_POLL_S = 0.05, 5.0
@@ -131,11 +132,16 @@ class Partition:
         """All that it holds."""
         return read_entries(self._call(lambda: self._store.entries(self.name)))
 
-    def call_tool(self, unit: str, name: str, call: Callable[[Store], T]) -> T:
-        """What a call of the model's to one of its tools returns."""
+    def call_tool(
+        self,
+        unit: str,
+        name: str,
+        call: Callable[[Store], T],
+        about: Callable[[T], dict[str, Any]] = lambda result: {},
+    ) -> T:
+        """What a call of the model's to one of its tools returns, noted with what is told of it."""
         result, seconds, spent = self._timed(lambda: call(self._store))
-        n = len(result) if isinstance(result, list) else None
-        self._note("tool", unit=unit, tool=name, s=seconds, n=n, **spent)
+        self._note("tool", unit=unit, tool=name, s=seconds, **about(result), **spent)
         return result
 
     def close(self) -> None:
@@ -289,7 +295,8 @@ class Memories:
         if candidate.memory.answers:
             return {"answer": asked.answer(unit, sample.query)}
         if candidate.memory.tools:
-            return {MEMORY: {"tools": candidate.memory.tools}}
+            wanted = [[*piece] for piece in evidence_texts(sample, sessions)]
+            return {MEMORY: {"tools": candidate.memory.tools, EVIDENCE_TEXTS: wanted}}
         entries = asked.search(unit, sample.query)
         notes: dict[str, Any] = {
             "found": find_pieces(sample, sessions, entries),

@@ -21,6 +21,7 @@ from memray_eval.types.responses import Sampling as Sampling
 from memray_eval.types.responses import Store as Store
 from memray_eval.types.responses import Stream as Stream
 from memray_eval.types.responses import TokenCounts as TokenCounts
+from memray_eval.types.responses import ToolCall as ToolCall
 from memray_eval.types.responses import Usage as Usage
 from memray_eval.types.responses import broken_off as broken_off
 from memray_eval.types.responses import is_known_end as is_known_end

@@ -252,7 +252,8 @@ class Prompt(Frozen):
     text if not `is_chat`. `max_tokens` is the task's output length, `stop` ends its answers. A
     prompt longer than the window loses its middle (`is_cut`) or is refused; of a conversation the
     cut takes whole `passages`. `about` is noted in the record's metadata. `request` says for whom
-    it is asked."""
+    it is asked; `tool_messages`, after the others, are calls of tools and what they returned, as
+    OpenAI's protocol has them."""
 
     messages: tuple[Message, ...]
     is_chat: bool = True
@@ -262,6 +263,7 @@ class Prompt(Frozen):
     passages: tuple[Passage, ...] = ()
     about: dict[str, Any] = Field(default_factory=dict)
     request: Request | None = None
+    tool_messages: tuple[dict[str, Any], ...] = ()
 
     def sampling(self, candidate: Candidate) -> dict[str, Any]:
         """How this prompt is decoded, by the names of OpenAI and vLLM: the candidate's way, with
@@ -318,6 +320,14 @@ def is_known_end(finish_reason: str) -> bool:
     return finish_reason.lower() in ENDS | _CAUSE_OF_FINISH.keys()
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool; `arguments` is JSON, if the model wrote any."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class Response(Frozen):
     """What the model answered. Tokens are the model's own; times are in seconds, None if not
     measured.
@@ -328,7 +338,7 @@ class Response(Frozen):
     out of the prompt's middle; `cached_tokens` came from the engine's prefix cache. `no_answer` is
     why the text is blank though nothing failed, `refusal` what the model said in that field
     instead. With `raised_max_tokens` it was asked once more: tokens and duration are those of both.
-    `ended_s` is in epoch seconds."""
+    `ended_s` is in epoch seconds. `tool_calls` are not stored: who takes them answers them."""
 
     text: str = ""
     thinking: str = ""
@@ -349,6 +359,7 @@ class Response(Frozen):
     ttft_s: float | None = None
     duration_s: float | None = None
     ended_s: float | None = None
+    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude=True)] = ()
 
     def __contains__(self, part: object) -> bool:
         """Raises TypeError: `"sleep" in response` of a metric would be False for every answer."""

@@ -454,8 +454,8 @@ class StoreFigures(Frozen):
     number of entries. Of sessions written and questions searched: how many, and their median and
     95th percentile in seconds. `tokens` are the store's, estimated (four characters each, of what
     was written) unless it counts them; `usd` is None where nobody says a price. `n_failed` rows
-    ended in an error of the store. Of questions that name evidence, where the model has the store's
-    tools, it `found` evidence, searched `in_vain`, or had not `called` them."""
+    ended in an error of the store. `tools` counts the answers by what their model made of the
+    store's tools, if it has them."""
 
     complete: float | None = None
     n_complete: int = 0
