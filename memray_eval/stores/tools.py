@@ -109,7 +109,8 @@ def _call(call: ToolCall, sample: Sample, unit: str, partition: Partition) -> st
 
 def _search(query: str, sample: Sample, unit: str, partition: Partition) -> str:
     k = partition.memory.k
-    wanted = (sample.metadata.get(MEMORY) or {}).get(EVIDENCE_TEXTS) or []
+    notes = sample.metadata.get(MEMORY) or {}
+    wanted: list[tuple[str, str, str]] = notes.get(EVIDENCE_TEXTS) or []
     entries = partition.call_tool(
         unit,
         SEARCH,
