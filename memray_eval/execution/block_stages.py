@@ -267,6 +267,7 @@ class AskServers:
     ) -> None:
         self._config, self._context = config, context
         self._memories = Memories(context.folder, config.code)
+        self._seats = asyncio.Semaphore(config.max_in_flight)
         folder = RunFolder(context.folder)
         self._writer = PartWriter(folder, RESPONSES, MAX_ROWS, is_urgent=True) if keeps else None
         self._client = cache(self._new_client)
@@ -313,10 +314,13 @@ class AskServers:
     async def _answer_row(
         self, row: dict[str, Any], samples: Mapping[str, Sample], record: pa.Table
     ) -> Response | None:
-        response = await self._ask(row, samples)
-        if self._writer is not None and response is not None and response.error is None:
-            await self._writer.write(set_responses(record, [response]))
-        return response
+        if self._writer is None:
+            return await self._ask(row, samples)
+        async with self._seats:  # until it is written: no more than so many are asked again
+            response = await self._ask(row, samples)
+            if response is not None and response.error is None:
+                await self._writer.write(set_responses(record, [response]))
+            return response
 
     def _identified(self, table: pa.Table) -> dict[str, Sample]:
         """The samples by unit, where a candidate is asked for each in another way."""
