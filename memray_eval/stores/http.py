@@ -85,9 +85,8 @@ def _excerpt(reply: httpx2.Response) -> str:
 
 def items_of(reply: Any, name: str) -> list[Mapping[str, Any]]:
     """The objects in a reply's list of that name, or in a reply that is a list. Raises OddReply."""
-    listed = reply.get(name) if isinstance(reply, Mapping) else reply
-    if listed is None and isinstance(reply, Mapping) and name in reply:
-        return []
+    is_named = isinstance(reply, Mapping) and name in reply
+    listed = (reply[name] or []) if is_named else reply
     if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
         raise OddReply(f"its reply has no list of objects {name!r}: {str(reply)[:120]}")
     return listed

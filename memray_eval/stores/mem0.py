@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.resources
-import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from memray_eval.types import Memory
 
 ADDRESS, VARIABLE = "https://api.mem0.ai", "MEM0_API_KEY"
 PAGE = 100
-_ENDED = {"SUCCEEDED", "FAILED"}
 
 
 def open_mem0(memory: Memory, folder: str) -> Store:
@@ -26,15 +24,6 @@ def open_mem0(memory: Memory, folder: str) -> Store:
     if memory.url or memory.api_key_env:
         return Mem0Server(memory)
     return Mem0Package(folder, **memory.options)
-
-
-def check_package(memory: Memory) -> None:
-    """Raises ConfigError where the package is needed and missing."""
-    if not (memory.url or memory.api_key_env or importlib.util.find_spec("mem0")):
-        raise ConfigError(
-            "memory: mem0 needs its package: pip install memray-eval[mem0]; or name its server: "
-            "{store: mem0, url: URL} or {store: mem0, api_key_env: MEM0_API_KEY}"
-        )
 
 
 class Mem0Server:
@@ -64,7 +53,7 @@ class Mem0Server:
             status = text_of(reply, "status")
             if status == "FAILED":
                 raise StoreError(f"mem0 failed to write a session: {str(reply)[:200]}")
-            if status in _ENDED:
+            if status == "SUCCEEDED":
                 pending.discard(event)
         return not pending
 

@@ -84,7 +84,6 @@ class Partition:
         self._begun, self._written = set[str](), set[str]()
         self._searched = dict[str, list[Entry]]()
         self._held_sessions = set[str]()
-        self.n_before: int | None = None
         self._failure: StoreError | None = None
         past = [event for events in read_folder(here).values() for event in events]
         for event in sorted(past, key=lambda event: float(event["at"])):

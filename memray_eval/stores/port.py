@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -13,6 +14,7 @@ from memray_eval.errors import ConfigError, OddReply, suggest
 from memray_eval.extensions import OwnSource, find_own_object, split_reference
 from memray_eval.types import Candidate, Memory
 
+_PACKAGES = {"mem0": "mem0", "graphiti": "graphiti_core"}  # of stores in this process
 Sources = Mapping[str, OwnSource]  # of the stores that are the user's code, by their names
 
 
@@ -72,6 +74,7 @@ def _read_entry(number: int, item: Any) -> Entry:
 
 
 def _built_in() -> dict[str, Callable[[Memory, str], Store]]:
+    from memray_eval.stores.graphiti import GraphitiStore
     from memray_eval.stores.letta import LettaStore
     from memray_eval.stores.local import Bm25Store, EmbeddingStore
     from memray_eval.stores.mem0 import open_mem0
@@ -81,6 +84,7 @@ def _built_in() -> dict[str, Callable[[Memory, str], Store]]:
         "bm25": lambda memory, folder: Bm25Store(folder),
         "embedding": lambda memory, folder: EmbeddingStore(folder, **memory.options),
         "mem0": open_mem0,
+        "graphiti": lambda memory, folder: GraphitiStore(folder, **memory.options),
         "zep": lambda memory, folder: ZepStore(memory),
         "letta": lambda memory, folder: LettaStore(memory),
     }
@@ -122,13 +126,15 @@ def _build_store(config: str, folder: str, source: OwnSource | None) -> Store:
 def find_sources(candidates: Iterable[Candidate]) -> dict[str, OwnSource]:
     """The sources of the candidates' stores that are the user's code. Raises ConfigError for a name
     that is no store's, code that cannot be imported, and a key that is not set."""
-    from memray_eval.stores.mem0 import check_package
-
     sources = dict[str, OwnSource]()
     for memory in (candidate.memory for candidate in candidates if candidate.memory):
         check_store(memory)
-        if memory.store == "mem0":
-            check_package(memory)
+        package, is_here = _PACKAGES.get(memory.store, ""), not (memory.url or memory.api_key_env)
+        if package and is_here and importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"memory: {memory.store} needs its package: pip install "
+                f"memray-eval[{memory.store}]; mem0 may also be a server, with url or api_key_env"
+            )
         if memory.api_key_env is not None:
             required_key(memory.api_key_env, f"memory {memory.label!r}")
         if is_own(memory) and (code := find_own_object(memory.store)) is not None:

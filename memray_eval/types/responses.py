@@ -59,7 +59,8 @@ class Memory(Frozen):
     it."""
 
     store: Name
-    """`bm25` and `embedding` (in this process), `mem0`, `zep`, `letta`, or `my_store.py:NAME`."""
+    """`bm25`, `embedding` and `graphiti` (in this process), `mem0`, `zep`, `letta`, or
+    `my_store.py:NAME`."""
     url: str | None = None
     """The address of its server; without one, the vendor's own (of mem0: its package, in this
     process)."""
@@ -81,7 +82,8 @@ class Memory(Frozen):
     search_usd: Annotated[float, Field(ge=0)] | None = None
     """What a search costs, likewise."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What the store is made with: of your own, its arguments; of the mem0 package, its config."""
+    """What the store is made with: of your own, its arguments; of the mem0 package `config` and
+    `infer`; of graphiti the `model` and `base_url` that extract facts."""
 
     @property
     def label(self) -> str:
