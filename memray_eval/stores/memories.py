@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from memray_eval.benchmarks.conversations.conversation import Conversation, from_context
 from memray_eval.errors import (
     EvalError,
-    OddReply,
     StoreDown,
     StoreError,
     StoreLost,
@@ -64,7 +63,7 @@ def writes_to(memory: Mapping[str, Any], other: Memory) -> bool:
 
 def is_store_error(error: str | None) -> bool:
     """Whether the error of a record is its store's."""
-    kinds = (StoreError, StoreDown, StoreSlow, StoreLost, OddReply)
+    kinds = (StoreError, *StoreError.__subclasses__())
     return (error or "").partition(":")[0] in {kind.__name__ for kind in kinds}
 
 
@@ -171,9 +170,8 @@ class Partition:
 
     def _ingest(self, session: Any) -> None:
         text = sum(len(turn.text) for turn in session.turns)
-        is_begun = session.id in self._begun  # and a kill came
-        if is_begun and session.id in {entry.session for entry in self.entries()}:
-            return self._note("ingest", session=session.id)
+        if session.id in self._begun and any(e.session == session.id for e in self.entries()):
+            return self._note("ingest", session=session.id)  # before a kill came
         self._note("begin", session=session.id)
         _, seconds, spent = self._timed(lambda: self._store.ingest(self.name, session))
         spent.setdefault("estimated", text // CHARACTERS)

@@ -514,7 +514,7 @@ class ArmSummary(Frozen):
     agreement: Agreement | None = None
     errata: tuple[ErrataFigure, ...] = ()
     n_errata: int = 0
-    store: StoreFigures | None = None
+    store: StoreFigures | None = Field(default=None, exclude_if=lambda store: store is None)
 
 
 class Cause(Frozen):
