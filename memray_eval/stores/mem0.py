@@ -126,10 +126,7 @@ def _local_config(folder: str) -> dict[str, Any]:
     store = {"path": f"{folder}/mem0/qdrant", "on_disk": True, "embedding_model_dims": 384}
     return {
         "vector_store": {"provider": "qdrant", "config": store},
-        "embedder": {
-            "provider": "huggingface",
-            "config": {"model": model, "embedding_dims": 384},
-        },
+        "embedder": {"provider": "huggingface", "config": {"model": model, "embedding_dims": 384}},
         "llm": {"provider": "openai", "config": {"api_key": "none"}},
         "history_db_path": f"{folder}/mem0/history.db",
     }

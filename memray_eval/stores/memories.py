@@ -40,6 +40,7 @@ ASKED_BY = "asked_by"  # another user than who told the conversation
 POLL_S, LONGEST_POLL_S = 0.05, 5.0
 CHARACTERS = 4  # a token's, where nobody counts them
 _WRITTEN = {"store", "url", "options", "tools"}  # what of a memory says where it is written to
+_LOCKS = dict[int, Lock]()  # of stores that one thread may call at a time
 _PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -63,7 +64,7 @@ def writes_to(memory: Mapping[str, Any], other: Memory) -> bool:
 
 def is_store_error(error: str | None) -> bool:
     """Whether the error of a record is its store's."""
-    kinds = (StoreError, *StoreError.__subclasses__())
+    kinds: tuple[type, ...] = (StoreError, *StoreError.__subclasses__())
     return (error or "").partition(":")[0] in {kind.__name__ for kind in kinds}
 
 
@@ -75,14 +76,14 @@ class Partition:
         self.name, self.memory = name, memory
         stores = f"{folder.rstrip('/')}/{STORES}"
         self._store: Store = build_store(memory, stores, sources.get(memory.store))
-        self._calls = Lock() if not getattr(self._store, "concurrent", False) else None
+        is_concurrent = getattr(self._store, "concurrent", False)
+        self._calls = None if is_concurrent else _LOCKS.setdefault(id(self._store), Lock())
         self._filling, self._noting = Lock(), Lock()
         here = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
         self._journal = JsonLines(f"{here}/{_PROCESS}.jsonl")
         self._is_open = self._is_ready = self._is_checked = False
-        self._begun, self._written = set[str](), set[str]()
+        self._begun, self._written, self._held_sessions = set[str](), set[str](), set[str]()
         self._searched = dict[str, list[Entry]]()
-        self._held_sessions = set[str]()
         self._failure: StoreError | None = None
         past = [event for events in read_folder(here).values() for event in events]
         for event in sorted(past, key=lambda event: float(event["at"])):
@@ -170,8 +171,10 @@ class Partition:
 
     def _ingest(self, session: Any) -> None:
         text = sum(len(turn.text) for turn in session.turns)
-        if session.id in self._begun and any(e.session == session.id for e in self.entries()):
-            return self._note("ingest", session=session.id)  # before a kill came
+        if session.id in self._begun:  # an error or a kill came: a part of it may be there
+            part = [entry.id for entry in self.entries() if entry.session == session.id]
+            if part:  # without ids it would be the partition
+                self._call(lambda: self._store.delete(self.name, part))
         self._note("begin", session=session.id)
         _, seconds, spent = self._timed(lambda: self._store.ingest(self.name, session))
         spent.setdefault("estimated", text // CHARACTERS)

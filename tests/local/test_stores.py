@@ -139,6 +139,18 @@ def test_what_failed_is_tried_again_by_resume_alone(stores: Job) -> None:
         assert len(server.requests) == N_QUESTIONS
 
 
+def test_a_session_that_was_written_in_part_is_written_anew(stores: Job) -> None:
+    with serving(reply) as server:
+        done = finish(stores(server, {"store": f"{OWN}:Half", "k": 1000}))
+        assert done.summary.n_failed_units == N_QUESTIONS
+        (Path(done.folder.path).parent / "up").touch()
+        again = go_on(done.folder.path)
+    assert again.summary.n_failed_units == 0
+    for record in again.folder.each():
+        returned = record.sample.metadata["retrieved"]
+        assert len(returned) == len(set(returned)) > 6
+
+
 class Stopping:
     """Answers `n` questions, and fails the next: the run ends there, in the middle of a block."""
 
@@ -187,6 +199,12 @@ def test_a_session_that_a_store_lost_is_said_and_written_again(stores: Job) -> N
         assert any("StoreLost: the store has lost" in text for text in errors_of(again.folder))
         lost.unlink()
         assert go_on(folder).summary.n_failed_units == 0
+
+
+def test_one_thread_at_a_time_calls_a_store_that_says_nothing_else(stores: Job) -> None:
+    with serving(reply) as server:
+        done = finish(stores(server, {"store": f"{OWN}:Alone"}, epochs=3))
+    assert errors_of(done.folder) == {"None"}
 
 
 def test_a_store_may_answer_itself(stores: Job) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,6 @@ class Hung(Plain):
     """Does not come back from a search."""
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Any]:
-        import threading
-
         threading.Event().wait(20)
         return []
 
@@ -104,6 +103,19 @@ class Later(Plain):
         return super().search(partition, query, k)
 
 
+class Half(Plain):
+    """Fails in the middle of a session until a file says that it is up."""
+
+    def ingest(self, partition: str, session: Any) -> None:
+        if not (self.folder.parents[1] / "up").exists():
+            super().ingest(partition, session._replace(turns=session.turns[:1]))
+            raise ConnectionResetError("gone")
+        super().ingest(partition, session)
+
+    def search(self, partition: str, query: str, k: int) -> Sequence[Any]:
+        return self.entries(partition)
+
+
 class Forgetful(Plain):
     """Loses its last session, once a file says so."""
 
@@ -112,6 +124,19 @@ class Forgetful(Plain):
         if held and (self.folder.parents[1] / "lose").exists():
             return [entry for entry in held if entry["session"] != held[-1]["session"]]
         return held
+
+
+class Alone(Plain):
+    """Breaks where two threads call it at a time, whatever their partitions."""
+
+    def search(self, partition: str, query: str, k: int) -> Sequence[Any]:
+        busy = self.folder / "busy"
+        busy.touch(exist_ok=False)
+        try:
+            threading.Event().wait(0.02)
+            return super().search(partition, query, k)
+        finally:
+            busy.unlink()
 
 
 class Answering(Plain):
