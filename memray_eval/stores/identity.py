@@ -3,11 +3,11 @@ filled in for a sample and an epoch of a run."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from memray_eval.config.environment import required_key
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Request, Sample
 
@@ -39,9 +39,7 @@ def identify(
         if match[3]:
             return values[match[3]]
         if match[1] == "env":
-            if match[2] not in os.environ:
-                raise ConfigError(f"headers: the variable {match[2]} is not set")
-            return os.environ[match[2]]
+            return required_key(match[2], "a header")
         found = sample.metadata.get(match[2], getattr(sample, match[2], None))
         if not isinstance(found, str | int | float) or found == "":
             raise ConfigError(f"the sample has no {match[2]!r}, which {match[0]} names")
@@ -68,7 +66,4 @@ def identify(
 def check_identity(candidate: Candidate) -> None:
     """Raises ConfigError for a variable of the headers that is not set."""
     for name in re.findall(r"\{env\.(\w+)\}", " ".join(candidate.headers.values())):
-        if name not in os.environ:
-            raise ConfigError(
-                f"candidate {candidate.name!r}: headers: the variable {name} is not set"
-            )
+        required_key(name, f"a header of candidate {candidate.name!r}")

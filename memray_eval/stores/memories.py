@@ -39,7 +39,7 @@ WRITES = "writes"  # of a sample's metadata: what its store is to hold, and not 
 ASKED_BY = "asked_by"  # another user than who told the conversation
 POLL_S, LONGEST_POLL_S = 0.05, 5.0
 CHARACTERS = 4  # a token's, where nobody counts them
-_WRITTEN = {"store", "url", "options", "tools"}  # what of a memory says where it is written to
+_WRITTEN = {"url", "options", "tools"}  # with its name, where a memory is written to
 _LOCKS = dict[int, Lock]()  # of stores that one thread may call at a time
 _PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -50,7 +50,7 @@ def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -
     assert candidate.memory is not None
     memory = candidate.memory
     whose = str(sample.metadata.get("conversation") or sample.id)
-    about = memory.model_dump_json(include=_WRITTEN)
+    about = memory.name + memory.model_dump_json(include=_WRITTEN)
     if memory.tools:
         whose, about = sample.id, about + candidate.name
     return f"{partition_of(run, whose, epoch)}/{blake2b(about.encode(), digest_size=4).hexdigest()}"
@@ -58,8 +58,9 @@ def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -
 
 def writes_to(memory: Mapping[str, Any], other: Memory) -> bool:
     """Whether two candidates' memories are the same store, asked in the same way."""
-    own = Memory.model_validate(memory).model_dump(include=_WRITTEN)
-    return own == other.model_dump(include=_WRITTEN)
+    own = Memory.model_validate(memory)
+    is_same = own.model_dump(include=_WRITTEN) == other.model_dump(include=_WRITTEN)
+    return is_same and own.name == other.name
 
 
 def is_store_error(error: str | None) -> bool:
@@ -75,7 +76,7 @@ class Partition:
     def __init__(self, name: str, memory: Memory, folder: str, sources: Sources) -> None:
         self.name, self.memory = name, memory
         stores = f"{folder.rstrip('/')}/{STORES}"
-        self._store: Store = build_store(memory, stores, sources.get(memory.store))
+        self._store: Store = build_store(memory, stores, sources.get(memory.name))
         is_concurrent = getattr(self._store, "concurrent", False)
         self._calls = None if is_concurrent else _LOCKS.setdefault(id(self._store), Lock())
         self._filling, self._noting = Lock(), Lock()

@@ -139,5 +139,5 @@ def find_sources(candidates: Iterable[Candidate]) -> dict[str, OwnSource]:
             required_key(memory.api_key_env, f"memory {memory.label!r}")
         if is_own(memory) and (code := find_own_object(memory.store)) is not None:
             code.load()
-            sources[memory.store] = code.source
+            sources[memory.name] = code.source
     return sources

@@ -90,6 +90,11 @@ class Memory(Frozen):
         """The store's name, without its file."""
         return self.store.rpartition(":")[2]
 
+    @property
+    def name(self) -> str:
+        """The same with its file, wherever that lies."""
+        return self.store.rpartition("/")[2]
+
 
 Store = Annotated[
     Memory,

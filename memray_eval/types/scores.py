@@ -157,4 +157,6 @@ def _identity_of(candidate: Candidate, suite: str) -> str:
     ):
         if request[later] in (None, {}):
             del request[later]
+    if candidate.memory is not None:
+        request["memory"]["store"] = candidate.memory.name
     return json.dumps([request, suite], sort_keys=True, ensure_ascii=False)[1:-1]

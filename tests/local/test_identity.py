@@ -105,5 +105,5 @@ def test_a_variable_that_is_not_set_is_said_before_the_run(job: Job, rows: dict[
             "name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
             "headers": {"X": "{env.NOT_SET_AT_ALL}"},
         }  # fmt: skip
-        with pytest.raises(ConfigError, match="NOT_SET_AT_ALL is not set"):
+        with pytest.raises(ConfigError, match="variable NOT_SET_AT_ALL, which is not set"):
             finish(job(server, candidates=[candidate], **rows))

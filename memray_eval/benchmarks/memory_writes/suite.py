@@ -18,7 +18,6 @@ from memray_eval.benchmarks.conversations.conversation import (
 )
 from memray_eval.benchmarks.conversations.retrieval import word_stems
 from memray_eval.benchmarks.memory.generator import Case, load_cases
-from memray_eval.benchmarks.templates.records import check_own_record, is_own_record
 from memray_eval.ports import PublishedFiles, PublishedQuestion
 from memray_eval.text_processing.expectations import says
 from memray_eval.types import Sample
@@ -160,13 +159,6 @@ def _why_not(sample: Sample) -> str | None:
     return None if has_content else "no memory store was told: name one, as memory: STORE"
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row of our own format as it is. Raises ValueError for others."""
-    if not is_own_record(raw):
-        raise ValueError("not a question of memory_writes: name a list of cases as the dataset")
-    return check_own_record(raw, TASKS)
-
-
 SUITE = long_context_suite(
     description="The write side of a memory: what a store keeps of 41 scripts, by its content",
     metrics=("rule_score",),
@@ -175,7 +167,6 @@ SUITE = long_context_suite(
         after="The user now asks: {question}\n\nAnswer from what you remember alone.\nAnswer:",
         max_tokens=64,
     ),
-    adapt=adapt,
     tasks=TASKS,
     has_arms=True,
     files=PublishedFiles(find=find_json, questions=questions),

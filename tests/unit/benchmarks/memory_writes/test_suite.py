@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from memray_eval.benchmarks.memory_writes.suite import (
-    SUITE,
     TASKS,
     is_right,
     questions,
@@ -24,8 +23,6 @@ def test_a_case_is_told_once_and_asked_by_task() -> None:
     assert [question.fields["metadata"].get("asked_by") for question in asked].count("B") == 1
     with pytest.raises(ValueError, match="no case 'nobody'"):
         list(questions("nobody", "cases.json"))
-    with pytest.raises(ValueError, match="name a list of cases"):
-        SUITE.adapt({"question": "q"}, "rows.jsonl")
 
 
 @pytest.mark.parametrize("name", [*scripts()])
