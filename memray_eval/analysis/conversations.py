@@ -111,10 +111,10 @@ def _summarise_store(
         if event["event"] == "open" and writes_to(event["memory"], memory)
     }
     events = [e for path, lines in files.items() if posixpath.dirname(path) in own for e in lines]
-    asked = [e for e in events if e["event"] in ("search", "answer", "tool") and e["unit"] in units]
+    calls = [e for e in events if e["event"] in ("search", "answer", "tool") and e["unit"] in units]
     writes = [e for e in events if e["event"] == "ingest" and "s" in e]
-    spent = [*writes, *asked]
-    prices = [memory.write_usd] * len(writes) + [memory.search_usd] * len(asked)
+    spent = [*writes, *calls]
+    prices = [memory.write_usd] * len(writes) + [memory.search_usd] * len(calls)
     dollars = [e.get("usd", usd) for e, usd in zip(spent, prices, strict=True)]
     notes = [row.sample.metadata.get(MEMORY) or {} for row in rows if row.error is None]
     complete = [note["complete"] for note in notes if note.get("complete") is not None]
@@ -125,24 +125,24 @@ def _summarise_store(
         n_writes=len(writes),
         write_p50_s=_percentile(writes, 50),
         write_p95_s=_percentile(writes, 95),
-        n_searches=len(asked),
-        search_p50_s=_percentile(asked, 50),
-        search_p95_s=_percentile(asked, 95),
+        n_searches=len(calls),
+        search_p50_s=_percentile(calls, 50),
+        search_p95_s=_percentile(calls, 95),
         tokens=round(sum(e.get("tokens", e.get("estimated", 0)) for e in spent)),
         is_estimated=any("estimated" in e and "tokens" not in e for e in writes),
         usd=None if None in dollars or not dollars else sum(map(float, dollars)),
         n_failed=sum(is_store_error(row.error) for row in rows),
-        tools=_count_tools(rows, asked) if memory.tools else {},
+        tools=_count_tools(rows, calls) if memory.tools else {},
         differences=tuple(_differences(rows, answers, headline)),
     )
 
 
-def _count_tools(rows: Sequence[Answer], asked: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _count_tools(rows: Sequence[Answer], events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The answers by what their model made of its tools: a search that returned evidence, none that
     did, no search though the question names evidence, or one where none was needed; and how many
     saved or forgot something."""
     calls = defaultdict(list)
-    for event in asked:
+    for event in events:
         if event["event"] == "tool":
             calls[event["unit"]].append(event)
     counts = dict.fromkeys(("found", "in vain", "not called", "needless", "saved", "forgot"), 0)

@@ -290,9 +290,9 @@ class _StreamedAnswer:
             called = call.get("function") if isinstance(call, Mapping) else None
             if not isinstance(called, Mapping):
                 continue
-            place = call.get("index")
+            index = call.get("index")
             parts = self._tool_calls.setdefault(
-                place if isinstance(place, int) else number, ["", "", ""]
+                index if isinstance(index, int) else number, ["", "", ""]
             )
             id_, name, more = call.get("id"), called.get("name"), called.get("arguments")
             parts[0] = id_ if isinstance(id_, str) and id_ else parts[0]

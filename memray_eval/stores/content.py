@@ -52,6 +52,6 @@ def completeness(sample: Sample, entries: Sequence[Entry]) -> float | None:
     the answer that has most; None of a question that has no answer in the conversation."""
     if sample.metadata.get("unanswerable") is True:
         return None
-    told = words_of("\n".join(f"{entry.date} {entry.text}" for entry in entries))
-    wanted = [words for answer in sample.answers if (words := words_of(answer))]
-    return max((len(words & told) / len(words) for words in wanted), default=None)
+    words = words_of("\n".join(f"{entry.date} {entry.text}" for entry in entries))
+    wanted = [stems for answer in sample.answers if (stems := words_of(answer))]
+    return max((len(answer & words) / len(answer) for answer in wanted), default=None)

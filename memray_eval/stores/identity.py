@@ -40,10 +40,10 @@ def identify(
             return values[match[3]]
         if match[1] == "env":
             return required_key(match[2], "a header")
-        found = sample.metadata.get(match[2], getattr(sample, match[2], None))
-        if not isinstance(found, str | int | float) or found == "":
+        field = sample.metadata.get(match[2], getattr(sample, match[2], None))
+        if not isinstance(field, str | int | float) or field == "":
             raise ConfigError(f"the sample has no {match[2]!r}, which {match[0]} names")
-        return str(found)
+        return str(field)
 
     def fill(part: Any) -> Any:
         if isinstance(part, str):

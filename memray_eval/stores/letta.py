@@ -45,21 +45,21 @@ class LettaStore:
     def search(self, partition: str, query: str, k: int) -> Sequence[Entry]:
         if self._find(partition) is None:
             return []
-        asked = {"query": query, "top_k": k}
-        reply = self._server.ask("GET", f"{self._path(partition)}/search", query=asked)
+        params = {"query": query, "top_k": k}
+        reply = self._server.ask("GET", f"{self._path(partition)}/search", query=params)
         return [_entry(item, "content") for item in items_of(reply, "results")]
 
     def entries(self, partition: str) -> Sequence[Entry]:
         if self._find(partition) is None:
             return []
-        found, after = list[Entry](), dict[str, str]()
+        entries, after = list[Entry](), dict[str, str]()
         while True:
-            asked = {"limit": PAGE, "ascending": True, **after}
-            page = items_of(self._server.ask("GET", self._path(partition), query=asked), "passages")
-            found += [_entry(item, "text") for item in page]
+            query = {"limit": PAGE, "ascending": True, **after}
+            page = items_of(self._server.ask("GET", self._path(partition), query=query), "passages")
+            entries += [_entry(item, "text") for item in page]
             if len(page) < PAGE:
-                return found
-            after = {"after": found[-1].id}
+                return entries
+            after = {"after": entries[-1].id}
 
     def delete(self, partition: str, ids: Sequence[str] | None = None) -> None:
         if (agent := self._find(partition)) is None:
@@ -74,8 +74,8 @@ class LettaStore:
         """The partition's agent, if there is one."""
         with self._finding:
             if partition not in self._agents:
-                asked = {"name": safe_name(partition)}
-                agents = items_of(self._server.ask("GET", "/v1/agents/", query=asked), "agents")
+                params = {"name": safe_name(partition)}
+                agents = items_of(self._server.ask("GET", "/v1/agents/", query=params), "agents")
                 if not agents:
                     return None
                 self._agents[partition] = text_of(agents[0], "id")

@@ -69,8 +69,8 @@ def read_folder(path: str, ending: str = ".jsonl") -> dict[str, list[dict[str, A
     filesystem, inner = locate(path)
     selector = fs.FileSelector(inner, recursive=True, allow_not_found=True)
     files = (info.path for info in filesystem.get_file_info(selector) if info.is_file)
-    found = {}
+    lines = {}
     for file in sorted(name for name in files if name.endswith(ending)):
         with filesystem.open_input_stream(file, compression=None) as stream:
-            found[posixpath.relpath(file, inner)] = _parse(stream.read())
-    return found
+            lines[posixpath.relpath(file, inner)] = _parse(stream.read())
+    return lines

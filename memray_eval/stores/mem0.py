@@ -62,13 +62,13 @@ class Mem0Server:
         return _entries(self._server.ask("POST", "/v3/memories/search/", body))
 
     def entries(self, partition: str) -> Sequence[Entry]:
-        found, page = list[Entry](), 1
+        entries, page = list[Entry](), 1
         while True:
-            body, place = {"filters": {"user_id": partition}}, {"page": page, "page_size": PAGE}
-            reply = self._server.ask("POST", "/v3/memories/", body, place)
-            found += (new := _entries(reply))
+            body, query = {"filters": {"user_id": partition}}, {"page": page, "page_size": PAGE}
+            reply = self._server.ask("POST", "/v3/memories/", body, query)
+            entries += (new := _entries(reply))
             if not new or not reply.get("next"):
-                return found
+                return entries
             page += 1
 
     def delete(self, partition: str, ids: Sequence[str] | None = None) -> None:

@@ -115,8 +115,8 @@ class Partition:
             entries, seconds, spent = self._timed(
                 lambda: read_entries(self._store.search(self.name, query, self.memory.k))
             )
-            told = [[*entry] for entry in entries[: self.memory.k]]
-            self._note("search", unit=unit, s=seconds, entries=told, **spent)
+            rows = [[*entry] for entry in entries[: self.memory.k]]
+            self._note("search", unit=unit, s=seconds, entries=rows, **spent)
         return self._searched[unit]
 
     def answer(self, unit: str, question: str) -> str:
@@ -267,8 +267,8 @@ class Memories:
         assert candidate.memory is not None
         with self._opening:
             if name not in self._partitions:
-                made = Partition(name, candidate.memory, self._folder, self._sources)
-                self._partitions[name] = made
+                whose = self._folder, self._sources
+                self._partitions[name] = Partition(name, candidate.memory, *whose)
             return self._partitions[name]
 
     def recall(self, sample: Sample, record: Record) -> dict[str, Any]:
@@ -289,23 +289,23 @@ class Memories:
         sessions = from_context(sample.context)
         partition = self.partition(sample, candidate, record.epoch)
         partition.fill(sessions)
-        asked = partition
+        owner = partition
         if other := sample.metadata.get(ASKED_BY):
-            asked = self._partition(f"{partition.name}/{other}", candidate)
-            asked.fill(())
+            owner = self._partition(f"{partition.name}/{other}", candidate)
+            owner.fill(())
         if candidate.memory.answers:
-            return {"answer": asked.answer(unit, sample.query)}
+            return {"answer": owner.answer(unit, sample.query)}
         if candidate.memory.tools:
             wanted = [[*piece] for piece in evidence_texts(sample, sessions)]
             return {MEMORY: {"tools": candidate.memory.tools, EVIDENCE_TEXTS: wanted}}
-        entries = asked.search(unit, sample.query)
+        entries = owner.search(unit, sample.query)
         notes: dict[str, Any] = {
             "found": find_pieces(sample, sessions, entries),
             "complete": completeness(sample, entries),
             "returned": len(entries),
         }
         if sample.metadata.get(WRITES) is not None:
-            notes["holds"] = [entry.text for entry in asked.entries()]
+            notes["holds"] = [entry.text for entry in owner.entries()]
             notes["texts"] = [entry.text for entry in entries]
         return {"retrieved": [entry._asdict() for entry in entries], MEMORY: notes}
 

@@ -61,17 +61,17 @@ async def ask_with_tools(
         except StoreError as error:
             response = Response(error=describe_error(error))
             break
-        asked = [
+        calls = [
             {"id": call.id, "type": "function",
              "function": {"name": call.name, "arguments": call.arguments}}
             for call in response.tool_calls
         ]  # fmt: skip
-        said = {"role": "assistant", "content": response.text, "tool_calls": asked}
+        turn = {"role": "assistant", "content": response.text, "tool_calls": calls}
         heard = [
             {"role": "tool", "tool_call_id": call.id, "content": reply}
             for call, reply in zip(response.tool_calls, replies, strict=True)
         ]
-        prompt = prompt.model_copy(update={"tool_messages": (*prompt.tool_messages, said, *heard)})
+        prompt = prompt.model_copy(update={"tool_messages": (*prompt.tool_messages, turn, *heard)})
     return _together(response, responses)
 
 
@@ -115,6 +115,6 @@ def _search(query: str, sample: Sample, unit: str, partition: Partition) -> str:
         unit,
         SEARCH,
         lambda store: read_entries(store.search(partition.name, query, k))[:k],
-        lambda found: {"found": any(tells_piece(*piece, found) for piece in wanted)},
+        lambda entries: {"found": any(tells_piece(*piece, entries) for piece in wanted)},
     )
     return json.dumps([entry._asdict() for entry in entries], ensure_ascii=False)

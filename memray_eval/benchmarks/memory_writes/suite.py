@@ -57,11 +57,11 @@ def _script(case: Case) -> Script:
         left = [(key, text) for key, text in entries.items() if key not in but]
         return sorted(left, key=lambda entry: -len({*word_stems(entry[1])}))
 
-    told = longest({**case.required, **case.neutral}, case.deciding, "name")
-    return Script(case, told[0], told[1], longest(case.tempting, case.secret.key)[0])
+    facts = longest({**case.required, **case.neutral}, case.deciding, "name")
+    return Script(case, facts[0], facts[1], longest(case.tempting, case.secret.key)[0])
 
 
-def told(script: Script) -> Session:
+def first_session(script: Script) -> Session:
     """The session in which the user tells, and the assistant says what it will keep."""
     case = script.case
     hidden = case.tempting[case.secret.key]
@@ -97,7 +97,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     if raw not in scripts():
         raise ValueError(f"no case {raw!r:.60} of the memory suite's")
     script = scripts()[raw]
-    case, context = script.case, to_context([told(script)])
+    case, context = script.case, to_context([first_session(script)])
     for task in TASKS:
         is_other = task == "other_user"
         query = {"secret": case.secret.owner_asks, "other_user": case.secret.owner_asks}.get(

@@ -6,11 +6,11 @@ import pytest
 
 from memray_eval.benchmarks.memory_writes.suite import (
     TASKS,
+    first_session,
     is_right,
     questions,
     scripts,
     tells,
-    told,
 )
 
 NAME = "jetlag_melatonin"
@@ -31,7 +31,7 @@ def test_facts_of_a_script_are_told_apart(name: str) -> None:
     facts = [script.repeated[1], script.forgotten[1], script.unclaimed[1]]
     for fact in facts:
         assert [tells(other, fact) for other in facts].count(True) == 1
-    texts = [turn.text for turn in told(script).turns if turn.speaker == "user"]
+    texts = [turn.text for turn in first_session(script).turns if turn.speaker == "user"]
     assert [tells(text, facts[0]) for text in texts].count(True) == 5
     assert any(tells(text, facts[1]) for text in texts)
     assert any(tells(text, facts[2]) for text in texts)
