@@ -196,16 +196,17 @@ class Partition:
 
     def _timed(self, call: Callable[[], T]) -> tuple[T, float, dict[str, Any]]:
         """What a call returned, its seconds, and what the store spent on it, as far as it says."""
-        before = self._spent()
-        started = time.perf_counter()
-        result = self._call(call)
-        seconds = time.perf_counter() - started
-        after = self._spent()
-        return result, seconds, {name: after[name] - before.get(name, 0) for name in after}
+
+        def measured() -> tuple[T, float, dict[str, Any]]:  # alone, unless it is concurrent
+            before, started = self._spent(), time.perf_counter()
+            result = call()
+            seconds, after = time.perf_counter() - started, self._spent()
+            return result, seconds, {name: after[name] - before.get(name, 0) for name in after}
+
+        return self._call(measured)
 
     def _spent(self) -> dict[str, float]:
-        names = ("tokens", "usd")
-        spent = {name: getattr(self._store, name, None) for name in names}
+        spent = {name: getattr(self._store, name, None) for name in ("tokens", "usd")}
         return {name: float(value) for name, value in spent.items() if value is not None}
 
     def _call(self, call: Callable[[], T]) -> T:

@@ -15,12 +15,13 @@ from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
 Job = Callable[..., RunConfig]
+Shares = Callable[..., tuple[Summary, dict[str, dict[str, float]]]]
 OWN = REPOSITORY / "tests/servers/writing_stores.py"
 WRONG = {"".join(part.title() for part in task.split("_")): task for task in TASKS}
 
 
 @pytest.fixture
-def shares(job: Job) -> Callable[..., tuple[Summary, dict[str, dict[str, float]]]]:
+def shares(job: Job) -> Shares:
     """The share of scripts that each store did right by, by task."""
 
     def run(*stores: str) -> tuple[Summary, dict[str, dict[str, float]]]:
@@ -43,9 +44,7 @@ def shares(job: Job) -> Callable[..., tuple[Summary, dict[str, dict[str, float]]
     return run
 
 
-def test_each_wrong_store_is_found_and_the_right_one_is_not(
-    shares: Callable[..., tuple[Summary, dict[str, dict[str, float]]]],
-) -> None:
+def test_each_wrong_store_is_found_and_the_right_one_is_not(shares: Shares) -> None:
     summary, means = shares(*(f"{OWN}:{name}" for name in ("Right", *WRONG)))
     assert summary.n_units == 8 * 41 * len(TASKS)
     assert means["Right"] == dict.fromkeys(TASKS, 1.0)
@@ -57,9 +56,7 @@ def test_each_wrong_store_is_found_and_the_right_one_is_not(
     assert "MEMORY STORES" in text
 
 
-def test_a_verbatim_store_forgets_nothing(
-    shares: Callable[..., tuple[Summary, dict[str, dict[str, float]]]],
-) -> None:
+def test_a_verbatim_store_forgets_nothing(shares: Shares) -> None:
     _, means = shares("bm25")
     right = {task for task, share in means["bm25"].items() if share == 1.0}
     assert {"claimed", "other_user"} <= right

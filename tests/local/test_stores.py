@@ -22,7 +22,7 @@ from tests.servers.provider import Fault, serving
 
 Job = Callable[..., RunConfig]
 OWN = REPOSITORY / "tests/servers/stores.py"
-N_QUESTIONS, N_CONVERSATIONS = 14, 2
+N_QUESTIONS, N_CONVERSATIONS, N_SESSIONS = 14, 2, 6  # of LoCoMo's examples
 
 
 def reply(body: dict[str, Any]) -> str:
@@ -64,15 +64,6 @@ def errors_of(folder: RunFolder) -> set[str]:
     return {str(record.response and record.response.error) for record in folder.each()}
 
 
-def n_sessions() -> int:
-    raw = json.loads((REPOSITORY / "dataset/locomo/locomo_example.json").read_text())
-    return sum(
-        key.startswith("session_") and not key.endswith("date_time")
-        for conversation in raw
-        for key in conversation["conversation"]
-    )
-
-
 def test_prompts_show_what_the_stores_in_this_process_return(stores: Job) -> None:
     with serving(reply) as server:
         done = finish(stores(server, "bm25", {"store": "embedding", "k": 2}))
@@ -95,7 +86,7 @@ def test_a_conversation_is_written_once_for_all_questions(stores: Job) -> None:
         done = finish(stores(server, f"{OWN}:Plain", epochs=2))
     calls = calls_of(done.folder)
     assert calls["open"] == calls["delete"] == 2 * N_CONVERSATIONS
-    assert calls["ingest"] == 2 * n_sessions()
+    assert calls["ingest"] == 2 * N_SESSIONS
     assert calls["search"] == 2 * N_QUESTIONS
     assert errors_of(done.folder) == {"None"}
 
@@ -182,7 +173,7 @@ def test_a_stopped_run_writes_and_asks_nothing_twice(stores: Job) -> None:
     assert len(after) == N_QUESTIONS - stopping.n
     assert not set(before) & set(after)
     calls = calls_of(again.folder)
-    assert calls["ingest"] == n_sessions()
+    assert calls["ingest"] == N_SESSIONS
     assert calls["search"] == N_QUESTIONS
     assert calls["open"] == calls["delete"] == N_CONVERSATIONS
 
@@ -214,6 +205,9 @@ def test_a_store_may_answer_itself(stores: Job) -> None:
         assert not server.requests
     texts = {record.response.text for record in done.folder.each() if record.response}
     assert all(text.startswith("I remember ") for text in texts)
+    (arm,) = done.summary.arms
+    assert arm.store is not None  # what it says of itself; its writes took nothing
+    assert (arm.store.tokens, arm.store.usd) == (7 * N_QUESTIONS, 0.5 * N_QUESTIONS)
 
 
 def test_the_report_says_what_a_memory_is_worth_and_takes(stores: Job) -> None:
@@ -227,8 +221,8 @@ def test_the_report_says_what_a_memory_is_worth_and_takes(stores: Job) -> None:
     assert (arm.arm, blind.store) == ("memory: bm25", None)
     store = arm.store
     assert store is not None
-    assert (store.n_writes, store.n_searches) == (n_sessions(), N_QUESTIONS)
-    assert store.usd == pytest.approx(0.25 * n_sessions())
+    assert (store.n_writes, store.n_searches) == (N_SESSIONS, N_QUESTIONS)
+    assert store.usd == pytest.approx(0.25 * N_SESSIONS)
     assert store.is_estimated
     assert store.tokens > 0
     assert (store.write_p50_s or 0) <= (store.write_p95_s or 0)
