@@ -25,6 +25,11 @@ EvalError                                                                       
 │   │   └── TooLong      the prompt is past the window: another judge may have a larger one
 │   ├── Truncated        the verdict was cut off at the output limit
 │   └── Malformed        the verdict did not fit its schema, also when asked again
+├── StoreError           a memory store refused what it was asked, or holds what is not the run's
+│   ├── StoreDown        it cannot be reached, or fails: try again
+│   ├── StoreSlow        it gave no reply in time, or what was written could not be found in time
+│   ├── OddReply         its reply has another shape than its API says
+│   └── StoreLost        what was written to it is not there any more
 ├── EmbeddingError       the embedding model could not be loaded or asked
 └── SinkError            a sink did not take a run's scores: a note of the run, never its end   1
 
@@ -257,6 +262,26 @@ class Truncated(JudgeError):
 
 
 class Malformed(JudgeError):
+    pass
+
+
+class StoreError(EvalError):
+    pass
+
+
+class StoreDown(StoreError):
+    pass
+
+
+class StoreSlow(StoreError):
+    pass
+
+
+class OddReply(StoreError):
+    pass
+
+
+class StoreLost(StoreError):
     pass
 
 

@@ -25,6 +25,10 @@ class OwnCodeError(Exception):
     """A user's code asked for the end of the process, or took too long."""
 
 
+class OwnCodeTooSlow(OwnCodeError):
+    """A user's code gave no result in time."""
+
+
 @contextmanager
 def own_code() -> Iterator[None]:
     """Makes an OwnCodeError of sys.exit, and of any other exception that is no Exception. Ctrl-C
@@ -42,9 +46,12 @@ def own_code() -> Iterator[None]:
         raise OwnCodeError(f"it raised {type(error).__name__}, which is no Exception") from error
 
 
-def guarded_metric(fn: Callable[..., T], name: str, timeout_s: float) -> Callable[..., T]:
-    """A function of a user's metric, called with copies of samples, so that none can change another
-    one's. Raises OwnCodeError as `own_code`, and after `timeout_s` seconds."""
+def guarded(
+    fn: Callable[..., T], name: str, timeout_s: float, key: str = "metric_timeout_s"
+) -> Callable[..., T]:
+    """A function of a user's (`name`: what it is), called with copies of samples, so that none can
+    change another one's. Raises OwnCodeError as `own_code`, and OwnCodeTooSlow after `timeout_s`
+    seconds, which the job's `key` sets."""
 
     @wraps(fn)
     def call(*arguments: Any) -> T:
@@ -55,9 +62,9 @@ def guarded_metric(fn: Callable[..., T], name: str, timeout_s: float) -> Callabl
             return _threads.worker.call(lambda: fn(*copies), timeout_s)
         except queue.Empty:
             _threads.worker = None  # it may never come back
-            logger.error("the metric %s was given up: no result within %g s", name, timeout_s)
-            raise OwnCodeError(
-                f"no result within {timeout_s:g} s (the key metric_timeout_s sets the limit)"
+            logger.error("the %s was given up: no result within %g s", name, timeout_s)
+            raise OwnCodeTooSlow(
+                f"no result within {timeout_s:g} s (the key {key} sets the limit)"
             ) from None
 
     return call

@@ -4,6 +4,7 @@ from, recall of the evidence, tokens and seconds, figures by category, errata.""
 from __future__ import annotations
 
 import json
+import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
@@ -14,30 +15,35 @@ import pyarrow.dataset as pads
 
 from memray_eval.analysis.breakdown import CORRECT_FROM, agreement
 from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
-from memray_eval.analysis.statistics import code_names, count_units, mean_interval
+from memray_eval.analysis.statistics import code_names, count_units, mean_interval, paired
 from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.rules import rule_name, score_by_rule
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
+from memray_eval.stores.lines import read_folder
+from memray_eval.stores.memories import MEMORY, STORES, is_store_error, writes_to
+from memray_eval.stores.tools import FORGET, SAVE, SEARCH
 from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import (
     FAILURES,
     RULE_METRIC,
     VERDICT_METRIC,
     Agreement,
+    ArmDifference,
     ArmSummary,
     Candidate,
     CategoryFigure,
     ErrataFigure,
     Response,
     Sample,
+    StoreFigures,
     is_estimate,
 )
 from memray_eval.types.json_text import candidate_from_json
 
 _COLUMNS = (
     "unit_id sample_id candidate candidate_config suite task answers metadata response error "
-    "prompt_tokens output_tokens duration_s"
+    "prompt_tokens output_tokens duration_s epoch"
 ).split()
 
 
@@ -46,6 +52,8 @@ class Answer(NamedTuple):
     noted); `declines`: it says that it does not know; `estimated`: metrics with offline
     estimates."""
 
+    unit_id: str
+    epoch: int
     sample: Sample
     candidate: Candidate
     scored: Answered
@@ -54,7 +62,7 @@ class Answer(NamedTuple):
     n_evidence: int
     n_found: int | None
     declines: bool
-    has_error: bool
+    error: str | None
     prompt_tokens: int | None
     output_tokens: int | None
     seconds: float | None
@@ -71,6 +79,122 @@ def read_answers(records: pads.Dataset) -> Iterator[Answer]:
             if row["unit_id"] not in seen:
                 seen.add(row["unit_id"])
                 yield _to_answer(row, scores[number])
+
+
+def summarise_stores(
+    answers: Mapping[str, Sequence[Answer]], headline: str, folder: str
+) -> dict[str, StoreFigures]:
+    """The figures of the candidates' memory stores, by candidate, of the journals in a run's folder
+    and of what was noted of each question."""
+    events: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+    if any(rows[0].candidate.memory is not None for rows in answers.values()):
+        events = read_folder(f"{folder}/{STORES}")
+    return {
+        name: _summarise_store(rows, answers, headline, events)
+        for name, rows in answers.items()
+        if rows[0].candidate.memory is not None
+    }
+
+
+def _summarise_store(
+    rows: Sequence[Answer],
+    answers: Mapping[str, Sequence[Answer]],
+    headline: str,
+    files: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> StoreFigures:
+    memory, units = rows[0].candidate.memory, {row.unit_id for row in rows}
+    assert memory is not None
+    own = {
+        posixpath.dirname(path)
+        for path, events in files.items()
+        for event in events
+        if event["event"] == "open" and writes_to(event["memory"], memory)
+    }
+    events = [e for path, lines in files.items() if posixpath.dirname(path) in own for e in lines]
+    calls = [e for e in events if e["event"] in ("search", "answer", "tool") and e["unit"] in units]
+    writes = [e for e in events if e["event"] == "ingest" and "s" in e]
+    spent = [*writes, *calls]
+    prices = [memory.write_usd] * len(writes) + [memory.search_usd] * len(calls)
+    dollars = [e.get("usd", usd) for e, usd in zip(spent, prices, strict=True)]
+    notes = [row.sample.metadata.get(MEMORY) or {} for row in rows if row.error is None]
+    complete = [note["complete"] for note in notes if note.get("complete") is not None]
+    return StoreFigures(
+        complete=mean_of(complete),
+        n_complete=len(complete),
+        returned=mean_of(note.get("returned") for note in notes),
+        n_writes=len(writes),
+        write_p50_s=_percentile(writes, 50),
+        write_p95_s=_percentile(writes, 95),
+        n_searches=len(calls),
+        search_p50_s=_percentile(calls, 50),
+        search_p95_s=_percentile(calls, 95),
+        tokens=round(sum(e.get("tokens", e.get("estimated", 0)) for e in spent)),
+        is_estimated=any("estimated" in e and "tokens" not in e for e in writes),
+        usd=None if None in dollars or not dollars else sum(map(float, dollars)),
+        n_failed=sum(is_store_error(row.error) for row in rows),
+        tools=_count_tools(rows, calls) if memory.tools else {},
+        differences=tuple(_differences(rows, answers, headline)),
+    )
+
+
+def _count_tools(rows: Sequence[Answer], events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The answers by what their model made of its tools: a search that returned evidence, none that
+    did, no search though the question names evidence, or one where none was needed; and how many
+    saved or forgot something."""
+    calls = defaultdict(list)
+    for event in events:
+        if event["event"] == "tool":
+            calls[event["unit"]].append(event)
+    counts = dict.fromkeys(("found", "in vain", "not called", "needless", "saved", "forgot"), 0)
+    for row in (row for row in rows if row.error is None):
+        searches = [call for call in calls[row.unit_id] if call["tool"] == SEARCH]
+        needs = bool(row.n_evidence) and not row.scored.is_unanswerable
+        if searches and needs:
+            counts["found" if any(call["found"] for call in searches) else "in vain"] += 1
+        elif searches or needs:
+            counts["not called" if needs else "needless"] += 1
+        tools = {call["tool"] for call in calls[row.unit_id]}
+        counts["saved"] += SAVE in tools
+        counts["forgot"] += FORGET in tools
+    return counts
+
+
+def _percentile(events: Sequence[Mapping[str, Any]], share: float) -> float | None:
+    seconds = [event["s"] for event in events]
+    return float(np.percentile(seconds, share)) if seconds else None
+
+
+def _differences(
+    rows: Sequence[Answer], answers: Mapping[str, Sequence[Answer]], headline: str
+) -> Iterator[ArmDifference]:
+    """Against each candidate of the same model that has no memory, question by question."""
+
+    def values(of: Sequence[Answer]) -> dict[tuple[str, int], tuple[float, str]]:
+        return {
+            (row.sample.id, row.epoch): (row.scored.values[headline], row.conversation)
+            for row in of
+            if row.error is None and headline in row.scored.values
+        }
+
+    own = values(rows)
+    for name, of_other in answers.items():
+        candidate = of_other[0].candidate
+        if candidate.memory is not None or candidate.model != rows[0].candidate.model:
+            continue
+        other = values(of_other)
+        if both := sorted(own.keys() & other.keys()):
+            a = np.array([other[key][0] for key in both])
+            b = np.array([own[key][0] for key in both])
+            clusters = code_names([own[key][1] for key in both])
+            is_clustered = 1 < count_units(a, clusters) < len(both)
+            between = paired(a, b, clusters if is_clustered else None, scale=(0.0, 1.0))
+            yield ArmDifference(
+                other=name,
+                n=between.n,
+                difference=float((b - a).mean()),
+                low=between.low,
+                high=between.high,
+            )
 
 
 def _judged_scores(table: ScoreTable) -> defaultdict[int, list[dict[str, Any]]]:
@@ -99,6 +223,8 @@ def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> A
     except ValueError:  # evidence_recall says it of the answer
         retrieved = None
     return Answer(
+        unit_id=row["unit_id"],
+        epoch=row["epoch"] or 1,
         sample=sample,
         candidate=candidate_from_json(row["candidate_config"]),
         scored=Answered(
@@ -112,7 +238,7 @@ def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> A
         n_evidence=len(evidence),
         n_found=None if retrieved is None else len(retrieved),
         declines=says_unknown(row["response"] or ""),
-        has_error=row["error"] is not None,
+        error=row["error"],
         prompt_tokens=row["prompt_tokens"],
         output_tokens=row["output_tokens"],
         seconds=row["duration_s"],
@@ -122,23 +248,30 @@ def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> A
 
 
 def summarise_arms(
-    records: pads.Dataset, suite: Suite, metrics: Sequence[str], errata: Mapping[str, Erratum]
+    records: pads.Dataset,
+    suite: Suite,
+    metrics: Sequence[str],
+    errata: Mapping[str, Erratum],
+    folder: str = "",
 ) -> tuple[ArmSummary, ...]:
-    """One row a candidate, in the order of their names, over the run's `metrics`."""
+    """One row a candidate, in the order of their names, over the run's `metrics`; with what the
+    stores in the run's `folder` did."""
     by_candidate: dict[str, list[Answer]] = {}
     for answer in read_answers(records):
         by_candidate.setdefault(answer.candidate.name, []).append(answer)
-    return tuple(
+    arms = tuple(
         _summarise(of_candidate, suite, metrics, errata)
         for _, of_candidate in sorted(by_candidate.items())
     )
+    stores = summarise_stores(by_candidate, suite.quality_metric(list(metrics)), folder)
+    return tuple(arm.model_copy(update={"store": stores.get(arm.candidate)}) for arm in arms)
 
 
 def _summarise(
     answers: Sequence[Answer], suite: Suite, metrics: Sequence[str], errata: Mapping[str, Erratum]
 ) -> ArmSummary:
     judge, rule = VERDICT_METRIC, suite.own_metric
-    answered = [answer for answer in answers if not answer.has_error]
+    answered = [answer for answer in answers if answer.error is None]
     causes = (classify(answer, judge, rule) for answer in answered)
     failures = Counter(cause for cause in causes if cause is not None)
     n_unexplained = failures.pop("", 0)

@@ -160,11 +160,11 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
 def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
     """Raises ConfigError for a prompt variant that the suite lacks, or an unreadable file."""
     for candidate in candidates:
-        if not suite.has_arms and (candidate.context or candidate.retrieved):
+        if not suite.has_arms and (candidate.context or candidate.retrieved or candidate.memory):
             having = ", ".join(name for name, other in all_suites().items() if other.has_arms)
             raise ConfigError(
                 f"candidate {candidate.name!r}: suite {suite.name!r} has no conversations of which "
-                f"context: {candidate.context or 'retrieved'} could show a part; these have: "
+                f"context: {candidate.context or candidate.arm} could show a part; these have: "
                 f"{having}"
             )
         if candidate.prompt in suite.prompts:

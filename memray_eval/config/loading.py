@@ -188,6 +188,8 @@ _RESOLVERS: Mapping[str, Callable[[str, Path], str]] = {
     rf"{'|'.join(PATH_FIELDS)}|candidates\.lora|sinks\.dir": _resolve_path,
     rf"{RUBRICS}\..+|candidates\.prompts?": _resolve_file,
     r"suite\.(prompt|system)|(suite\.)?metrics\.rubric": _resolve_text,
-    r"suite|(suite\.)?metrics|include|candidates(\.\d+)?\.model": _resolve_code,
+    r"suite|(suite\.)?metrics|include|candidates(\.\d+)?\.(model|memory|memories)(\.store)?": (
+        _resolve_code
+    ),
     r"(judge|judging|affect|simulated_user|servers|reader)(\..+)?": _resolve_code,
 }

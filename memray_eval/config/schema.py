@@ -48,7 +48,18 @@ from memray_eval.config.sections import (
 )
 from memray_eval.config.servers import WORDS, name_code
 from memray_eval.errors import nearest
-from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
+from memray_eval.types import (
+    EXISTING,
+    Arm,
+    Candidate,
+    Frozen,
+    Memory,
+    Name,
+    Sample,
+    Sampling,
+    Store,
+    Temperature,
+)
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
 DEFAULT_OUT = "results"  # in the working directory
@@ -379,8 +390,9 @@ def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> 
 
 
 class CandidateEntry(Candidate):
-    """A candidate as a job's YAML may give it: several `temperatures`, `prompts` or `contexts` make
-    several, "<name>-t<temperature>-<prompt>-<context>", which share the rest and their engine."""
+    """A candidate as a job's YAML may give it: several `temperatures`, `prompts`, `contexts` or
+    `memories` make several, "<name>-t<temperature>-<prompt>-<context>", which share the rest and
+    their engine."""
 
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
     """One candidate for each of these temperatures."""
@@ -388,6 +400,8 @@ class CandidateEntry(Candidate):
     """One candidate for each of these prompts."""
     contexts: Annotated[tuple[Arm, ...], Field(min_length=1)] | None = None
     """One candidate for each of these contexts."""
+    memories: Annotated[tuple[Store, ...], Field(min_length=1)] | None = None
+    """One candidate for each of these stores, beside those of `contexts`."""
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
@@ -399,6 +413,8 @@ class CandidateEntry(Candidate):
             raise ValueError("prompts and prompt are both given; keep one of them")
         if self.contexts and "context" in self.model_fields_set:
             raise ValueError("contexts and context are both given; keep one of them")
+        if self.memories and self.memory is not None:
+            raise ValueError("memories and memory are both given; keep one of them")
         if self.contexts and self.retrieved is not None and "retrieved" not in self.contexts:
             raise ValueError("retrieved: goes with retrieved among the contexts")
         return self
@@ -406,8 +422,9 @@ class CandidateEntry(Candidate):
     def expand(self) -> Iterator[Candidate]:
         """The candidates that it stands for, temperature by temperature; one without lists."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
-        for temperature, prompt, context in product(
-            self.temperatures or (None,), self.prompts or (None,), self.contexts or (None,)
+        arms: tuple[Arm | Memory | None, ...] = (*(self.contexts or ()), *(self.memories or ()))
+        for temperature, prompt, arm in product(
+            self.temperatures or (None,), self.prompts or (None,), arms or (None,)
         ):
             name, changed = self.name, dict[str, Any]()
             if temperature is not None:
@@ -417,10 +434,13 @@ class CandidateEntry(Candidate):
                 file = Path(prompt).name  # a prompt may be a file: its name without the suffix
                 name += f"-{file.removesuffix('.txt').removesuffix('.md')}"
                 changed["prompt"] = prompt
-            if context is not None:
-                name += f"-{context}"
-                changed["context"] = context
-                changed["retrieved"] = self.retrieved if context == "retrieved" else None
+            if isinstance(arm, Memory):
+                name += f"-{arm.label}"
+                changed |= {"memory": arm, "context": None, "retrieved": None}
+            elif arm is not None:
+                name += f"-{arm}"
+                changed["context"] = arm
+                changed["retrieved"] = self.retrieved if arm == "retrieved" else None
             yield plain.model_copy(update={**changed, "name": name})
 
 

@@ -29,7 +29,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 # All but anonymous@ alone
 _USER = re.compile(rf"://(?!{ANONYMOUS}[^/?#\s@]*(?:[/?#\s]|$))[^/?#\s]*@")
 # A model's special token, a reference to a variable, or a word of the config's own
-_MARK = re.compile(r"[<\[].*[>\]]|\$\{?\w+\}?|auto")
+_MARK = re.compile(r"[<\[].*[>\]]|\$\{?\w+\}?|(?:\w+ )?\{[\w.]+\}|auto")
 
 
 def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
@@ -81,6 +81,10 @@ def variables_of(config: RunConfig) -> set[str]:
     one_each = [candidate.api_key_env for candidate in config.candidates]
     one_each += [config.embedding.api_key_env, config.affect.api_key_env]
     one_each += [server.api_key_env for server in config.judging.servers.values()]
+    memories = [candidate.memory for candidate in config.candidates if candidate.memory]
+    one_each += [memory.api_key_env for memory in memories]
+    headers = [text for candidate in config.candidates for text in candidate.headers.values()]
+    one_each += re.findall(r"\{env\.(\w+)\}", " ".join(headers))
     return {*API_KEY_VARIABLES, *config.judging.api_key_envs.values(), *filter(None, one_each)}
 
 

@@ -22,7 +22,14 @@ from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
+from memray_eval.errors import (
+    BudgetSpent,
+    ConfigError,
+    EvalError,
+    JudgeStalled,
+    Stopped,
+    describe_error,
+)
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     FORM,
@@ -43,8 +50,10 @@ from memray_eval.metric import RULES, Metric, failed_score
 from memray_eval.metrics import pick
 from memray_eval.models.function_generator import FunctionGenerator
 from memray_eval.ports import Generator, Judge
+from memray_eval.results.part_writer import PartWriter
+from memray_eval.results.parts import MAX_ROWS
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA
+from memray_eval.results.schema import RECORD_SCHEMA, set_responses
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import (
@@ -54,7 +63,10 @@ from memray_eval.stages.judge import (
     judge_record,
     score_unasked,
 )
-from memray_eval.types import ComputedScore, Prompt, Record, Response, Score
+from memray_eval.stores.identity import identify, is_identified
+from memray_eval.stores.memories import Memories
+from memray_eval.stores.tools import ask_with_tools
+from memray_eval.types import Candidate, ComputedScore, Prompt, Record, Response, Sample, Score
 from memray_eval.types.json_text import candidate_from_json
 
 if TYPE_CHECKING:  # it imports what no worker needs
@@ -242,15 +254,21 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
     candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
-    was lost with its node, and is to make what that one had made again."""
+    was lost with its node, and is to make what that one had made again. With `keeps` each answer is
+    written at once, as what is paid for a memory is not to be paid again."""
 
     def __init__(
         self,
         config: ServerConfig,
         context: StageContext,
         is_restarted: Callable[[], bool] = lambda: False,
+        keeps: bool = False,
     ) -> None:
         self._config, self._context = config, context
+        self._memories = Memories(context.folder, config.code)
+        self._seats = asyncio.Semaphore(config.max_in_flight)
+        folder = RunFolder(context.folder)
+        self._writer = PartWriter(folder, RESPONSES, MAX_ROWS, is_urgent=True) if keeps else None
         self._client = cache(self._new_client)
         # What this actor is to make again was written before it was started
         self._stored = RunFolder(context.folder).index_units() if is_restarted() else None
@@ -278,21 +296,60 @@ class AskServers:
 
     async def answer(self, table: pa.Table) -> pa.Table:
         """Rows of SERVER_SCHEMA with what was answered, as rows of RECORD_SCHEMA."""
-        columns = table.select([PROMPT, TRUNCATED, "candidate_config", "sample_id", "epoch"])
+        columns = ["unit_id", PROMPT, TRUNCATED, "candidate_config", "sample_id", "epoch"]
         with report_block(self._context.counter, "generate") as done:
-            answers = await asyncio.gather(*map(self._ask, columns.to_pylist()))
+            samples = self._identified(table)
+            rows = table.select(columns).to_pylist()
+            records = table.select(RECORD_SCHEMA.names)
+            asking = (
+                self._answer_row(row, samples, records.slice(number, 1))
+                for number, row in enumerate(rows)
+            )
+            answers = await asyncio.gather(*asking)
             answered = self._context.add_answers(table.select(RECORD_SCHEMA.names), answers)
             done.rows, done.failed = answered.num_rows, _n_ungenerated(answered)
         return answered
 
-    async def _ask(self, row: dict[str, Any]) -> Response | None:
+    async def _answer_row(
+        self, row: dict[str, Any], samples: Mapping[str, Sample], record: pa.Table
+    ) -> Response | None:
+        if self._writer is None:
+            return await self._ask(row, samples)
+        async with self._seats:  # until it is written: no more than so many are asked again
+            response = await self._ask(row, samples)
+            if response is not None and response.error is None:
+                await self._writer.write(set_responses(record, [response]))
+            return response
+
+    def _identified(self, table: pa.Table) -> dict[str, Sample]:
+        """The samples by unit, where a candidate is asked for each in another way."""
+        configs = table.column("candidate_config").unique().to_pylist()
+        if not any(is_identified(candidate_from_json(config)) for config in configs):
+            return {}
+        records, _ = self._context.from_table(table.select(RECORD_SCHEMA.names), "generate")
+        return {record.unit_id: record.sample for record in records}
+
+    async def _ask(self, row: dict[str, Any], samples: Mapping[str, Sample]) -> Response | None:
         if row[PROMPT] is None:  # it could not be built, or the answer is there already
             return None
         try:
             prompt, config = Prompt.model_validate(row[PROMPT]), row["candidate_config"]
             candidate, client = candidate_from_json(config), self._client(config)
             candidate = candidate.for_epoch(row["epoch"])
-            return await generate(prompt, candidate, row[TRUNCATED], client)
+            if (sample := samples.get(row["unit_id"])) is not None:
+                run = self._context.folder.rstrip("/").rpartition("/")[2]
+                try:
+                    prompt, candidate = identify(prompt, candidate, sample, row["epoch"], run)
+                except ConfigError as error:
+                    return Response(error=describe_error(error))
+
+            async def ask(prompt: Prompt, candidate: Candidate) -> Response:
+                return await generate(prompt, candidate, row[TRUNCATED], client)
+
+            if sample is None or candidate.memory is None or not candidate.memory.tools:
+                return await ask(prompt, candidate)
+            partition = self._memories.partition(sample, candidate, row["epoch"])
+            return await ask_with_tools(prompt, candidate, sample, row["unit_id"], partition, ask)
         except EvalError:
             raise
         except Exception as error:

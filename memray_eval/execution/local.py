@@ -34,6 +34,7 @@ from memray_eval.execution.block_stages import (
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import prompt_spec, prompts_to_ask
+from memray_eval.execution.recall_stage import RecallSamples
 from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import Group, RunPlan
@@ -155,7 +156,11 @@ class LocalExecutor:
             asking = prompt_spec(self._plan, group, self._context, rows=rows)
             spec = session_spec(self._plan, asking, self._services)
             return map_blocks(self._read_prompts(group), AskSessions(spec, server), at_once)
-        answered = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
+        has_memory = any(candidate.memory for candidate in group)
+        asks = AskServers(server, self._context, keeps=has_memory)
+        answered = map_blocks(self._read_prompts(group), asks, at_once)
+        if has_memory:
+            return answered
         kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
         return map_blocks(answered, kept, BLOCKS_AT_ONCE)
 
@@ -191,11 +196,13 @@ class LocalExecutor:
                 yield block
                 await asyncio.sleep(0)
 
-        shards = self._in_turn(shard_tables(self._plan.scan.shards))
-        if not self._spec.adds_affect:
-            return map_blocks(shards, ask)
-        enrich = EnrichSamples(*affect_arguments(self._spec, asking, self._services))
-        return map_blocks(map_blocks(shards, enrich), ask)
+        samples = self._in_turn(shard_tables(self._plan.scan.shards))
+        if self._spec.adds_affect:
+            enrich = EnrichSamples(*affect_arguments(self._spec, asking, self._services))
+            samples = map_blocks(samples, enrich)
+        if any(candidate.memory for candidate in group):
+            samples = map_blocks(samples, RecallSamples(asking, self._spec.config.server.code))
+        return map_blocks(samples, ask)
 
     def _score(self, records: Blocks) -> Blocks:
         spec = self._spec

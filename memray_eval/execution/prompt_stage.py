@@ -29,6 +29,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, samples_from_table, to_table, unanswered
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import note_passages, render
+from memray_eval.stores.memories import take_recalled
 from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
 
 if TYPE_CHECKING:  # it imports what no worker needs
@@ -271,6 +272,9 @@ def _row(
 ) -> tuple[Record, Row]:
     """The record and what asks for its response; where no prompt can be built, only why."""
     try:
+        record, sample = take_recalled(record, sample)
+        if record.response is not None:
+            return record, {}
         prompt = suite.ask(sample, record.candidate)
         row, kept = build_request(prompt, record.candidate.for_epoch(record.epoch))
         if noted := note_passages(prompt, kept):

@@ -264,7 +264,7 @@ def own_code_of(spec: RunSpec) -> dict[str, str]:
     """The digest of every file and module that the run brings, by name."""
     objects = [*(own.code for own in spec.metric_options.own), spec.suite_source.code]
     sources = [code.source for code in objects if code is not None]
-    sources += [server.source for server in spec.config.judging.servers.values() if server.source]
+    sources += [source for source in spec.config.server.code.values() if source]
     return {source.name: source.digest for source in sources}
 
 

@@ -147,7 +147,9 @@ def _summarise_records(
         ),
         differences=differences,
         sweeps=temperature_sweeps(spec.config.candidates, reduced.metrics),
-        arms=summarise_arms(records, spec.suite, names, spec.errata) if has_arms else (),
+        arms=summarise_arms(records, spec.suite, names, spec.errata, folder.path)
+        if has_arms
+        else (),
         turns=summarise_turns(records, spec.metrics),
         batches=_batch_figures(folder, records) if spec.calls_judges else None,
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},

@@ -40,6 +40,7 @@ from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import calls_a_record
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import send_run, write_summary
+from memray_eval.stores.memories import close_stores
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
@@ -139,6 +140,8 @@ class RunSession:
         self._write_manifest(status, error=stopped, summary=summary, telemetry=telemetry)
         if not stopped:
             self.folder.delete_responses()
+            for why in close_stores(self.folder.path, self.spec.config.server.code):
+                logger.warning("a partition of a memory store is left: %s", why)
         tolerated = self.spec.tolerated(summary.n_units + n_missing)
         has_failed = summary.n_failed_units + n_missing > tolerated
         unread = [

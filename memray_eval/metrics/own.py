@@ -38,7 +38,7 @@ from memray_eval.metric import (
 )
 from memray_eval.metrics._shared.judging import judge_silence, show
 from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
-from memray_eval.own_code import guarded_metric, to_number
+from memray_eval.own_code import guarded, to_number
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 
@@ -257,7 +257,7 @@ def load_own_metric(own: OwnMetric, timeout_s: float = math.inf) -> Metric:
     assert own.code is not None
     metric = _to_metric(own.code.load(), own.code.attribute, own.code.source.place)
     functions: dict[str, Any] = {
-        field.name: guarded_metric(value, own.name, timeout_s)
+        field.name: guarded(value, f"metric {own.name}", timeout_s)
         for field in fields(metric)
         if inspect.isroutine(value := getattr(metric, field.name)) and value is not field.default
     }

@@ -1,9 +1,13 @@
-"""Candidates that are a user's function: of the prompt's messages, to a text or a Response."""
+"""Candidates that are a user's function: of the prompt's messages, or of a Request, to a text or a
+Response."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
+from contextlib import suppress
+from typing import Any
 
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import describe_error
@@ -20,6 +24,7 @@ class FunctionGenerator:
 
     def __init__(self, code: OwnObject, config: ServerConfig, at_once: int | None = None) -> None:
         self._answer, self._timeout_s = code.load(), config.timeout_s
+        self._takes_request = takes_request(self._answer)
         self._slots = asyncio.Semaphore(at_once or config.max_in_flight)
 
     async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
@@ -31,7 +36,9 @@ class FunctionGenerator:
             return response.model_copy(update={"prompt_form": form, **times})
 
     async def _ask(self, prompt: Prompt) -> Response:
-        messages = [message.model_dump() for message in prompt.messages]
+        messages: Any = [message.model_dump() for message in prompt.messages]
+        if self._takes_request and prompt.request is not None:
+            messages = prompt.request.model_copy(update={"messages": prompt.messages})
         try:
             answer = await asyncio.wait_for(call_own(self._answer, messages), self._timeout_s)
         except TimeoutError:
@@ -43,3 +50,13 @@ class FunctionGenerator:
         if not isinstance(answer, str):
             return Response(error=f"TypeError: returned {type(answer).__name__}, not a text")
         return Response(**split_thinking(valid_text(answer))._asdict()).with_cause()
+
+
+def takes_request(function: Any) -> bool:
+    """Whether a candidate's function takes a Request: its first parameter is called `request`, or
+    annotated as one."""
+    with suppress(TypeError, ValueError):  # of some builtins nothing is known
+        for parameter in inspect.signature(function).parameters.values():
+            kind = getattr(parameter.annotation, "__name__", parameter.annotation)
+            return parameter.name == "request" or str(kind).endswith("Request")
+    return False

@@ -41,7 +41,7 @@ from memray_eval.provider_http.replies import (
 from memray_eval.provider_http.retry import whole_reply
 from memray_eval.provider_http.transport import MOST_BYTES
 from memray_eval.text_processing.thinking import split_thinking
-from memray_eval.types import Candidate, Prompt, Response, broken_off, is_known_end
+from memray_eval.types import Candidate, Prompt, Response, ToolCall, broken_off, is_known_end
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +151,11 @@ class OpenAIGenerator:
     ) -> AbstractAsyncContextManager[Any]:
         """The raw reply to a prompt, as it streams: the SDK does not check what it takes apart."""
         settings: dict[str, Any] = {"model": model, "extra_body": parameters}
+        if (request := prompt.request) is not None:
+            identity = {"user": request.user, "session_id": request.session}
+            sent = {name: valid_text(value) for name, value in identity.items() if value}
+            settings["extra_body"] = {**parameters, **sent}
+            settings["extra_headers"] = request.headers
         if self._streams:
             settings |= {"stream": True, "stream_options": {"include_usage": True}}
         completions: Any = self._client.completions
@@ -159,7 +164,7 @@ class OpenAIGenerator:
             settings["messages"] = [
                 {"role": message.role, "content": valid_text(message.content)}
                 for message in prompt.messages
-            ]
+            ] + [*prompt.tool_messages]
         else:
             settings["prompt"] = valid_text("".join(message.content for message in prompt.messages))
         raw = completions.with_streaming_response.create(**settings)
@@ -177,6 +182,7 @@ class _StreamedAnswer:
         self._served_model = ""
         self._refusal: list[str] = []
         self._is_null, self._calls_tool = True, False  # as long as nothing else is heard
+        self._tool_calls: dict[int, list[str]] = {}  # by place: id, name, arguments
         self._finish_reason: str | None = None
         self._usage: Any = None
         self._ttft_s: float | None = None
@@ -267,6 +273,7 @@ class _StreamedAnswer:
         self._refusal.append(refused if isinstance(refused, str) else heard.get("refusal", ""))
         self._is_null = self._is_null and content is None
         self._calls_tool |= bool(part.get("tool_calls") or part.get("function_call"))
+        self._hear_calls(part.get("tool_calls"))
         if self._ttft_s is None and (text or thought):
             self._ttft_s = time.perf_counter() - self._started
         self.n_characters += len(text) + len(thought) + len(self._refusal[-1])
@@ -276,6 +283,22 @@ class _StreamedAnswer:
         self._finish_reason = choice.text("finish_reason") or self._finish_reason
         if choice.get("error"):
             self._finish_reason = "error"
+
+    def _hear_calls(self, calls: Any) -> None:
+        """Takes in calls of tools, of which a stream has pieces: the arguments in parts."""
+        for number, call in enumerate(calls if isinstance(calls, list) else ()):
+            called = call.get("function") if isinstance(call, Mapping) else None
+            if not isinstance(called, Mapping):
+                continue
+            index = call.get("index")
+            parts = self._tool_calls.setdefault(
+                index if isinstance(index, int) else number, ["", "", ""]
+            )
+            id_, name, more = call.get("id"), called.get("name"), called.get("arguments")
+            parts[0] = id_ if isinstance(id_, str) and id_ else parts[0]
+            parts[1] = name if isinstance(name, str) and name else parts[1]
+            parts[2] += more if isinstance(more, str) else ""
+            _check_length("a call of a tool", len(parts[2]))
 
     def check_whole(self, prompt: Prompt) -> None:
         """Raises NotWhole if the answer broke off, TooLong if the server's own count says that it
@@ -316,6 +339,7 @@ class _StreamedAnswer:
             output_tokens=token_count(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
             duration_s=time.perf_counter() - self._started,
+            tool_calls=tuple(ToolCall(*parts) for _, parts in sorted(self._tool_calls.items())),
         ).with_cause(
             is_null=self._is_null,
             calls_tool=self._calls_tool,

@@ -9,12 +9,13 @@ from memray_eval.report.sections import (
     Content,
     Section,
     Table,
+    bounded,
     ends,
     figure,
     fit_tables,
     hundredths,
 )
-from memray_eval.types import FAILURES, ArmSummary, CategoryFigure
+from memray_eval.types import FAILURES, ArmSummary, CategoryFigure, StoreFigures
 
 _NAME = 24  # the widest name of a category
 EST = " est."
@@ -24,6 +25,8 @@ def arm_sections(arms: Sequence[ArmSummary]) -> Iterator[Section]:
     """All arms side by side, then a section for each."""
     if arms:
         yield Section("CONVERSATION MEMORY", list(_arms(arms)))
+    if stores := [(arm, arm.store) for arm in arms if arm.store is not None]:
+        yield Section("MEMORY STORES", list(_stores(stores)))
     for arm in arms:
         title = f"CONVERSATION MEMORY - {arm.candidate} ({arm.arm})"
         yield Section(title, list(_arm(arm)))
@@ -62,6 +65,52 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
     if any(arm.n_unexplained for arm in arms):
         table.append(("wrong, no evidence named", *(f"{arm.n_unexplained:,}" for arm in arms)))
     yield Table(table)
+
+
+def _stores(arms: Sequence[tuple[ArmSummary, StoreFigures]]) -> Iterator[Content]:
+    """A row a store: what it returned, what it took; then its accuracy against other arms."""
+    heads = ("candidate", "recall", "complete", "entries", "shown", "writes", "p50 s", "p95 s",
+             "searches", "p50 s", "p95 s", "tokens", "$", "failed")  # fmt: skip
+    rows = [
+        (
+            arm.candidate[:_NAME],
+            figure(arm.recall, "z.3f"),
+            figure(store.complete, "z.3f"),
+            figure(store.returned, ".1f"),
+            figure(arm.prompt_tokens_mean, ",.0f"),
+            f"{store.n_writes:,}",
+            figure(store.write_p50_s, ".3f"),
+            figure(store.write_p95_s, ".3f"),
+            f"{store.n_searches:,}",
+            figure(store.search_p50_s, ".3f"),
+            figure(store.search_p95_s, ".3f"),
+            f"{store.tokens:,}" + EST * store.is_estimated,
+            figure(store.usd, ".4f"),
+            f"{store.n_failed:,}",
+        )
+        for arm, store in arms
+    ]
+    yield Table([heads, *rows])
+    yield "recall: of the evidence, by content: its words in an entry that was returned. complete:"
+    yield "the share of the right answer's words in all of them. shown: a prompt's tokens. writes,"
+    yield "searches: of sessions and questions. tokens, $: the store's (est.: of what was written)."
+    differences = [
+        (
+            arm.candidate[:_NAME],
+            against.other[:_NAME],
+            f"{against.n:,}",
+            bounded(against.difference, against.low, against.high, "+z.3f"),
+        )
+        for arm, store in arms
+        for against in store.differences
+    ]
+    if differences:
+        yield ""
+        yield Table([("accuracy of", "against", "n", "difference"), *differences], left=(0, 1))
+    for arm, store in arms:
+        if store.tools:
+            counts = ", ".join(f"{name} {n:,}" for name, n in store.tools.items())
+            yield f"questions of {arm.candidate}, by its tools: {counts}"
 
 
 def _arm(arm: ArmSummary) -> Iterator[Content]:

@@ -142,6 +142,8 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     own = _OwnFiles(packed)
     for key in ("suite", "reader", "metrics", "include", "servers"):
         data[key] = own.relocate(key, data[key])
+    for candidate in data["candidates"]:
+        candidate["memory"] = own.relocate("memory", candidate["memory"])
     # relative to the working directory
     if (models := config.judging.models) is not None:
         data["judging"]["models"] = packed.put("judging.models", models, "files/judges")

@@ -10,14 +10,18 @@ from memray_eval.types.responses import RETRIED as RETRIED
 from memray_eval.types.responses import Arm as Arm
 from memray_eval.types.responses import Candidate as Candidate
 from memray_eval.types.responses import FigureForm as FigureForm
+from memray_eval.types.responses import Memory as Memory
 from memray_eval.types.responses import NoAnswer as NoAnswer
 from memray_eval.types.responses import Passage as Passage
 from memray_eval.types.responses import Prompt as Prompt
+from memray_eval.types.responses import Request as Request
 from memray_eval.types.responses import Response as Response
 from memray_eval.types.responses import Retrieval as Retrieval
 from memray_eval.types.responses import Sampling as Sampling
+from memray_eval.types.responses import Store as Store
 from memray_eval.types.responses import Stream as Stream
 from memray_eval.types.responses import TokenCounts as TokenCounts
+from memray_eval.types.responses import ToolCall as ToolCall
 from memray_eval.types.responses import Usage as Usage
 from memray_eval.types.responses import broken_off as broken_off
 from memray_eval.types.responses import is_filtered as is_filtered
@@ -64,6 +68,7 @@ from memray_eval.types.summaries import FAILURES as FAILURES
 from memray_eval.types.summaries import RULE_METRIC as RULE_METRIC
 from memray_eval.types.summaries import VERDICT_METRIC as VERDICT_METRIC
 from memray_eval.types.summaries import Agreement as Agreement
+from memray_eval.types.summaries import ArmDifference as ArmDifference
 from memray_eval.types.summaries import ArmSummary as ArmSummary
 from memray_eval.types.summaries import BatchFigures as BatchFigures
 from memray_eval.types.summaries import Bounded as Bounded
@@ -86,6 +91,7 @@ from memray_eval.types.summaries import ServedModel as ServedModel
 from memray_eval.types.summaries import SessionFigure as SessionFigure
 from memray_eval.types.summaries import SessionSummary as SessionSummary
 from memray_eval.types.summaries import SpeedRatio as SpeedRatio
+from memray_eval.types.summaries import StoreFigures as StoreFigures
 from memray_eval.types.summaries import Summary as Summary
 from memray_eval.types.summaries import SummaryLine as SummaryLine
 from memray_eval.types.summaries import SummarySection as SummarySection

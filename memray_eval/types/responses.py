@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from memray_eval.errors import NotWhole
 from memray_eval.types.base import Frozen, Name, Temperature
-from memray_eval.types.samples import Message
+from memray_eval.types.samples import Message, Sample
 
 EXISTING: Literal["given"] = "given"  # the backend of responses that exist already
 
@@ -53,6 +53,70 @@ class Retrieval(Frozen):
     """The embedding model: `local`, or `local:PATH`."""
 
 
+class Memory(Frozen):
+    """The store that is a candidate's memory: conversations are written to it, session by session,
+    and what it returns of a question is what the prompt shows. The store's name alone stands for
+    it."""
+
+    store: Name
+    """`bm25`, `embedding` and `graphiti` (in this process), `mem0`, `zep`, `letta`, or
+    `my_store.py:NAME`."""
+    url: str | None = None
+    """The address of its server; without one, the vendor's own (of mem0: its package, in this
+    process)."""
+    api_key_env: str | None = None
+    """The environment variable that holds its key."""
+    k: Annotated[int, Field(gt=0)] = 20
+    """How many entries a search returns."""
+    ready_s: Annotated[float, Field(gt=0)] = 120.0
+    """How long it may take until what was written can be found."""
+    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """The longest wait for one of its replies."""
+    tools: Annotated[int, Field(ge=0)] = 0
+    """Rounds in which a server's model may call search_memory, save_memory and forget itself; 0:
+    the question is searched for, and the prompt shows what was found."""
+    answers: bool = False
+    """Whether the store answers the question itself, where it can, in the model's place."""
+    write_usd: Annotated[float, Field(ge=0)] | None = None
+    """What writing a session costs, in US dollars, where the store does not say it."""
+    search_usd: Annotated[float, Field(ge=0)] | None = None
+    """What a search costs, likewise."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the store is made with: of your own, its arguments; of the mem0 package `config` and
+    `infer`; of graphiti the `model` and `base_url` that extract facts."""
+
+    @property
+    def label(self) -> str:
+        """The store's name, without its file."""
+        return self.store.rpartition(":")[2]
+
+    @property
+    def name(self) -> str:
+        """The same with its file, wherever that lies."""
+        return self.store.rpartition("/")[2]
+
+
+Store = Annotated[
+    Memory,
+    BeforeValidator(
+        lambda value: {"store": value} if isinstance(value, str) else value,
+        json_schema_input_type=str | Memory,
+    ),
+]
+_NAMES = re.compile(r"\{(sample\.\w+|run|candidate|epoch|partition|env\.\w+)\}")
+
+
+def check_template(key: str, text: str) -> None:
+    """Raises ValueError for braces in a template of `user`, `session` or `headers` that no name is
+    for, and for a variable of the environment anywhere but in `headers`."""
+    rest = _NAMES.sub("", text)
+    if "{" in rest or "}" in rest or ("{env." in text and key != "headers"):
+        raise ValueError(
+            f"{key}: {text!r} may name {{sample.FIELD}}, {{run}}, {{candidate}}, {{epoch}} and "
+            "{partition} (RUN/SAMPLE/EPOCH); headers also {env.VARIABLE}"
+        )
+
+
 class Candidate(Frozen):
     """The model under test, with its sampling parameters and prompt variant. A server without a
     `base_url` is OpenAI; of the backend `code`, `model` is SERVER/FUNCTION. Prompts to a server are
@@ -88,6 +152,14 @@ class Candidate(Frozen):
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `reasoning_effort` or `top_k`; of an engine, of
     vLLM's SamplingParams; `chat_template_kwargs` go to the chat template."""
+    user: str | None = None
+    """Whom a server, or a function that takes a Request, is asked for: a template over the sample,
+    such as `{sample.user}` or `{run}-{sample.id}`; it is the request's `user`."""
+    session: str | None = None
+    """The session that it is asked in, likewise, such as `{partition}` (RUN/SAMPLE/EPOCH); it is
+    the request's `session_id`."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of each request to a server, likewise; what is secret comes as `{env.VARIABLE}`."""
     prompt: str = "default"
     """The prompt variant of the suite, or the path of a system prompt."""
     context: Arm | None = None
@@ -95,6 +167,8 @@ class Candidate(Frozen):
     evidence), `none`, or `retrieved`."""
     retrieved: Retrieval | None = None
     """How passages are found where context is `retrieved` and the row names none of its own."""
+    memory: Store | None = None
+    """The store that is its memory, in the place of a context: its name alone, or its keys."""
     retry_max_tokens: Annotated[int, Field(gt=0)] | None = None
     """The larger limit with which it is asked once more where its limit was used up, or it only
     thought, and there was no answer."""
@@ -110,6 +184,8 @@ class Candidate(Frozen):
     @property
     def arm(self) -> str:
         """What of a conversation it is shown, in words."""
+        if self.memory is not None:
+            return f"memory: {self.memory.label}"
         if self.context != "retrieved":
             return self.context or "full"
         how = self.retrieved or Retrieval()
@@ -128,6 +204,16 @@ class Candidate(Frozen):
     def _goes_together(self) -> Candidate:
         if self.retrieved is not None and self.context not in (None, "retrieved"):
             raise ValueError(f"retrieved: goes with context: retrieved, not {self.context}")
+        for key, text in (("user", self.user), ("session", self.session)):
+            check_template(key, text or "")
+        for text in self.headers.values():
+            check_template("headers", text)
+        if (self.user or self.session or self.headers) and not self.is_served:
+            raise ValueError("user, session and headers: go with a server or a function")
+        if self.memory is not None and (self.context or self.retrieved):
+            raise ValueError("memory: is a context of its own; leave context and retrieved out")
+        if self.memory is not None and self.memory.tools and self.backend != "openai":
+            raise ValueError("memory.tools: go with a server, whose model calls them")
         if self.lora is not None and self.backend != "vllm":
             raise ValueError("lora: goes with backend: vllm; a server names an adapter as a model")
         most = self.sampling.max_tokens
@@ -155,11 +241,26 @@ class Passage(NamedTuple):
     holds: tuple[int, ...] = ()
 
 
+class Request(Frozen):
+    """Whom and what a candidate is asked for: a function of one that takes a `Request` gets it, in
+    place of the messages alone. The sample is without its context and its right answers; `user`
+    and `session` are those of the candidate, filled in, and empty where it has none."""
+
+    messages: tuple[Message, ...] = ()
+    sample: Sample
+    user: str = ""
+    session: str = ""
+    epoch: int = 1
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
 class Prompt(Frozen):
     """What a candidate is asked about one sample: `messages` through its chat template, or as plain
     text if not `is_chat`. `max_tokens` is the task's output length, `stop` ends its answers. A
     prompt longer than the window loses its middle (`is_cut`) or is refused; of a conversation the
-    cut takes whole `passages`. `about` is noted in the record's metadata."""
+    cut takes whole `passages`. `about` is noted in the record's metadata. `request` says for whom
+    it is asked; `tool_messages`, after the others, are calls of tools and what they returned, as
+    OpenAI's protocol has them."""
 
     messages: tuple[Message, ...]
     is_chat: bool = True
@@ -168,6 +269,8 @@ class Prompt(Frozen):
     is_cut: bool = False
     passages: tuple[Passage, ...] = ()
     about: dict[str, Any] = Field(default_factory=dict)
+    request: Request | None = None
+    tool_messages: tuple[dict[str, Any], ...] = ()
 
     def sampling(self, candidate: Candidate) -> dict[str, Any]:
         """How this prompt is decoded, by the names of OpenAI and vLLM: the candidate's way, with
@@ -229,6 +332,14 @@ def is_known_end(finish_reason: str) -> bool:
     return finish_reason.lower() in ENDS | _CAUSE_OF_FINISH.keys()
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool; `arguments` is JSON, if the model wrote any."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class Response(Frozen):
     """What the model answered. Tokens are the model's own; times are in seconds, None if not
     measured.
@@ -239,7 +350,7 @@ class Response(Frozen):
     out of the prompt's middle; `cached_tokens` came from the engine's prefix cache. `no_answer` is
     why the text is blank though nothing failed, `refusal` what the model said in that field
     instead. With `raised_max_tokens` it was asked once more: tokens and duration are those of both.
-    `ended_s` is in epoch seconds."""
+    `ended_s` is in epoch seconds. `tool_calls` are not stored: who takes them answers them."""
 
     text: str = ""
     thinking: str = ""
@@ -260,6 +371,7 @@ class Response(Frozen):
     ttft_s: float | None = None
     duration_s: float | None = None
     ended_s: float | None = None
+    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude=True)] = ()
 
     def __contains__(self, part: object) -> bool:
         """Raises TypeError: `"sleep" in response` of a metric would be False for every answer."""

@@ -153,8 +153,10 @@ def _identity_of(candidate: Candidate, suite: str) -> str:
     # fields that units of older runs did not have
     for later in (
         *("tokenizer", "max_prompt_tokens", "context", "retrieved", "retry_max_tokens"),
-        "lora",
+        *("lora", "user", "session", "headers", "memory"),
     ):
-        if request[later] is None:
+        if request[later] in (None, {}):
             del request[later]
+    if candidate.memory is not None:
+        request["memory"]["store"] = candidate.memory.name
     return json.dumps([request, suite], sort_keys=True, ensure_ascii=False)[1:-1]

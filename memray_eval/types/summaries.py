@@ -437,6 +437,43 @@ class ErrataFigure(Frozen):
     ceiling: float
 
 
+class ArmDifference(Frozen):
+    """How much more accurate a candidate is than `other`, over the `n` questions that both
+    answered, with its 95 % interval, if it has one."""
+
+    other: str
+    n: int
+    difference: float
+    low: float | None = None
+    high: float | None = None
+
+
+class StoreFigures(Frozen):
+    """A candidate's memory store, over all sessions of the run. `complete` is the mean share of the
+    right answer's words in what was returned, over `n_complete` questions; `returned` the mean
+    number of entries. Of sessions written and questions searched: how many, and their median and
+    95th percentile in seconds. `tokens` are the store's, estimated (four characters each, of what
+    was written) unless it counts them; `usd` is None where nobody says a price. `n_failed` rows
+    ended in an error of the store. `tools` counts the answers by what their model made of the
+    store's tools, if it has them."""
+
+    complete: float | None = None
+    n_complete: int = 0
+    returned: float | None = None
+    n_writes: int = 0
+    write_p50_s: float | None = None
+    write_p95_s: float | None = None
+    n_searches: int = 0
+    search_p50_s: float | None = None
+    search_p95_s: float | None = None
+    tokens: int = 0
+    is_estimated: bool = False
+    usd: float | None = None
+    n_failed: int = 0
+    tools: dict[str, int] = Field(default_factory=dict)
+    differences: tuple[ArmDifference, ...] = ()
+
+
 class ArmSummary(Frozen):
     """One candidate's answers to questions on conversations, of which it was shown `arm`.
     `failures` counts the `n_wrong` answers by FAILURES: wrong by the verdict of `judge_metric` or
@@ -447,7 +484,8 @@ class ArmSummary(Frozen):
 
     `overall` are the benchmark's own figures. `n_abstention` questions cannot be answered:
     `abstention` are the means over them, `answerable` over the others. Metrics in `estimated` have
-    offline estimates; `accuracy` is the mean of the run's `headline`."""
+    offline estimates; `accuracy` is the mean of the run's `headline`. `store` is its memory, if
+    that is its arm."""
 
     candidate: str
     arm: str
@@ -476,6 +514,7 @@ class ArmSummary(Frozen):
     agreement: Agreement | None = None
     errata: tuple[ErrataFigure, ...] = ()
     n_errata: int = 0
+    store: StoreFigures | None = Field(default=None, exclude_if=lambda store: store is None)
 
 
 class Cause(Frozen):

@@ -26,11 +26,13 @@ class Shown(NamedTuple):
 
 def choose(sample: Sample, candidate: Candidate) -> Shown:
     """The part that the candidate's arm shows. Raises ValueError if the sample lacks it."""
-    arm = candidate.context or "full"
+    arm = candidate.context or ("retrieved" if candidate.memory is not None else "full")
     if arm == "none":
         return Shown(())
     if arm == "retrieved" and (own := sample.metadata.get(RETRIEVED)) is not None:
         return _show_own(sample, own)
+    if candidate.memory is not None:  # its tools show it, if anything
+        return Shown((), [])
     if sample.context is None:
         raise ValueError(f"the sample has no context, which context: {arm} shows")
     sessions = from_context(sample.context)

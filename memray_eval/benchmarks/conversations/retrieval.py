@@ -53,15 +53,15 @@ def rank_by_words(texts: Sequence[str]) -> Rank:
     """BM25 as Lucene has it (k1 1.5, b 0.75), over stems without stopwords, by bm25s."""
     import bm25s  # scipy and numba, where they are installed: a second
 
-    words = [_stems(text) for text in texts]
+    words = [word_stems(text) for text in texts]
     if not any(words):
         return lambda query: np.zeros(len(texts))
     index = bm25s.BM25(method="lucene", k1=1.5, b=0.75, backend="numpy")
     index.index(words, show_progress=False)
-    return lambda query: np.asarray(index.get_scores(_stems(query)), dtype=np.float64)
+    return lambda query: np.asarray(index.get_scores(word_stems(query)), dtype=np.float64)
 
 
-def _stems(text: str) -> list[str]:
+def word_stems(text: str) -> list[str]:
     return [stem(word) for word in _WORD.findall(text.casefold()) if word not in STOPWORDS]
 
 

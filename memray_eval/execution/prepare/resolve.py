@@ -36,6 +36,8 @@ from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.ports import no_adaptation
+from memray_eval.stores.identity import check_identity
+from memray_eval.stores.port import find_sources
 from memray_eval.types import EXISTING, Candidate
 
 LISTED_TASKS = 40  # of a suite with more, the nearest one is named
@@ -62,6 +64,7 @@ def resolve(
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
+    sources |= find_sources(config.candidates)
     source = _suite_of(config)
     suite, names, metrics, options = _choose_metrics(config, source, generate_only)
     table, day = load_table(judging.models), today or date.today()
@@ -89,6 +92,8 @@ def resolve(
     judge = spec.embedded_judge  # raises ConfigError if two are named
     _check_engines(spec)
     _check_functions(config.candidates, sources)
+    for candidate in config.candidates:
+        check_identity(candidate)
     read = replace(spec.read, scores_at_once=spec.needs_no_call)
     return replace(spec, read=read, judge_engine=config.judge_engine(judge) if judge else None)
 

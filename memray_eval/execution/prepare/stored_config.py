@@ -127,6 +127,10 @@ def _value_without_folders(key: str, config: RunConfig) -> Any:
         return Path(value).name
     if key == RUBRICS:
         return {metric: Path(rubric).name for metric, rubric in value.items()}
+    if key == "candidates":
+        memories = [candidate.memory for candidate in value]
+        stores = [m and (m.name, m.model_dump(exclude={"store"})) for m in memories]
+        return stores, [candidate.model_copy(update={"memory": None}) for candidate in value]
     if key in OWN_KEYS:
         return _without_folders(config.model_dump(mode="json", include={key})[key])
     return value

@@ -54,6 +54,7 @@ from memray_eval.execution.ray.ray_compat import (
     is_restarted_actor,
     set_repartition_options,
 )
+from memray_eval.execution.recall_stage import RecallSamples
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.session_stage import (
@@ -291,6 +292,13 @@ def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Data
     asking, source = _asking(setup, candidates), shard_dataset(setup)
     if setup.plan.spec.adds_affect:
         source = add_affect(source, setup, asking)
+    if any(candidate.memory for candidate in candidates):
+        source = source.map_batches(
+            RecallSamples,
+            fn_constructor_args=(asking, setup.plan.spec.config.server.code),
+            compute=ActorPoolStrategy(size=1),
+            **setup.actor_options(AFFECT_CPUS, AFFECT_GIB),
+        )
     read = sessions_to_ask if setup.plan.has_sessions else prompts_to_ask
     return map_shards(source, setup, read, asking=asking)
 
@@ -340,10 +348,11 @@ def add_generation(
 ) -> Dataset:
     """Records with their responses, which are kept; engines are in the groups of `placement`."""
     server, candidate, sessions = setup.plan.spec.config.server, candidates[0], None
+    keeps = candidate.is_served and any(candidate.memory for candidate in candidates)
     if setup.plan.has_sessions:
         sessions = session_spec(setup.plan, _asking(setup, candidates), setup.services)
     if candidate.is_served:
-        arguments = server, setup.context, is_restarted_actor
+        arguments = server, setup.context, is_restarted_actor, keeps
         answered = dataset.map_batches(
             AskServers if sessions is None else AskSessions,
             fn_constructor_args=arguments if sessions is None else (sessions, server),
@@ -372,7 +381,9 @@ def add_generation(
         answered = answers.map_batches(
             collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
         )
-    return answered if sessions is not None else write_parts(answered, setup, RESPONSES)
+    if keeps or sessions is not None:
+        return answered
+    return write_parts(answered, setup, RESPONSES)
 
 
 def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Dataset:

@@ -3,7 +3,8 @@ prompt.
 
 Pieces of evidence found / all pieces. Of the arm `retrieved`, and of responses with a `retrieved`
 list of their own, found is what is among its k items: the turn, or the session it stands in. Of the
-other arms it is what stood in the prompt after it was cut to the window. Not applicable where a
+other arms it is what stood in the prompt after it was cut to the window; of a memory what its store
+returned, by content (stores/content.py). Not applicable where a
 question names no evidence, or nobody noted what was shown. An empty response counts as any."""
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.arms import EVIDENCE, RETRIEVED, retrieved_ids
 from memray_eval.metric import ComputedMetric, MetricValue
+from memray_eval.stores.memories import MEMORY
 from memray_eval.types import Response, Sample
 
 FOUND, PIECES = "found", "pieces"
@@ -24,6 +26,8 @@ def found_evidence(sample: Sample) -> list[int] | None:
     Raises ValueError where `retrieved` holds what is neither an id nor an object."""
     evidence: Sequence[Sequence[Any]] = sample.metadata.get(EVIDENCE) or []
     retrieved = sample.metadata.get(RETRIEVED)
+    if isinstance(noted := sample.metadata.get(MEMORY), dict) and {"found", "tools"} & noted.keys():
+        return noted.get("found")
     if isinstance(retrieved, list):
         ids = {*retrieved_ids(retrieved)} - {""}
         if ids or not retrieved:

@@ -16,7 +16,9 @@ from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.stored_config import check_same_run
 from memray_eval.execution.run_manifest import own_code_of, prompts_of
 from memray_eval.extensions import load_own_file
+from memray_eval.stores.port import find_sources
 from memray_eval.submission.package import make_package
+from memray_eval.types import unit_id
 
 MINE = """
 import memray_eval as me
@@ -66,6 +68,32 @@ def test_it_runs_elsewhere_and_is_the_same_run(tmp_path: Path, suite: Any) -> No
     assert (own_code_of(spec), prompts_of(spec)) == (code, prompts)
     assert set(code) == {"my.py"}
     assert str(tmp_path) not in (tmp_path / "there" / "job.yaml").read_text()
+
+
+def test_a_memory_store_travels_and_units_keep_their_ids(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (here / "my.py").write_text("class Mine:\n    pass\n")
+    (here / "asked.jsonl").write_text('{"query": "Why?"}\n')
+    memory = {"store": "my.py:Mine", "k": 3}
+    job = {
+        "suite": "locomo",
+        "dataset": "asked.jsonl",
+        "candidates": [{"name": "c", "model": "m", "backend": "openai", "memory": memory}],
+        "out": "s3://bucket/results",
+    }
+    (here / "job.yaml").write_text(yaml.safe_dump(job))
+    config = load_config(here / "job.yaml")
+    package = make_package(config, "r", {})
+    zipfile.ZipFile(io.BytesIO(package.data)).extractall(there)
+    shutil.rmtree(here)
+    sent = load_config(there / "job.yaml")
+    check_same_run(config, sent)
+    assert sent.candidates[0].memory is not None
+    assert sent.candidates[0].memory.store == str(there / "files/own/0/my.py:Mine")
+    assert list(find_sources(sent.candidates)) == ["my.py:Mine"]
+    assert set(own_code_of(resolve(sent))) == {"my.py"}
+    assert unit_id("a", config.candidates[0], "s") == unit_id("a", sent.candidates[0], "s")
 
 
 def test_the_reader_travels(tmp_path: Path) -> None:

@@ -1,0 +1,351 @@
+"""Conversations in a store: written once, session by session, searched once a question, and both
+resumed, by a journal of each partition in the run's folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from threading import Lock
+from typing import Any, TypeVar
+
+from memray_eval.benchmarks.conversations.conversation import Conversation, from_context
+from memray_eval.errors import (
+    EvalError,
+    StoreDown,
+    StoreError,
+    StoreLost,
+    StoreSlow,
+    describe_error,
+)
+from memray_eval.own_code import OwnCodeTooSlow, guarded
+from memray_eval.stores.content import completeness, evidence_texts, find_pieces
+from memray_eval.stores.identity import partition_of
+from memray_eval.stores.lines import JsonLines, read_folder
+from memray_eval.stores.port import Entry, Sources, Store, build_store, is_own, read_entries
+from memray_eval.types import Candidate, Memory, Record, Response, Sample
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+STORES = "stores"  # the folder of a run's partitions
+RECALLED = "recalled"  # of a sample's metadata on its way: what was found, by candidate and epoch
+MEMORY = "memory"  # of a record's metadata: what is known of what its store returned
+EVIDENCE_TEXTS = "evidence_texts"  # of its notes, where the model searches itself
+WRITES = "writes"  # of a sample's metadata: what its store is to hold, and not to hold
+ASKED_BY = "asked_by"  # another user than who told the conversation
+POLL_S, LONGEST_POLL_S = 0.05, 5.0
+CHARACTERS = 4  # a token's, where nobody counts them
+_WRITTEN = {"url", "options", "tools"}  # with its name, where a memory is written to
+_LOCKS = dict[int, Lock]()  # of stores that one thread may call at a time
+_PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -> str:
+    """RUN/CONVERSATION/EPOCH/STORE: questions on a conversation share it. A question whose model
+    may write has one of its own."""
+    assert candidate.memory is not None
+    memory = candidate.memory
+    whose = str(sample.metadata.get("conversation") or sample.id)
+    about = memory.name + memory.model_dump_json(include=_WRITTEN)
+    if memory.tools:
+        whose, about = sample.id, about + candidate.name
+    return f"{partition_of(run, whose, epoch)}/{blake2b(about.encode(), digest_size=4).hexdigest()}"
+
+
+def writes_to(memory: Mapping[str, Any], other: Memory) -> bool:
+    """Whether two candidates' memories are the same store, asked in the same way."""
+    own = Memory.model_validate(memory)
+    is_same = own.model_dump(include=_WRITTEN) == other.model_dump(include=_WRITTEN)
+    return is_same and own.name == other.name
+
+
+def is_store_error(error: str | None) -> bool:
+    """Whether the error of a record is its store's."""
+    kinds: tuple[type, ...] = (StoreError, *StoreError.__subclasses__())
+    return (error or "").partition(":")[0] in {kind.__name__ for kind in kinds}
+
+
+class Partition:
+    """A partition of a store, and what the run has done with it, which every process adds to a file
+    of its own. Its methods raise StoreError."""
+
+    def __init__(self, name: str, memory: Memory, folder: str, sources: Sources) -> None:
+        self.name, self.memory = name, memory
+        stores = f"{folder.rstrip('/')}/{STORES}"
+        self._store: Store = build_store(memory, stores, sources.get(memory.name))
+        is_concurrent = getattr(self._store, "concurrent", False)
+        self._calls = None if is_concurrent else _LOCKS.setdefault(id(self._store), Lock())
+        self._filling, self._noting = Lock(), Lock()
+        here = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
+        self._journal = JsonLines(f"{here}/{_PROCESS}.jsonl")
+        self._is_open = self._is_ready = self._is_checked = False
+        self._begun, self._written, self._held_sessions = set[str](), set[str](), set[str]()
+        self._searched = dict[str, list[Entry]]()
+        self._failure: StoreError | None = None
+        past = [event for events in read_folder(here).values() for event in events]
+        for event in sorted(past, key=lambda event: float(event["at"])):
+            self._replay(event)
+        self._is_checked = not self._is_open
+
+    def fill(self, sessions: Conversation) -> None:
+        """Writes what of a conversation is not written yet, and waits until it can be found. After
+        an error it is not tried again in this session of the run."""
+        with self._filling:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                self._open()
+                for session in sessions:
+                    if session.id not in self._written:
+                        self._ingest(session)
+                if not self._is_ready:
+                    self._wait()
+            except StoreError as error:
+                self._failure = error
+                raise
+
+    def search(self, unit: str, query: str) -> list[Entry]:
+        """What the store returns of a query; of a unit that was searched for before, what it did
+        then."""
+        if unit not in self._searched:
+            entries, seconds, spent = self._timed(
+                lambda: read_entries(self._store.search(self.name, query, self.memory.k))
+            )
+            rows = [[*entry] for entry in entries[: self.memory.k]]
+            self._note("search", unit=unit, s=seconds, entries=rows, **spent)
+        return self._searched[unit]
+
+    def answer(self, unit: str, question: str) -> str:
+        """The store's own answer. Raises StoreError if it gives none."""
+        ask = getattr(self._store, "answer", None)
+        if ask is None:
+            raise StoreError(f"memory.answers: {self.memory.label} answers no question itself")
+        text, seconds, spent = self._timed(lambda: ask(self.name, question))
+        self._note("answer", unit=unit, s=seconds, **spent)
+        return str(text)
+
+    def entries(self) -> list[Entry]:
+        """All that it holds."""
+        return read_entries(self._call(lambda: self._store.entries(self.name)))
+
+    def call_tool(
+        self,
+        unit: str,
+        name: str,
+        call: Callable[[Store], T],
+        about: Callable[[T], dict[str, Any]] = lambda result: {},
+    ) -> T:
+        """What a call of the model's to one of its tools returns, noted with what is told of it."""
+        result, seconds, spent = self._timed(lambda: call(self._store))
+        self._note("tool", unit=unit, tool=name, s=seconds, **about(result), **spent)
+        return result
+
+    def close(self) -> None:
+        """Deletes it, if this run made it."""
+        if self._is_open:
+            self._call(lambda: self._store.delete(self.name))
+            self._note("close")
+
+    def _open(self) -> None:
+        if not self._is_open:
+            self._call(lambda: self._store.open(self.name))
+            if held := self.entries():
+                raise StoreError(
+                    f"the partition {self.name} holds {len(held)} entries that this run did not "
+                    "write: it is left as it is"
+                )
+            self._note("open", memory=self.memory.model_dump(mode="json"), partition=self.name)
+        elif not self._is_checked and self._held_sessions:  # an earlier session's
+            lost = self._held_sessions - {entry.session for entry in self.entries()}
+            if lost:
+                self._call(lambda: self._store.delete(self.name))
+                self._note("lost")
+                raise StoreLost(
+                    f"the store has lost {', '.join(sorted(lost)) or 'what was written to it'}; "
+                    "the conversation is written again when the run is resumed"
+                )
+        self._is_checked = True
+
+    def _ingest(self, session: Any) -> None:
+        text = sum(len(turn.text) for turn in session.turns)
+        if session.id in self._begun:  # an error or a kill came: a part of it may be there
+            part = [entry.id for entry in self.entries() if entry.session == session.id]
+            if part:  # without ids it would be the partition
+                self._call(lambda: self._store.delete(self.name, part))
+        self._note("begin", session=session.id)
+        _, seconds, spent = self._timed(lambda: self._store.ingest(self.name, session))
+        spent.setdefault("estimated", text // CHARACTERS)
+        self._note("ingest", session=session.id, s=seconds, **spent)
+
+    def _wait(self) -> None:
+        started, pause = time.monotonic(), POLL_S
+        while not self._call(lambda: self._store.ready(self.name)):
+            if (waited := time.monotonic() - started) + pause > self.memory.ready_s:
+                raise StoreSlow(
+                    f"what was written could not be found within {waited:.0f} s "
+                    f"(memory.ready_s is {self.memory.ready_s:g})"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_POLL_S)
+        sessions = sorted({entry.session for entry in self.entries()})
+        self._note("ready", s=time.monotonic() - started, sessions=sessions)
+
+    def _timed(self, call: Callable[[], T]) -> tuple[T, float, dict[str, Any]]:
+        """What a call returned, its seconds, and what the store spent on it, as far as it says."""
+
+        def measured() -> tuple[T, float, dict[str, Any]]:  # alone, unless it is concurrent
+            before, started = self._spent(), time.perf_counter()
+            result = call()
+            seconds, after = time.perf_counter() - started, self._spent()
+            return result, seconds, {name: after[name] - before.get(name, 0) for name in after}
+
+        return self._call(measured)
+
+    def _spent(self) -> dict[str, float]:
+        spent = {name: getattr(self._store, name, None) for name in ("tokens", "usd")}
+        return {name: float(value) for name, value in spent.items() if value is not None}
+
+    def _call(self, call: Callable[[], T]) -> T:
+        run = call
+        if is_own(self.memory):
+            what, limit = f"store {self.memory.label}", self.memory.timeout_s
+            run = guarded(call, what, limit, "memory.timeout_s")
+        try:
+            if self._calls is None:
+                return run()
+            with self._calls:
+                return run()
+        except StoreError:
+            raise
+        except OwnCodeTooSlow as error:
+            raise StoreSlow(f"{self.memory.label}: {error}") from None
+        except OSError as error:
+            raise StoreDown(f"{self.memory.label}: {describe_error(error)}") from error
+        except Exception as error:
+            raise StoreError(f"{self.memory.label}: {describe_error(error)}") from error
+
+    def _note(self, what: str, **about: Any) -> None:
+        event = {"event": what, "at": time.time(), **about}
+        with self._noting:
+            self._journal.append([event])
+            self._replay(event)
+
+    def _replay(self, event: Mapping[str, Any]) -> None:
+        what, session = event["event"], event.get("session", "")
+        if what == "open":
+            self._is_open = True
+        elif what == "begin":
+            self._begun.add(session)
+            self._is_ready = False
+        elif what == "ingest":
+            self._written.add(session)
+        elif what == "ready":
+            self._is_ready, self._held_sessions = True, {*event["sessions"]} - {""}
+        elif what == "search":
+            self._searched[event["unit"]] = [Entry(*entry) for entry in event["entries"]]
+        elif what in ("close", "lost"):
+            self._is_open = self._is_ready = False
+            self._begun, self._written, self._held_sessions = set(), set(), set()
+
+
+class Memories:
+    """The partitions of a run, in one process and session."""
+
+    def __init__(self, folder: str, sources: Sources) -> None:
+        self._folder, self._sources = folder.rstrip("/"), sources
+        self._partitions = dict[str, Partition]()
+        self._opening = Lock()
+
+    def partition(self, sample: Sample, candidate: Candidate, epoch: int) -> Partition:
+        run = self._folder.rpartition("/")[2]
+        return self._partition(partition_name(run, sample, candidate, epoch), candidate)
+
+    def _partition(self, name: str, candidate: Candidate) -> Partition:
+        assert candidate.memory is not None
+        with self._opening:
+            if name not in self._partitions:
+                whose = self._folder, self._sources
+                self._partitions[name] = Partition(name, candidate.memory, *whose)
+            return self._partitions[name]
+
+    def recall(self, sample: Sample, record: Record) -> dict[str, Any]:
+        """What the store of the record's candidate returns of the sample's question, once the
+        conversation is in it; or the error of it."""
+        try:
+            return self._recall(sample, record)
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                logger.exception("a store failed")
+            return {"error": describe_error(error)}
+
+    def _recall(self, sample: Sample, record: Record) -> dict[str, Any]:
+        if sample.context is None:
+            raise StoreError("the sample has no conversation that a store could be told")
+        candidate, unit = record.candidate, record.unit_id
+        assert candidate.memory is not None
+        sessions = from_context(sample.context)
+        partition = self.partition(sample, candidate, record.epoch)
+        partition.fill(sessions)
+        owner = partition
+        if other := sample.metadata.get(ASKED_BY):
+            owner = self._partition(f"{partition.name}/{other}", candidate)
+            owner.fill(())
+        if candidate.memory.answers:
+            return {"answer": owner.answer(unit, sample.query)}
+        if candidate.memory.tools:
+            wanted = [[*piece] for piece in evidence_texts(sample, sessions)]
+            return {MEMORY: {"tools": candidate.memory.tools, EVIDENCE_TEXTS: wanted}}
+        entries = owner.search(unit, sample.query)
+        notes: dict[str, Any] = {
+            "found": find_pieces(sample, sessions, entries),
+            "complete": completeness(sample, entries),
+            "returned": len(entries),
+        }
+        if sample.metadata.get(WRITES) is not None:
+            notes["holds"] = [entry.text for entry in owner.entries()]
+            notes["texts"] = [entry.text for entry in entries]
+        return {"retrieved": [entry._asdict() for entry in entries], MEMORY: notes}
+
+
+def key_of(candidate: Candidate, epoch: int) -> str:
+    """Of what was recalled for a candidate and an epoch, among a sample's."""
+    return f"{candidate.name}#{epoch}"
+
+
+def take_recalled(record: Record, sample: Sample) -> tuple[Record, Sample]:
+    """The record and the sample that its prompt is made of, with what was recalled for it. A record
+    that has a response then, the store's answer or its error, is not to be asked."""
+    recalled = sample.metadata.get(RECALLED)
+    if recalled is None:
+        return record, sample
+    metadata = {key: value for key, value in sample.metadata.items() if key != RECALLED}
+    own = recalled.get(key_of(record.candidate, record.epoch), {})
+    metadata |= {MEMORY: own[MEMORY]} if MEMORY in own else {}
+    bare = record.sample.model_copy(update={"metadata": metadata})
+    update: dict[str, Any] = {"sample": bare}
+    if "error" in own:
+        update["response"] = Response(error=own["error"])
+    elif "answer" in own:
+        update["response"] = Response(text=own["answer"]).with_cause()
+    shown = {**metadata, "retrieved": own["retrieved"]} if "retrieved" in own else metadata
+    return record.model_copy(update=update), sample.model_copy(update={"metadata": shown})
+
+
+def close_stores(folder: str, sources: Sources) -> list[str]:
+    """Deletes the partitions that a run made, which has ended. Returns why some are left."""
+    opened = dict[str, Memory]()
+    for events in read_folder(f"{folder.rstrip('/')}/{STORES}").values():
+        for event in events:
+            if event["event"] == "open":
+                opened[event["partition"]] = Memory.model_validate(event["memory"])
+    left = list[str]()
+    for name, memory in opened.items():
+        try:
+            Partition(name, memory, folder, sources).close()
+        except EvalError as error:
+            left.append(f"{name}: {error}")
+    return left

@@ -1,0 +1,109 @@
+"""For whom a candidate is asked: what a server and a function get of it, in whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.secrets import refuse_keys
+from memray_eval.errors import ConfigError
+from memray_eval.types import Candidate
+from tests.build import finish, write_lines
+from tests.servers.provider import serving
+
+Job = Callable[..., RunConfig]
+FUNCTION = """
+def plain(messages):
+    return messages[-1]["content"]
+
+def whole(request):
+    who = f"{request.user}/{request.session}/{request.epoch}/{request.sample.id}"
+    return f"{who}/{len(request.messages)}/{request.sample.answers}"
+"""
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> dict[str, Any]:
+    fields: list[dict[str, Any]] = [
+        {"id": name, "query": "q?", "answers": ["a"], "metadata": {"user": f"u{name}"}}
+        for name in "xy"
+    ]
+    del fields[1]["metadata"]
+    dataset = str(write_lines(tmp_path / "rows.jsonl", fields))
+    return {"suite": "qa", "dataset": dataset, "metrics": ["exact_match"], "epochs": 2}
+
+
+def test_a_server_is_told_for_whom_it_is_asked(
+    job: Job, rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMORY_SECRET", "a-long-secret")
+    with serving(lambda body: "a") as server:
+        candidate = {
+            "name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
+            "user": "{sample.user}", "session": "{partition}",
+            "headers": {"X-Run": "{run}", "X-Memory-Key": "{env.MEMORY_SECRET}"},
+            "extra": {"metadata": {"who": ["{sample.id}-{epoch}"]}},
+        }  # fmt: skip
+        config = job(server, candidates=[candidate], **rows)
+        refuse_keys(config, {"MEMORY_SECRET": "a-long-secret"})
+        done = finish(config)
+        run = done.folder.run_id
+        assert sorted((body["user"], body["session_id"]) for body in server.requests) == [
+            ("ux", f"{run}/x/1"),
+            ("ux", f"{run}/x/2"),
+        ]
+        assert server.requests[0]["metadata"]["who"][0] in ("x-1", "x-2")
+        sent = {name.lower(): value for name, value in server.headers[0].items()}
+    assert (sent["x-run"], sent["x-memory-key"]) == (run, "a-long-secret")
+    failed = [record for record in done.folder.each() if record.response and record.response.error]
+    assert [record.sample.id for record in failed] == ["y", "y"]
+    assert "the sample has no 'user'" in str(failed[0].response)
+    for file in Path(done.folder.path).rglob("*.*"):
+        assert b"a-long-secret" not in file.read_bytes()
+
+
+def test_a_function_may_take_a_request(job: Job, rows: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "assistant.py"
+    path.write_text(FUNCTION)
+    candidates = [
+        {"name": name, "model": f"{path}:{name}", "session": "s-{sample.id}"}
+        for name in ("plain", "whole")
+    ]
+    with serving(lambda body: "a") as server:
+        done = finish(job(server, candidates=candidates, **rows))
+    answers = {
+        (record.candidate.name, record.sample.id, record.epoch): record.response.text
+        for record in done.folder.each()
+        if record.response
+    }
+    assert answers["whole", "x", 2] == "/s-x/2/x/1/()"
+    assert answers["plain", "x", 1].endswith("q?")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"user": "{sample.a.b}"}, "may name"),
+        ({"user": "{env.HOME}"}, "may name"),
+        ({"headers": {"X": "{nobody}"}}, "may name"),
+        ({"backend": "vllm", "user": "u"}, "go with a server"),
+    ],
+)
+def test_what_no_template_may_say(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Candidate.model_validate({"name": "c", "model": "m", "backend": "openai"} | fields)
+
+
+def test_a_variable_that_is_not_set_is_said_before_the_run(job: Job, rows: dict[str, Any]) -> None:
+    with serving(lambda body: "a") as server:
+        candidate = {
+            "name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
+            "headers": {"X": "{env.NOT_SET_AT_ALL}"},
+        }  # fmt: skip
+        with pytest.raises(ConfigError, match="variable NOT_SET_AT_ALL, which is not set"):
+            finish(job(server, candidates=[candidate], **rows))

@@ -1,0 +1,155 @@
+"""Models that search their memory themselves: rounds of calls, what is counted, what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.report.console import render
+from memray_eval.types import Candidate
+from tests.build import finish
+from tests.conftest import REPOSITORY
+from tests.servers.provider import Raw, serving
+
+Job = Callable[..., RunConfig]
+OWN = REPOSITORY / "tests/servers/stores.py"
+
+
+def calling(*calls: tuple[str, str]) -> Raw:
+    """A stream that calls tools, with arguments in two pieces each."""
+    events: list[dict[str, Any]] = []
+    for place, (name, arguments) in enumerate(calls):
+        head = {"index": place, "id": f"call-{place}", "type": "function"}
+        half = len(arguments) // 2
+        events.append({**head, "function": {"name": name, "arguments": arguments[:half]}})
+        events.append({"index": place, "function": {"arguments": arguments[half:]}})
+    deltas = [{"tool_calls": [event]} for event in events]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    end = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 3}
+    lines = [*chunks, {"choices": [end]}, {"choices": [], "usage": usage}]
+    body = "".join(f"data: {json.dumps(line)}\n\n" for line in lines) + "data: [DONE]\n\n"
+    return Raw(body.encode(), content_type="text/event-stream")
+
+
+@pytest.fixture
+def tools(job: Job) -> Callable[..., RunConfig]:
+    """LoCoMo's examples, asked of a server whose model has a memory's tools."""
+
+    def make(server: Any, store: str, rounds: int = 2) -> RunConfig:
+        candidate = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
+        memory = {"store": store, "tools": rounds, "k": 5}
+        return job(
+            server,
+            suite="locomo",
+            dataset=str(REPOSITORY / "dataset/locomo"),
+            candidates=[{**candidate, "memory": memory}],
+            metrics=["rule_score", "evidence_recall"],
+            limit=6,
+        )
+
+    return make
+
+
+def heard(body: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in body["messages"] if message["role"] == "tool"]
+
+
+def question(body: dict[str, Any]) -> str:
+    return str(body["messages"][0]["content"]).partition("Question: ")[2].partition("\n")[0]
+
+
+def test_a_model_searches_and_answers(tools: Job) -> None:
+    def reply(body: dict[str, Any]) -> str | Raw:
+        if heard(body):
+            return "I found it."
+        return calling(("search_memory", json.dumps({"query": question(body)})))
+
+    with serving(reply) as server:
+        done = finish(tools(server, "bm25"))
+        assert len(server.requests) == 12
+        first, second = server.requests[0], next(body for body in server.requests if heard(body))
+    assert [tool["function"]["name"] for tool in first["tools"]] == [
+        "search_memory",
+        "save_memory",
+        "forget",
+    ]
+    assert "(No earlier conversation is shown.)" in first["messages"][0]["content"]
+    assert [message["role"] for message in second["messages"][-2:]] == ["assistant", "tool"]
+    assert 0 < len(json.loads(heard(second)[0])) <= 5
+    responses = [record.response for record in done.folder.each() if record.response]
+    assert {(response.text, response.no_answer) for response in responses} == {
+        ("I found it.", None)
+    }
+    assert all((response.prompt_tokens or 0) > 10 for response in responses)  # of both rounds
+    (arm,) = done.summary.arms
+    assert arm.store is not None
+    counts = arm.store.tools
+    assert counts["found"] + counts["in vain"] + counts["needless"] == 6
+    assert counts["found"] > 0
+    assert (counts["not called"], arm.store.n_searches) == (0, 6)
+    assert "by its tools: found" in render(done.summary)
+
+
+def test_what_a_model_saves_and_forgets_is_in_the_store(tools: Job) -> None:
+    rounds = [
+        [("save_memory", '{"text": "likes tea"}')],
+        [("forget", '{"id": "saved call-0"}'), ("forget", '{"id": "nobody"}')],
+    ]
+
+    def reply(body: dict[str, Any]) -> str | Raw:
+        told = heard(body)
+        return "done" if len(told) > 2 else calling(*rounds[len(told)])
+
+    with serving(reply) as server:
+        done = finish(tools(server, f"{OWN}:Plain"))
+        last = max(server.requests, key=lambda body: len(heard(body)))
+    said = "error: nothing that you remember has the id 'nobody'"
+    assert heard(last) == ["saved", "deleted", said]
+    (arm,) = done.summary.arms
+    assert arm.store is not None
+    assert (arm.store.tools["saved"], arm.store.tools["forgot"]) == (6, 6)
+    assert arm.store.tools["not called"] > 0
+    deleted = [
+        json.loads(line)["ids"]
+        for line in (Path(done.folder.path) / "stores/calls.log").read_text().splitlines()
+        if json.loads(line)["what"] == "delete"
+    ]
+    assert deleted.count(["saved call-0"]) == 6
+    assert deleted.count(None) == 6  # each question had a partition of its own
+
+
+@pytest.mark.parametrize(
+    "odd", [("search_memory", "{"), ("search_memory", '{"query": 3}'), ("rm", '{"query": "a"}')]
+)
+def test_an_odd_call_is_answered_and_rounds_end(tools: Job, odd: tuple[str, str]) -> None:
+    with serving(lambda body: calling(odd)) as server:
+        done = finish(tools(server, "bm25", rounds=1))
+        assert len(server.requests) == 12
+        assert {body.get("tool_choice") for body in server.requests} == {None, "none"}
+        told = [text for body in server.requests for text in heard(body)]
+        assert all(text.startswith("error: call search_memory") for text in told)
+        assert len(told) == 6
+    causes = {record.response.no_answer for record in done.folder.each() if record.response}
+    assert causes == {"tool_call"}
+
+
+def test_a_store_that_fails_a_call_is_the_rows_error(tools: Job) -> None:
+    def reply(body: dict[str, Any]) -> str | Raw:
+        return calling(("search_memory", '{"query": "tea"}'))
+
+    with serving(reply) as server:
+        done = finish(tools(server, f"{OWN}:Odd"))
+    errors = {record.response.error for record in done.folder.each() if record.response}
+    assert errors == {"OddReply: the store returned dict, not a list of entries"}
+
+
+def test_tools_go_with_a_server() -> None:
+    with pytest.raises(ValidationError, match=r"memory.tools: go with a server"):
+        Candidate(name="c", model="m", memory={"store": "bm25", "tools": 1})  # type: ignore[arg-type]

@@ -1,0 +1,61 @@
+"""What of the evidence and of the right answer a store returned, by content."""
+
+from __future__ import annotations
+
+import pytest
+
+from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
+from memray_eval.errors import OddReply
+from memray_eval.stores.content import completeness, find_pieces
+from memray_eval.stores.port import Entry, read_entries
+from tests.build import build_sample
+
+SESSIONS = (
+    Session("S1", "7 May", (SpokenTurn("S1:1", "Ann", "I went to a pottery class in Lisbon."),)),
+    Session("S2", "9 May", (SpokenTurn("S2:1", "Ann", "My dog Rex was ill on Sunday."),)),
+)
+
+
+@pytest.mark.parametrize(
+    ("entries", "found"),
+    [
+        ([Entry("S1:1", "anything")], [0]),  # the turn itself
+        ([Entry("x", "Ann took a class of pottery in Lisbon")], [0]),  # a fact that tells it
+        ([Entry("x", "Ann likes pottery")], []),  # a third of its words
+        ([Entry("x", "pottery class"), Entry("y", "Lisbon, Rex")], [0]),
+        ([Entry("x", "Ann has a dog, Rex, ill on a Sunday", "S2")], [1, 2]),  # and its session
+        ([], []),
+    ],
+)
+def test_evidence_is_found_by_content(entries: list[Entry], found: list[int]) -> None:
+    evidence = [["S1:1", "S1"], ["S2:1", "S2"], ["", "S2"]]
+    sample = build_sample(metadata={"evidence": evidence})
+    assert find_pieces(sample, SESSIONS, entries) == found
+
+
+@pytest.mark.parametrize(
+    ("answers", "texts", "share"),
+    [
+        (["a pottery class"], ["pottery"], 0.5),
+        (["a pottery class", "Lisbon"], ["Lisbon it was"], 1.0),
+        (["7 May 2023"], ["it was in May"], 1 / 3),
+        (["Rex"], [], 0.0),
+    ],
+)
+def test_how_complete_what_was_returned_is(
+    answers: list[str], texts: list[str], share: float
+) -> None:
+    entries = [Entry(str(number), text) for number, text in enumerate(texts)]
+    sample = build_sample(answers=answers)
+    assert completeness(sample, entries) == pytest.approx(share)
+    unanswerable = build_sample(answers=answers, metadata={"unanswerable": True})
+    assert completeness(unanswerable, entries) is None
+
+
+def test_what_a_store_of_ones_own_may_return() -> None:
+    raw = ["a text", {"text": "b", "id": 7, "session": None}, Entry("c", "c")]
+    texts = [(entry.id, entry.text, entry.session) for entry in read_entries(raw)]
+    assert texts == [("memory 1", "a text", ""), ("7", "b", ""), ("c", "c", "")]
+    for odd in ({"results": []}, [{"content": "a"}], [3], None):
+        with pytest.raises(OddReply):
+            read_entries(odd)
