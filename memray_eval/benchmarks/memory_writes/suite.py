@@ -18,6 +18,7 @@ from memray_eval.benchmarks.conversations.conversation import (
 )
 from memray_eval.benchmarks.conversations.retrieval import word_stems
 from memray_eval.benchmarks.memory.generator import Case, load_cases
+from memray_eval.benchmarks.templates.records import known_task
 from memray_eval.ports import PublishedFiles, PublishedQuestion
 from memray_eval.text_processing.expectations import says
 from memray_eval.types import Sample
@@ -159,6 +160,13 @@ def _why_not(sample: Sample) -> str | None:
     return None if has_content else "no memory store was told: name one, as memory: STORE"
 
 
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A row as it is. Raises ValueError for a task that there is not."""
+    if raw.get("task"):
+        known_task(raw["task"], TASKS)
+    return raw
+
+
 SUITE = long_context_suite(
     description="The write side of a memory: what a store keeps of 41 scripts, by its content",
     metrics=("rule_score",),
@@ -169,6 +177,7 @@ SUITE = long_context_suite(
     ),
     tasks=TASKS,
     has_arms=True,
+    adapt=adapt,
     files=PublishedFiles(find=find_json, questions=questions),
     rules={
         "memory_writes": Rule(
