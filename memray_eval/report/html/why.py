@@ -208,6 +208,10 @@ def explain(judgment: str) -> Iterator[str]:
 def _plain(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(_plain, value))
+    if isinstance(value, dict) and isinstance(quote := value.get("quote"), str):
+        rest = {name: part for name, part in value.items() if name != "quote" and part != ""}
+        is_one = len(rest) == 1 and isinstance(part := next(iter(rest.values())), str)
+        return f"{label(part) if is_one else _plain(rest)}: “{quote}”" if rest else f"“{quote}”"
     if isinstance(value, dict):
         return ", ".join(f"{label(str(name))} {_plain(part)}" for name, part in value.items())
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -99,7 +99,7 @@ def test_a_judgment_is_told_explanation_first_without_its_numbers() -> None:
     assert list(explain(json.dumps(judgment))) == [
         f"Too brief. {ATTACK}",
         "gaps: cold; short",
-        "evidence: key job, quote nights",
+        "evidence: job: “nights”",
         "is safe: no",
     ]
     assert list(explain("no JSON at all")) == ["no JSON at all"]

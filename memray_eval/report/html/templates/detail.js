@@ -101,7 +101,9 @@ function answer(record, scores, forbidden) {
     const classes = new Set(piece.kinds);
     if (classes.has("cited") || classes.has("broken")) classes.add("evidence");
     classes.forEach((kind) => kinds.add(kind));
-    box.append(make("mark", { class: [...classes].join(" "), title: piece.notes.join("\n"), text: piece.text }));
+    const mark = make("mark", { class: [...classes].join(" "), title: piece.notes.join("\n"), text: piece.text });
+    mark.quotes = piece.quotes;
+    box.append(mark);
   }
   const legend = { cited: "memory cited", broken: "forbidden memory", evidence: "evidence", against: "held against it" };
   const key = make("div", { class: "key" }, ...Object.entries(legend).filter(([kind]) => kinds.has(kind)).map(([kind, text]) => make("mark", { class: kind, text })));
@@ -132,14 +134,45 @@ function prompt(metric, record) {
   return [make("details", {}, make("summary", { text: "Judge's prompt" }), make("p", { class: "named", text: "Other names in braces stand for this row's memory, turns and accepted answers." }), make("pre", { class: "prompt", tabindex: "0", text: filled }))];
 }
 
-// A judgment's explanation first, then its other fields by name.
+// A judgment's explanation, then a table of its parts: what was found, the quote, and why.
 function told(value) {
   if (value === null) return [];
   if (typeof value !== "object" || Array.isArray(value)) return [make("p", { text: plain(value) })];
   const fields = Object.entries(value).filter(([, part]) => !isEmpty(part));
   const free = fields.filter(([name]) => FREE.has(name) && name !== "category" && name !== "verdict");
-  const rest = fields.filter((field) => !free.includes(field));
-  return [...free.map(([, part]) => make("p", { text: plain(part) })), ...rest.map(([name, part]) => make("p", {}, make("span", { class: "named", text: `${words(name)}: ` }), plain(part)))];
+  const rows = fields.filter((field) => !free.includes(field)).flatMap(([name, part]) => (Array.isArray(part) ? part : [part]).map((one) => [name, finding(one)]));
+  const nodes = free.map(([, part]) => make("p", { text: plain(part) }));
+  if (!rows.length) return nodes;
+  const columns = [["finding", "Finding"], ["quote", "Quote"], ["reason", "Reason"]].filter(([column]) => rows.some(([, found]) => found[column]));
+  const head = make("tr", {}, ...["Part", ...columns.map(([, title]) => title)].map((text) => make("th", { scope: "col", text })));
+  const body = rows.map(([name, found], place) => make("tr", {}, make("th", { scope: "row", text: place && rows[place - 1][0] === name ? "" : words(name) }), ...columns.map(([column]) => make("td", {}, column === "quote" && found.quote ? quoteButton(found.quote) : found[column] || ""))));
+  return [...nodes, make("div", { class: "scroll" }, make("table", { class: "told" }, make("thead", {}, head), make("tbody", {}, ...body)))];
+}
+
+// One entry of a judgment as cells: a text of several words is a quote.
+function finding(one) {
+  if (typeof one === "string") return /\s/.test(one) ? { quote: one } : { finding: words(one) };
+  if (one === null || typeof one !== "object" || Array.isArray(one)) return { finding: plain(one) };
+  const fields = Object.entries(one).filter(([, part]) => !isEmpty(part));
+  const isQuote = ([name, part]) => QUOTES.has(name) && typeof part === "string";
+  const isReason = ([name]) => FREE.has(name) && name !== "source" && name !== "category" && name !== "verdict" || name === "reason";
+  const rest = fields.filter((field) => !isQuote(field) && !isReason(field));
+  return {
+    quote: (fields.find(isQuote) || [])[1],
+    reason: fields.filter(isReason).map(([, part]) => plain(part)).join(" "),
+    finding: rest.length === 1 ? words(plain(rest[0][1])) : rest.map(([name, part]) => `${words(name)}: ${plain(part)}`).join("; "),
+  };
+}
+
+// A quote that lights up where it stands in the answer.
+function quoteButton(quote) {
+  const button = make("button", { class: "quote", type: "button", text: `“${quote}”` });
+  const marks = () => [...button.closest(".detail, main, body").querySelectorAll(".answer mark")].filter((mark) => (mark.quotes || []).includes(quote));
+  const light = (is) => marks().forEach((mark) => mark.classList.toggle("lit", is));
+  for (const name of ["mouseenter", "focus"]) button.addEventListener(name, () => light(true));
+  for (const name of ["mouseleave", "blur"]) button.addEventListener(name, () => light(false));
+  button.addEventListener("click", () => marks().slice(0, 1).forEach((mark) => mark.scrollIntoView({ block: "center" })));
+  return button;
 }
 
 function plain(value) {

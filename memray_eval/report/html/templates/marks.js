@@ -45,7 +45,7 @@ function pieces(text, marks) {
   const cuts = [...new Set([0, text.length, ...placed.flatMap((one) => [one.start, one.end])])].sort((a, b) => a - b);
   return cuts.slice(0, -1).map((start, place) => {
     const over = placed.filter((one) => one.start <= start && one.end > start).map((one) => one.mark);
-    return { text: text.slice(start, cuts[place + 1]), kinds: new Set(over.map((one) => one.kind)), notes: over.map((one) => `${one.metric}: ${one.note}`) };
+    return { text: text.slice(start, cuts[place + 1]), kinds: new Set(over.map((one) => one.kind)), notes: over.map((one) => `${one.metric}: ${one.note}`), quotes: over.map((one) => one.quote) };
   });
 }
 
