@@ -284,7 +284,7 @@ def _note_changes(entry: ModelEntry, today: date) -> Iterator[str]:
         if band.since is not None and band.since > today and band.input_usd is not None:
             yield f"{_format_price(band)}  from {band.since} on"
     if entry.retires is not None or entry.successor is not None:
-        day = f"off from {entry.retires} on" if entry.retires else "no day of its end is known"
+        day = f"off from {entry.retires} on" if entry.retires else "no retirement date known"
         yield f"{day}; successor: {entry.successor or 'unknown'}"
 
 

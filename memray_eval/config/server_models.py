@@ -31,7 +31,7 @@ def models_at(url: str, key: str | None = None) -> list[str]:
     except (OSError, HTTPException) as error:
         why = reason_of(getattr(error, "reason", error))
         raise ConfigError(
-            f"{url} cannot be reached: {why}; start the server, or mend its address"
+            f"{url} cannot be reached: {why}; start the server, or fix its address"
         ) from None
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{url} does not list its models; name one: MODEL@{url}") from None

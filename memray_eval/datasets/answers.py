@@ -248,7 +248,7 @@ def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
-            what = f"{where + ': ' if where else ''}{first['msg']}; mend it, or leave it out"
+            what = f"{where + ': ' if where else ''}{first['msg']}; fix it, or leave it out"
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
             text = f"is no candidate's configuration: {what}"
             raise invalid(text, "candidate_config", sample_id) from None

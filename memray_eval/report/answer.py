@@ -52,7 +52,7 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     if summary.n_failed_units == summary.n_units:
         names = ", ".join(dict.fromkeys(metric.metric for metric in scored))
         why = _why_nothing(summary)
-        return f"{why[0].upper()}{why[1:]}. What there is of {names} is of failed units."
+        return f"{why[0].upper()}{why[1:]}. Scored all the same: {names}."
     estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
     splits = [split for split in splits if split.metric not in estimates]
     n_failed = summary.n_failed_units
@@ -160,7 +160,7 @@ def _describe_candidates(
         lost = by_winner[second]
         yield f"{len(lost)} ({_details(lost, scales)})" if lost else "none"
         rest = n_compared - len(shown)
-        parts = [f"{rest} not told apart"] if rest else []
+        parts = [f"{rest} without a clear difference"] if rest else []
         of_shown = {pair.metric: groups.get(pair.metric, "") for pair in shown}
         parts += places_in_words(of_shown, NAMED)
         yield f"; {'; '.join(parts)}." if parts else "."

@@ -168,7 +168,7 @@ def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
         is_idle = metric.n and metric.n == metric.n_not_applicable
         if is_idle:
             return "not applicable"
-        return "no usable verdict" if metric.n_abstained else "nobody"
+        return "no usable verdict" if metric.n_abstained else "not scored"
     if not judges:
         return ", ".join(fallbacks)
     others = f" +{len(judges) - 1}" if len(judges) > 1 else ""
@@ -209,7 +209,7 @@ def _who_judged(metrics: Sequence[MetricSummary]) -> str:
         for judge, names in by_judge.items()
     ]
     n = count_span([metric.n_scored for metric in metrics], ",")
-    return f"judged by {', '.join(parts)}; n {n} a figure"
+    return f"judged by {', '.join(parts)}; n = {n} each"
 
 
 def _replaced_verdicts(summary: Summary) -> Iterator[str]:

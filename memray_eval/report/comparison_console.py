@@ -198,8 +198,8 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     )
     if any(group.n >= LEAST for group in comparison.groups):
         yield (
-            f"where: groups of {LEAST} units or more that are told from all units (t-test, Holm "
-            f"over all groups, 1%); intervals of {how.level:.0%} over all (Bonferroni)."
+            f"where: groups of {LEAST} units or more that differ from all units (t-test, Holm over "
+            f"all groups, 1%); intervals of {how.level:.0%} over all (Bonferroni)."
         )
     yield (
         "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A "

@@ -63,7 +63,7 @@ def _verdict(comparison: Comparison, common: CommonUnits, rows: Sequence[MetricC
         parts = [f"{b} is worse than {a} on {len(worse)} of {len(scored)}{_details(worse)}"]
         parts.append("better on none")
     if rest := len(scored) - len(shown):
-        parts.append(f"{rest} not told apart")
+        parts.append(f"{rest} without a clear difference")
     parts += places_in_words({row.metric: _where(comparison, row) for row in shown}, NAMED)
     return f"{', '.join(parts[:2])}; {'; '.join(parts[2:])}".removesuffix("; ") + "."
 

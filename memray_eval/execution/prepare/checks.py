@@ -183,8 +183,9 @@ def check_scorable(spec: RunSpec) -> None:
     """Raises ConfigError if every metric needs a judge and none has one."""
     names = {metric.name for metric in spec.metrics}
     if names and names == set(spec.judges) and len(spec.unscored) == len(spec.judges):
+        need = "needs" if len(spec.unscored) == 1 else "need"
         raise ConfigError(
-            f"nothing would be scored: {', '.join(spec.unscored)} need a judge; name one with "
+            f"nothing would be scored: {', '.join(spec.unscored)} {need} a judge; name one with "
             "--judge PROVIDER/MODEL, or write the answers alone with `memray-eval generate JOB`"
         )
 

@@ -102,7 +102,7 @@ class Breaker:
         if now_s - outage.since_s > self._outage_s:
             if self.is_unreached:
                 raise Unavailable(
-                    f"its server was never reached: {outage.cause}. Start it, or mend its address "
+                    f"its server was never reached: {outage.cause}. Start it, or fix its address "
                     "(servers, judging.base_urls); `memray-eval doctor JOB` asks it"
                 )
             raise Unavailable(

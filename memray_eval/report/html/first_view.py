@@ -115,14 +115,17 @@ def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[s
     partly = f"{of} has {n:,} of {applicable:,} answers scored"
     yield "every answer is scored" if n == applicable else partly
     if min(metric.n_scored for metric in scored) < FEW:
-        yield f"few answers: n {count_span([metric.n_scored for metric in scored], ',')} a figure"
+        yield f"few answers: n = {count_span([metric.n_scored for metric in scored], ',')} each"
     estimated = [name_figure(metric) for metric in scored if is_mostly_estimated(metric)]
     if estimated:
         yield f"estimates, not verdicts: {', '.join(dict.fromkeys(estimated))}"
     if replaced := sum(metric.n_fallbacks for metric in scored):
         yield f"{replaced:,} verdict{'s' * (replaced > 1)} by rules, since the judge failed"
     if meaning := meanings.get(summary.headline):
-        yield f"judge of {summary.headline} against people: {meaning.agreement[0]}"
+        checked, name = meaning.agreement[0], summary.headline
+        unchecked = f"the judge of {name} has not been checked against human labels"
+        is_checked = checked != "not measured"
+        yield f"judge of {name} against people: {checked}" if is_checked else unchecked
 
 
 def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:

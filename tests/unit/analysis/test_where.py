@@ -152,7 +152,7 @@ def test_a_planted_effect_is_found_and_the_sentence_names_its_task(tmp_path: Pat
     assert not any(split.is_shown for split in others if split.metric == "coherence")
     text = answer(folder.read_summary(), [first, *others])
     assert text.startswith("new is better than old on 1 of 2 (empathy +0.2")
-    assert text.endswith("worse on none; 1 not told apart; most of it in task billing.")
+    assert text.endswith("worse on none; 1 without a clear difference; most of it in task billing.")
     assert "billing" not in answer(folder.read_summary())
 
 

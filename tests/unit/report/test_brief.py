@@ -302,7 +302,7 @@ def test_a_run_of_which_all_failed_compares_nothing(
     n = full.n_units
     summary = full.model_copy(update={"n_failed_units": n, "causes": (failed,)})
     screen = " ".join(render_brief(summary, "results/x").split())
-    assert f"All {n:,} units failed: {cause}. What there is of" in screen
+    assert f"All {n:,} units failed: {cause}. Scored all the same:" in screen
     assert "is better than" not in screen
     assert ("memray-eval resume results/x" in screen) == resumes
     unscored = tuple(metric.model_copy(update={"n_scored": 0}) for metric in full.metrics)
