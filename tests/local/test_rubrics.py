@@ -154,7 +154,7 @@ def test_verdicts_that_stood_in_are_counted_apart(build: Job) -> None:
     )
     scores = [record.scores[0] for record in from_table(done.folder.records().to_table())]
     assert sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores}) == [
-        (0.0, "Refused"),
+        (0.0, "Declined"),
         (1.0, "JudgeError"),
     ]
     text = summary_text(done)
@@ -196,7 +196,7 @@ def test_a_metric_that_needs_a_judge_scores_nothing_without_one_and_says_why(bui
     with serving(correct) as server:
         metrics = ["safety", "semantic_correctness"]
         done = run(build(server, judge="rules", metrics=metrics), messages.append, quiet=True)
-        with pytest.raises(ConfigError, match="nothing would be scored: safety need a judge"):
+        with pytest.raises(ConfigError, match="nothing would be scored: safety needs a judge"):
             run(build(server, judge="rules", metrics=["safety"]), messages.append, quiet=True)
         assert not server.requests
     assert f"  not scored: safety (each {NEEDS_JUDGE})" in "\n".join(messages).splitlines()

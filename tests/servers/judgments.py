@@ -30,6 +30,7 @@ _KEYWORDS = {
     "items",
 } | {
     *("maximum", "maxItems", "minimum", "minItems", "properties", "propertyOrdering", "required"),
+    *("property_ordering",),  # as google-genai sends it
     *("title", "type"),
 }
 _BOUND = re.compile(r"\b(m(?:in|ax)(?:imum|Items)): (-?\d[\d.e+-]*)")
