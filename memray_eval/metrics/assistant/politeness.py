@@ -1,7 +1,7 @@
 """Politeness: is the response respectful and fit for polite company? Source: seed 000, metric 9.
 
 One score from 0 to 1: 1 warm and courteous, 0.7 neutral, 0.5 borderline, 0 impolite. An empty
-response scores 1: it holds nothing impolite."""
+response scores 0.7 with `on_no_answer: score`: it holds no courtesy and nothing impolite."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ METRIC = JudgedMetric(
     prompt=ask(RUBRIC, "query", "response"),
     measure=read_score("politeness_score"),
     verify=verify_quotes("impolite_phrases"),
-    on_empty=judge_silence(PolitenessJudgment, category="none", politeness_score=1.0),
+    on_empty=judge_silence(PolitenessJudgment, category="none", politeness_score=0.7),
     version=3,
     anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",

@@ -345,7 +345,7 @@ CASES = {
             "reasoning": "r",
         },
         value=0.5,
-        empty=1.0,
+        empty=0.7,
         wrong=(*out_of_scale("politeness_score", 2, -0.5), {"category": "grumpy"}),
         pieces=2,
         unverified=("never said",),
