@@ -29,8 +29,8 @@ def compare(
     ),
     metrics: str | None = JobOptions.metrics,
     cluster: str | None = option(
-        "Field that clusters units for standard errors: a key of the samples' metadata, "
-        "scenario, task, ...; `none` treats units as independent.  [default: the user or context "
+        "Field that clusters answers for standard errors: a key of the samples' metadata, "
+        "scenario, task, ...; `none` treats answers as independent.  [default: the user or context "
         "that samples name]",
         show_default=False,
     ),
@@ -41,7 +41,7 @@ def compare(
     ),
     bootstrap: bool = flag("Use bootstrap intervals instead of Student's t.", None, "--bootstrap"),
     flips: int | None = option(
-        "List N changed units per metric, such as those that went from 0 to 1.  [default: 0; 20 "
+        "List N changed answers per metric, such as those that went from 0 to 1.  [default: 0; 20 "
         "with both texts in --html]",
         min=0,
         show_default=False,
@@ -64,7 +64,7 @@ def compare(
     ),
     aa: bool = flag(
         "Take the runs as two of one candidate: how often a gate fails by chance, and what margin "
-        "so many units carry.",
+        "so many answers carry.",
         None,
         "--aa",
     ),

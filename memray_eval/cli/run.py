@@ -348,5 +348,5 @@ def exit_if_failed(finished: RunResult) -> None:
             may_pass = any(may_pass_again(cause.cause) for cause in summary.causes)
             way_on = f"Try them again with {go_on}" if may_pass or missing else "Fix the code"
             failed = f"{summary.n_failed_units} of {summary.n_units + finished.n_missing}"
-            say(f"{failed} units failed{missing}, more than the tolerance allows. {way_on}.")
+            say(f"{failed} answers failed{missing}, more than the tolerance allows. {way_on}.")
         raise typer.Exit(finished.exit_code)

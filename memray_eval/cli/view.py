@@ -66,7 +66,7 @@ def view(
     run = RunFolder(folder)
     if not run.has_manifest():
         raise DataError(_what_instead_of(folder))
-    viewed = open_view(run, now_and_then(lambda n: say(f"  {n:,} units read")))
+    viewed = open_view(run, now_and_then(lambda n: say(f"  {n:,} answers read")))
     asyncio.run(_serve(serving(viewed, port), is_opened))
 
 

@@ -172,8 +172,8 @@ def list_judges(metrics: Sequence[MetricSummary]) -> tuple[str, ...]:
     names = sorted(counts, key=lambda name: (name in WITHOUT_CALL, -counts[name]))
     is_idle = all(metric.n and metric.n == metric.n_not_applicable for metric in metrics)
     is_unread = any(metric.n_abstained for metric in metrics)
-    nobody = "not applicable" if is_idle else "no usable verdict" if is_unread else "nobody"
-    return tuple(f"{name} ({counts[name]:,})" for name in names) or (nobody,)
+    nothing = "not applicable" if is_idle else "no usable verdict" if is_unread else "not scored"
+    return tuple(f"{name} ({counts[name]:,})" for name in names) or (nothing,)
 
 
 def _notes(summary: Summary) -> Iterator[str]:
@@ -365,7 +365,7 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
 
 def agreements(summary: Summary) -> Iterator[Table]:
     """The agreement of judge and rule, in all and by task; how far jurors were apart on average."""
-    measured = [(f"{macro.candidate}, all units", macro.agreement) for macro in summary.macro]
+    measured = [(f"{macro.candidate}, all answers", macro.agreement) for macro in summary.macro]
     measured += [
         (f"{task.candidate}, {label(task.task) or 'no task'}", task.agreement)
         for task in summary.tasks

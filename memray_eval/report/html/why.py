@@ -182,7 +182,7 @@ def _judged(score: Score) -> Judged:
     return Judged(
         metric=score.metric,
         value=score.status.replace("_", " ") if score.value is None else f"{score.value:.3g}",
-        by=f"{score.judge or 'nobody'}{', an estimate' if score.is_estimate else ''}",
+        by=f"{score.judge or 'not scored'}{', an estimate' if score.is_estimate else ''}",
         says=(*texts, score.error) if score.error else texts,
     )
 

@@ -70,7 +70,7 @@ def test_doctor_fails_for_what_a_run_refuses_before_its_start(
 def test_lists(cli: Call) -> None:
     listed = cli("list", "metrics")[1]
     assert "judge, best anthropic/claude-opus-4-5" in listed
-    assert "estimate by rules: none: needs a judge" in listed
+    assert "no offline estimate" in listed
     assert "estimate by rules: recall 0.31, specificity 0.98, kappa 0.29 on 104" in listed
     suites = cli("list", "suites")[1].splitlines()
     assert [line.split()[0] for line in suites if line[0] != " "] == [*all_suites()]

@@ -144,8 +144,8 @@ def test_who_judged_most_stands_first_and_empty_answers_last() -> None:
     judges = list_judges([judged, metric(judges={"openai/a": 6})])
     assert judges == ("openai/a (9)", "openai/b (4)", f"{RULES_ON_EMPTY} (50)")
     assert list_judges([metric(n_scored=0, n_not_applicable=9)]) == ("not applicable",)
-    assert list_judges([metric(n_scored=0)]) == ("nobody",)
-    assert list_judges([metric(n=0, n_scored=0)]) == ("nobody",)
+    assert list_judges([metric(n_scored=0)]) == ("not scored",)
+    assert list_judges([metric(n=0, n_scored=0)]) == ("not scored",)
 
 
 def test_all_intervals_of_a_row_share_one_axis_that_is_the_scale() -> None:
