@@ -21,7 +21,9 @@ INCONCLUSIVE = 5  # the exit code
 FLIPS_IN_HTML = 20  # units a metric
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(
+    rich_help_panel=LOOK, epilog="Example: memray-eval compare latest~1 latest --html compare.html"
+)
 def compare(
     runs: list[str] = argument(
         "Run folders (or latest, latest~1); the first is the baseline. RUN:CANDIDATE picks one of "
