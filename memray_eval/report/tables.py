@@ -121,7 +121,7 @@ def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
     if generation.model != generation.candidate:
         yield "model", generation.model
     failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
-    yield "units", f"{generation.n:,}{failed}"
+    yield "answers", f"{generation.n:,}{failed}"
     if causes := causes_in_words(generation):
         yield "answered", f"{generation.answered:,}"
         yield "no answer", causes

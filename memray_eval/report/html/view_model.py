@@ -245,7 +245,7 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
         tasks = [task for task in summary.tasks if task.candidate == candidate]
         names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
         metrics = [name for name in scales if name in names]
-        rows: list[Row] = [("task", "units", *(names[metric] for metric in metrics))]
+        rows: list[Row] = [("task", "answers", *(names[metric] for metric in metrics))]
         for task in tasks:
             by_metric = {metric.metric: metric for metric in task.metrics}
             of_task = intervals if task.bucket is None else _PLAIN
@@ -372,7 +372,7 @@ def agreements(summary: Summary) -> Iterator[Table]:
         if task.bucket is None
     ]
     rows: list[Row] = [
-        ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
+        ("answers", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
     ]
     for name, agreement in measured:
         if agreement is not None:

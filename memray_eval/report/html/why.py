@@ -89,8 +89,8 @@ def find_reasons(
     rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
     metric, n = chosen.metric, len(rows)
     if len(chosen.sides) == 1:
-        return Why(f"The {n} rows with the lowest {metric}, of {chosen.sides[0]}", rows)
-    says = f"The {n} rows whose {metric} differs most between {' and '.join(chosen.sides)}"
+        return Why(f"The {n} answers with the lowest {metric}, of {chosen.sides[0]}", rows)
+    says = f"The {n} samples whose {metric} differs most between {' and '.join(chosen.sides)}"
     return Why(says, rows)
 
 
