@@ -77,7 +77,7 @@ def in_browser(
 
 
 async def counted(tab: Tab, n: int, of: int) -> None:
-    await tab.until(f"{COUNT} === '{n:,} of {of:,} units'")
+    await tab.until(f"{COUNT} === '{n:,} of {of:,} answers'")
 
 
 ROWS = "[...document.querySelectorAll('#runs tbody tr:not([hidden])')]"
