@@ -65,7 +65,7 @@ class Intervals:
         if self.cluster is None:
             return (
                 "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the "
-                "scale. Units are taken as independent."
+                "scale. Answers are taken as independent."
             )
         most = max((groups for _, groups in self.errors.values()), default=0)
         few = (
@@ -75,7 +75,7 @@ class Intervals:
         )
         return (
             f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
-            f"to {most:,} clusters), because units of one cluster are not independent.{few}"
+            f"to {most:,} clusters), because answers of one cluster are not independent.{few}"
         )
 
 

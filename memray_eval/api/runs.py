@@ -85,8 +85,8 @@ class _Check(NamedTuple):
             if value is not None
             else (summary.n_scored and nothing) or "nothing was scored"
         )
-        judged = f"judged by {', '.join(summary.judges) or 'nobody'}"
-        units = f"{measured} over {summary.n_scored} units, {judged}"
+        judged = f", judged by {', '.join(summary.judges)}" if summary.judges else ""
+        units = f"{measured} over {summary.n_scored} answers{judged}"
         return f"{self.text} ({summary.candidate}{where}): {units}"
 
 

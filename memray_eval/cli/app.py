@@ -39,7 +39,7 @@ app = typer.Typer(
     "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run quickstart (no key, no GPU needed). Coming from another program's "
     "commands or fields: jobs/COMING_FROM.md.\n\n"
-    "Exit codes: 0 done; 1 finished with too many failed units, "
+    "Exit codes: 0 done; 1 finished with too many failed answers, "
     "stopped early, a named metric applied to nothing, or a gate of compare failed; 2 wrong usage, "
     "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 judge "
     "calls are in provider batches (--detach); 5 a gate of compare is inconclusive; 130 ended by "

@@ -77,7 +77,10 @@ class LabelOptions(JobOptions):
         return dict(named_number(text, "--label", form) for text in self.label or ())
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(
+    rich_help_panel=LOOK,
+    epilog="Example: memray-eval calibrate labelled.csv --metric empathy --judge rules",
+)
 @takes(
     "labelled metric judge columns preset human_scale label answers_separator skip_unlabelled "
     "limit encoding repeats no_cache budget_usd yes settings sheet out labels as_json"

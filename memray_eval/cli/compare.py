@@ -21,7 +21,9 @@ INCONCLUSIVE = 5  # the exit code
 FLIPS_IN_HTML = 20  # units a metric
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(
+    rich_help_panel=LOOK, epilog="Example: memray-eval compare latest~1 latest --html compare.html"
+)
 def compare(
     runs: list[str] = argument(
         "Run folders (or latest, latest~1); the first is the baseline. RUN:CANDIDATE picks one of "
@@ -29,8 +31,8 @@ def compare(
     ),
     metrics: str | None = JobOptions.metrics,
     cluster: str | None = option(
-        "Field that clusters units for standard errors: a key of the samples' metadata, "
-        "scenario, task, ...; `none` treats units as independent.  [default: the user or context "
+        "Field that clusters answers for standard errors: a key of the samples' metadata, "
+        "scenario, task, ...; `none` treats answers as independent.  [default: the user or context "
         "that samples name]",
         show_default=False,
     ),
@@ -41,7 +43,7 @@ def compare(
     ),
     bootstrap: bool = flag("Use bootstrap intervals instead of Student's t.", None, "--bootstrap"),
     flips: int | None = option(
-        "List N changed units per metric, such as those that went from 0 to 1.  [default: 0; 20 "
+        "List N changed answers per metric, such as those that went from 0 to 1.  [default: 0; 20 "
         "with both texts in --html]",
         min=0,
         show_default=False,
@@ -64,7 +66,7 @@ def compare(
     ),
     aa: bool = flag(
         "Take the runs as two of one candidate: how often a gate fails by chance, and what margin "
-        "so many units carry.",
+        "so many answers carry.",
         None,
         "--aa",
     ),

@@ -19,7 +19,7 @@ config_app = typer.Typer(help="Show what a job's keys resolve to.", no_args_is_h
 app.add_typer(config_app, name="config", rich_help_panel=DATA)
 
 
-@app.command(rich_help_panel=DATA)
+@app.command(rich_help_panel=DATA, epilog="Example: memray-eval schema")
 def schema(
     as_markdown: bool = flag("Print the page of all keys in Markdown instead.", None, "--markdown"),
 ) -> None:
@@ -32,7 +32,7 @@ def schema(
         show(json.dumps(job_schema(), indent=2, ensure_ascii=False))
 
 
-@config_app.command("show")
+@config_app.command("show", epilog="Example: memray-eval config show job.yaml")
 def show_config(config: Path = CONFIG, settings: list[str] | None = JobOptions.settings) -> None:
     """Print a job as it would run, as YAML. A comment names the source of each value that is not
     the default."""

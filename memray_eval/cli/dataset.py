@@ -84,7 +84,11 @@ class MakeOptions(Options):
     force: bool = flag("Overwrite an existing file.", None, "--force")
 
 
-@dataset_app.command("make", no_args_is_help=True)
+@dataset_app.command(
+    "make",
+    no_args_is_help=True,
+    epilog="Example: memray-eval dataset make needles --out needles.parquet",
+)
 @takes(
     "taskset out lengths depths samples tasks languages seed tokenizer haystack documents entries "
     "cases held_back limit force"

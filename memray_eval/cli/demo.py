@@ -14,7 +14,7 @@ from memray_eval.types import Record
 _KEYS = "memory_utilization"
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval demo")
 @takes("out")
 def demo(options: JobOptions) -> None:
     """See what a run tells you, in seconds: two assistants, 40 questions, no model and no key.

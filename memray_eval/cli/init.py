@@ -74,7 +74,7 @@ What did I tell you about coffee?,"You told me that you stopped drinking it afte
 """
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval init mine --from answers.csv")
 def init(
     name: str = argument("The folder to create."),
     source: Path | None = option(

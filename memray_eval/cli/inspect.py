@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from memray_eval.types import Candidate
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=LOOK, epilog="Example: memray-eval report latest --html")
 def report(
     run_folder: str = argument(
         "Folder of a finished run: results/<run_id>, latest, or latest~1 for the one before."
@@ -54,7 +54,7 @@ def report(
     evaluation: str | None = option(
         "Also write every answer and its judgments to this file, in the format of eval_*.json."
     ),
-    csv: str | None = option("Also write the scores to this file, one row per unit and metric."),
+    csv: str | None = option("Also write the scores to this file, one row per answer and metric."),
     parquet: str | None = option("Also write these rows to this file as Parquet."),
 ) -> None:
     """Print a finished run's summary again, and export the run. Files may be local paths or cloud
@@ -102,7 +102,7 @@ def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
         say(path)
 
 
-@app.command(rich_help_panel=CLUSTER)
+@app.command(rich_help_panel=CLUSTER, epilog="Example: memray-eval doctor job.yaml")
 def doctor(
     config: Path | None = argument("Also check that this job can run.", None),
     settings: list[str] | None = JobOptions.settings,
@@ -149,7 +149,7 @@ def _engines_of(job: RunConfig) -> Iterator[tuple[str, EngineConfig, Sequence[Ca
         yield model, job.judge_engine(model), ()
 
 
-@dataset_app.command("validate")
+@dataset_app.command("validate", epilog="Example: memray-eval dataset validate chats.jsonl")
 def validate(
     path: str = argument("A folder of samples, or a .csv, .json, .jsonl or .parquet file."),
     suite: str = option(
@@ -184,7 +184,7 @@ def validate(
         raise typer.Exit(2)
 
 
-@list_app.command("metrics")
+@list_app.command("metrics", epilog="Example: memray-eval list metrics empathy")
 def list_metrics(
     name: str | None = argument("Print this metric's rubric and formulas.", None),
     include: list[str] | None = option("Also list the metrics of this file."),
@@ -207,7 +207,7 @@ def list_metrics(
         raise ConfigError(f"no metric {name!r}; {suggest(name, metrics)}")
 
 
-@list_app.command("suites")
+@list_app.command("suites", epilog="Example: memray-eval list suites memory")
 def list_suites(name: str | None = argument("Print this suite alone.", None)) -> None:
     """List suites, with the metrics that each computes by default."""
     from memray_eval.benchmarks import all_suites, get_suite
@@ -218,7 +218,7 @@ def list_suites(name: str | None = argument("Print this suite alone.", None)) ->
             show(f"{'':<16} baselines: {', '.join(suite.baselines)}")
 
 
-@list_app.command("providers")
+@list_app.command("providers", epilog="Example: memray-eval list providers")
 def list_providers() -> None:
     """List who can judge and answer: what each needs, where it is, and how a model is named."""
     from memray_eval.config.environment import LOCAL_SERVERS, PROVIDERS
@@ -239,7 +239,7 @@ def list_providers() -> None:
     show("With a key, limits or a price: servers: {NAME: {url: URL, api_key_env: VARIABLE}}")
 
 
-@list_app.command("judges")
+@list_app.command("judges", epilog="Example: memray-eval list judges")
 def list_judges(
     models: str | None = option("Use this table of judges instead of the built-in one."),
 ) -> None:
@@ -297,7 +297,7 @@ CACHE = option(
 )
 
 
-@cache_app.command("stats")
+@cache_app.command("stats", epilog="Example: memray-eval cache stats")
 def cache_stats(cache: str | None = CACHE, as_json: bool = JobOptions.as_json) -> None:
     """Show the cached calls of each judge, and their original cost."""
     from memray_eval.judges.call_cache import CallCache
@@ -315,7 +315,7 @@ def cache_stats(cache: str | None = CACHE, as_json: bool = JobOptions.as_json) -
         show(f"  {judge}: {entries}")
 
 
-@cache_app.command("clear")
+@cache_app.command("clear", epilog="Example: memray-eval cache clear")
 def cache_clear(
     cache: str | None = CACHE,
     older_than_days: float | None = option("Delete only calls older than this many days.", min=0),

@@ -29,7 +29,10 @@ _NAMED = re.compile(r"([A-Za-z_][\w-]{0,63})=(.*)", re.DOTALL)
 _WORDS_IN_NAME = 4
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(
+    rich_help_panel=LOOK,
+    epilog="Example: memray-eval pairwise results/before results/after --judge auto",
+)
 @takes("runs judge metric config limit no_cache budget_usd yes out run_id settings as_json")
 def pairwise(
     options: JobOptions,

@@ -38,7 +38,7 @@ _AFFECT = "affect speech_weight text_weight disable_openai_tts"
 _JUDGING = "metrics include judge no_cache budget_usd yes"
 
 
-@app.command("run", rich_help_panel=RUN)
+@app.command("run", rich_help_panel=RUN, epilog="Example: memray-eval run quickstart --limit 5")
 @takes(
     f"config limit epochs dataset encoding mapped model {_JUDGING} detach out run_id name "
     f"skip_invalid {_AFFECT} settings as_json full"
@@ -51,7 +51,7 @@ def run_command(options: JobOptions, config: Path = CONFIG) -> None:
     exit_if_failed(finished)
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval generate quickstart --limit 5")
 @takes(
     f"config limit epochs dataset encoding mapped model out name skip_invalid {_AFFECT} settings "
     "as_json"
@@ -80,7 +80,7 @@ def generate(
     exit_if_failed(finished)
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval evaluate chats.jsonl --judge auto")
 @takes(
     f"responses results config dataset encoding suite mapped limit {_JUDGING} recipes out "
     "run_id name skip_invalid settings as_json full"
@@ -139,7 +139,7 @@ def evaluate(
     exit_if_failed(finished)
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval resume latest")
 @takes("run_folder settings detach as_json full")
 def resume(
     options: JobOptions,
@@ -177,7 +177,7 @@ def resume(
     exit_if_failed(finished)
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval estimate job.yaml --judge auto")
 @takes(
     "config limit epochs dataset encoding mapped model metrics include judge skip_invalid samples "
     "settings as_json"
@@ -348,5 +348,5 @@ def exit_if_failed(finished: RunResult) -> None:
             may_pass = any(may_pass_again(cause.cause) for cause in summary.causes)
             way_on = f"Try them again with {go_on}" if may_pass or missing else "Fix the code"
             failed = f"{summary.n_failed_units} of {summary.n_units + finished.n_missing}"
-            say(f"{failed} units failed{missing}, more than the tolerance allows. {way_on}.")
+            say(f"{failed} answers failed{missing}, more than the tolerance allows. {way_on}.")
         raise typer.Exit(finished.exit_code)

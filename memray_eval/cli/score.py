@@ -13,7 +13,10 @@ from memray_eval.errors import ConfigError, DataError, reason_of
 TEXT = "text"
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(
+    rich_help_panel=RUN,
+    epilog="Example: memray-eval score simple 'Name two colours.' 'Red and blue.'",
+)
 def score(
     words: list[str] | None = argument(
         "TYPE PROMPT RESPONSE, in place of --type, --prompt and --response.", None

@@ -10,7 +10,7 @@ from memray_eval.config.sections import SINK_KEYS, SinkConfig
 from memray_eval.errors import ConfigError
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval send latest --sink mlflow")
 def send(
     run_folder: str = argument("Folder of a finished run: results/<run_id>, or latest."),
     kinds: list[str] | None = option(

@@ -34,7 +34,9 @@ job_app = typer.Typer(no_args_is_help=True, help="Manage jobs on a cluster, thro
 app.add_typer(job_app, name="job", rich_help_panel=CLUSTER)
 
 
-@app.command(rich_help_panel=CLUSTER)
+@app.command(
+    rich_help_panel=CLUSTER, epilog="Example: memray-eval submit job.yaml --run-id night-1"
+)
 @takes("config address follow no_wait limit out run_id yes settings")
 def submit(
     options: JobOptions,
@@ -78,7 +80,7 @@ def submit(
     _wait_and_exit(jobs, job_id, follow)
 
 
-@job_app.command()
+@job_app.command(epilog="Example: memray-eval job status JOB")
 def status(
     job: str = JOB, address: str | None = ADDRESS, as_json: bool = JobOptions.as_json
 ) -> None:
@@ -87,7 +89,7 @@ def status(
     show(state.model_dump_json(indent=2) if as_json else _describe_state(state))
 
 
-@job_app.command()
+@job_app.command(epilog="Example: memray-eval job stop JOB")
 def stop(job: str = JOB, address: str | None = ADDRESS) -> None:
     """Stop a job. To resume its run, submit it again with the same --run-id."""
     jobs = _connect(address)
@@ -102,7 +104,7 @@ def stop(job: str = JOB, address: str | None = ADDRESS) -> None:
     say(f"Job {state.job_id} is being stopped.{go_on}")
 
 
-@job_app.command()
+@job_app.command(epilog="Example: memray-eval job logs JOB")
 def logs(job: str = JOB, address: str | None = ADDRESS, follow: bool = FOLLOW) -> None:
     """Print a job's output; with --follow until it ends, then exit with its exit code."""
     jobs = _connect(address)
@@ -111,7 +113,7 @@ def logs(job: str = JOB, address: str | None = ADDRESS, follow: bool = FOLLOW) -
     show(jobs.log(job), end="")
 
 
-@job_app.command("list")
+@job_app.command("list", epilog="Example: memray-eval job list")
 def list_jobs(address: str | None = ADDRESS, as_json: bool = JobOptions.as_json) -> None:
     """List the jobs submitted to the cluster, oldest first."""
     for state in _connect(address).list():

@@ -18,7 +18,7 @@ RESULTS = "results"  # where runs go unless told otherwise
 FOLDER = typer.Argument(RESULTS, help="A folder of runs; a path or a cloud URL.")
 
 
-@list_app.command("runs")
+@list_app.command("runs", epilog="Example: memray-eval list runs")
 def list_runs(folder: str = FOLDER, as_json: bool = JobOptions.as_json) -> None:
     """List a folder's runs, newest first: status, headline figure, units, cost and duration."""
     from memray_eval.report.runs_list import RunList, to_lines, to_text
@@ -36,7 +36,7 @@ def list_runs(folder: str = FOLDER, as_json: bool = JobOptions.as_json) -> None:
     show(to_text(rows) if as_json else "\n".join(to_lines(rows)))
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=LOOK, epilog="Example: memray-eval view results")
 def view(
     folder: str = typer.Argument(
         RESULTS,
@@ -66,7 +66,7 @@ def view(
     run = RunFolder(folder)
     if not run.has_manifest():
         raise DataError(_what_instead_of(folder))
-    viewed = open_view(run, now_and_then(lambda n: say(f"  {n:,} units read")))
+    viewed = open_view(run, now_and_then(lambda n: say(f"  {n:,} answers read")))
     asyncio.run(_serve(serving(viewed, port), is_opened))
 
 

@@ -1,4 +1,4 @@
-"""`memray-eval doctor`: what of a run would hang or fail on this machine, and how to mend it."""
+"""`memray-eval doctor`: what of a run would hang or fail on this machine, and how to fix it."""
 
 from __future__ import annotations
 

@@ -457,7 +457,7 @@ def _list_assumptions(
 ) -> Iterator[str]:
     assumed = spec.config.assumptions
     yield (
-        f"prompts built for {len(sampled):,} of {units:,} units; a token is "
+        f"prompts built for {len(sampled):,} of {units:,} answers; a token is "
         f"{CHARACTERS_A_TOKEN:g} characters"
     )
     if not spec.has_responses and any(not is_baseline(asked) for asked in spec.config.candidates):

@@ -59,10 +59,10 @@ def choose_executor(
     if reason is None and is_on_ray:
         reason = "this process is on a Ray cluster"
     if reason is None and n_units is not None and n_units > LOCAL_UNITS:
-        reason = f"{n_units} units are more than {LOCAL_UNITS}"
+        reason = f"{n_units} answers are more than {LOCAL_UNITS}"
     if reason is not None:
         return ExecutorChoice("ray", reason)
-    return ExecutorChoice("local", "no engine to start, and few units")
+    return ExecutorChoice("local", "no engine to start, and few answers")
 
 
 def _why_not_local(spec: RunSpec) -> str | None:

@@ -152,7 +152,7 @@ class ViewState:
         total = self._total
         phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
         elapsed = clock_text(self._now - self._began)
-        lines = [f"{self._outline.name}: {total:,} units, {elapsed}{phase}"]
+        lines = [f"{self._outline.name}: {total:,} answers, {elapsed}{phase}"]
         for name in self._outline.stages:
             done, count = self._done(name), self._snapshot.stages.get(name, StageCount())
             rate = rows_per_s(count.rows, count.span_s) if count.rows else None
@@ -224,7 +224,7 @@ class ViewState:
         """The first unit that failed, in at most ERROR_LINES lines."""
         if (first := self._snapshot.first_failure) is None:
             return []
-        text = f"first failed unit {first.unit_id} (sample {first.sample_id}): {first.error}"
+        text = f"first failed answer {first.unit_id} (sample {first.sample_id}): {first.error}"
         return wrap(
             escape_controls(" ".join(text.split())),
             max(20, width),

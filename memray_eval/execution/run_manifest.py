@@ -171,7 +171,7 @@ def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
         if (was := then.get(judge, layout)) != layout:
             yield (
                 f"The prompts of {judge} were laid out as {was} when the run began, and are as "
-                f"{layout} now: calls that were paid for units that are not finished may be paid "
+                f"{layout} now: calls that were paid for answers that are not finished may be paid "
                 "again, and new verdicts may differ a little from earlier ones."
             )
 

@@ -304,11 +304,11 @@ def _reading_notes(
 ) -> Iterator[str]:
     spec, go_on = plan.spec, resume_command(folder, plan.spec.config.budget, stopped)
     if stopped:
-        yield f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `{go_on}` goes on."
+        yield f"stopped early ({stopped}): {n_done} of {plan.n_units} answers. `{go_on}` goes on."
     elif n_done < plan.n_units:
         missing = plan.n_units - n_done
         yield (
-            f"{missing} of {plan.n_units} units are missing: they broke a stage; `{go_on}` tries "
+            f"{missing} of {plan.n_units} answers are missing: they broke a stage; `{go_on}` tries "
             "them."
         )
     yield from spec.equal_draws()

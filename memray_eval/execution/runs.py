@@ -161,7 +161,7 @@ def _resume(
             state = replace(state, n_unasked=count_unasked(folder))
             plan = replace(plan, resume_state=state)
         say(
-            f"Resuming {folder.run_id}: {len(state.finished)} of {plan.n_units} units are "
+            f"Resuming {folder.run_id}: {len(state.finished)} of {plan.n_units} answers are "
             f"finished, {len(state.generated)} more generated; {state.n_retried} had failed "
             "and are tried again."
         )
@@ -205,7 +205,7 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
         )
     n_sessions = f" ({plan.scan.n_sessions} sessions)" if plan.has_sessions else ""
     samples = f"{plan.scan.n_samples} samples{n_sessions}"
-    opening = f"{samples}, {plan.n_units} units -> {folder.path}"
+    opening = f"{samples}, {plan.n_units} answers -> {folder.path}"
     unscored = plan.spec.unscored
     judges = [
         f"  {metric}: {judge}"

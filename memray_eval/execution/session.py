@@ -130,7 +130,7 @@ class RunSession:
         telemetry = self._telemetry = counter.telemetry()
         stopped = telemetry.stopped
         if stopped and not self.folder.parts():
-            raise Stopped(f"stopped before any unit was finished: {stopped}")
+            raise Stopped(f"stopped before any answer was finished: {stopped}")
         drop_duplicates(self.folder)
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_done = summary.n_units + n_unasked(self.plan, summary.sessions)
@@ -199,7 +199,7 @@ class RunSession:
 
     def _finished_units(self) -> str:
         """The progress of the run, for the last line of one that was interrupted."""
-        return f"{self._n_finished()} of {self.plan.n_units} units are finished and kept"
+        return f"{self._n_finished()} of {self.plan.n_units} answers are finished and kept"
 
     def _n_finished(self) -> int:
         """Units in the records; 0 if there are none yet, or the folder is out of reach."""
@@ -248,7 +248,7 @@ class RunSession:
                 "generate": f"the first answers of {', '.join(models)}",
                 "judge": f"the first scores by {', '.join(judges)}" if judges else "",
                 "embed": f"the embedding model {spec.config.embedding.model}",
-                "write": "the first finished units",
+                "write": "the first finished answers",
             },
             verdicts_a_unit=calls_a_record(spec.judges, spec.config.judging.repeats),
             budget_usd=spec.config.budget.usd,

@@ -18,6 +18,7 @@ from memray_eval.metric import ComputedMetric, JudgedMetric, Metric
 from memray_eval.types import Frozen, Response, Sample
 
 WIDTH = 80
+NO_ESTIMATE = "no offline estimate"
 # Where in our sources a thing stands
 _SOURCE = re.compile(
     r"\s*Source( of the formulas)?:([^.]|(?<=\bal)\.)*\.|[:;] see (benchmarks|metrics)/\S+\w"
@@ -92,7 +93,7 @@ def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
         yield f"  {metric.name}  ({scale_of(metric)}; {level}{judge_of(metric)})"
         yield from _wrapped(metric.about, "    ")
         if estimate := estimate_of(metric):
-            yield from _wrapped(f"estimate by rules: {estimate}", "    ")
+            yield from _wrapped(_in_words(estimate), "    ")
 
 
 def page_lines(metric: Metric) -> Iterator[str]:
@@ -119,7 +120,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
     for text in filter(None, (_SOURCE.sub("", text).strip() for text in texts)):
         yield from ("", *text.split("\n"))
     if estimate := estimate_of(metric):
-        yield from ("", *_wrapped(f"Estimate by rules: {estimate}", ""))
+        yield from ("", *_wrapped(_in_words(estimate), ""))
     if isinstance(metric, JudgedMetric):
         yield from _judge_lines(metric)
     yield from ("", "What a score looks like:") if metric.anchors else ()
@@ -166,7 +167,11 @@ def estimate_of(metric: Metric) -> str:
         return str(metric.measured or "")
     if not isinstance(metric, JudgedMetric):
         return ""
-    return str(metric.estimate.measured) if metric.estimate else "none: needs a judge"
+    return str(metric.estimate.measured) if metric.estimate else NO_ESTIMATE
+
+
+def _in_words(estimate: str) -> str:
+    return estimate if estimate == NO_ESTIMATE else f"estimate by rules: {estimate}"
 
 
 def _figure_in_words(metric: Metric) -> str:
@@ -174,7 +179,7 @@ def _figure_in_words(metric: Metric) -> str:
         return "the mean of the answers' scores"
     return (
         f"micro: one ratio over all {metric.pooled.whole} of the run; the mean of the answers' "
-        "scores stands beside it as macro"
+        "scores is shown as macro"
     )
 
 

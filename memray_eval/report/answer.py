@@ -56,7 +56,7 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
     splits = [split for split in splits if split.metric not in estimates]
     n_failed = summary.n_failed_units
-    failed = f" {n_failed:,} of {summary.n_units:,} units failed." * bool(n_failed)
+    failed = f" {n_failed:,} of {summary.n_units:,} answers failed." * bool(n_failed)
     if len(summary.candidates) > 1:
         return "".join(
             (
@@ -104,7 +104,7 @@ def _why_nothing(summary: Summary) -> str:
     if summary.n_failed_units < summary.n_units:
         return first.cause
     count = f", {first.n_units:,} of them with" if others else ":"
-    return f"all {summary.n_units:,} units failed{count} {first.cause}"
+    return f"all {summary.n_units:,} answers failed{count} {first.cause}"
 
 
 def _describe_leading(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _describe_candidates(
         parts = [
             f"{name} on {level[name]}" for name in sorted(names, key=lambda name: -level[name])
         ]
-        yield f"Best, or not told from the best, of {n_compared} metrics: {', '.join(parts)}."
+        yield f"Best, or not clearly below it, on {n_compared} metrics: {', '.join(parts)}."
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
         gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
@@ -236,7 +236,7 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
         yield f"{_describe_figure(ranked[0])}.{rest}"
         return
     lowest, highest = _describe_figure(ranked[0]), _describe_figure(ranked[-1])
-    yield f"Highest in its scale: {highest}; lowest: {lowest}.{rest}"
+    yield f"Highest for its scale: {highest}; lowest: {lowest}.{rest}"
 
 
 def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:

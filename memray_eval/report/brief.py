@@ -230,8 +230,8 @@ def _failures(summary: Summary) -> Iterator[str]:
     if not summary.n_failed_units:
         return
     yield ""
-    yield f"{summary.n_failed_units:,} of {summary.n_units:,} units failed:"
-    causes = [f"{of.n_units:,} x {of.cause}, such as unit {of.unit_id}" for of in summary.causes]
+    yield f"{summary.n_failed_units:,} of {summary.n_units:,} answers failed:"
+    causes = [f"{of.n_units:,} x {of.cause}, such as answer {of.unit_id}" for of in summary.causes]
     yield from _whole(causes, "  ", CAUSE_LINES, "other cause")
 
 
@@ -254,7 +254,7 @@ def _next_steps(summary: Summary, path: str) -> Iterator[str]:
         ("memray-eval report --full", "print all figures"),
     ]
     if any(may_pass_again(cause.cause) for cause in summary.causes):
-        steps.insert(0, ("memray-eval resume", "try the failed units again"))
+        steps.insert(0, ("memray-eval resume", "try the failed answers again"))
     (first, why), (second, and_why) = steps[:2]
     yield f"To {why}, and to {and_why}:"
     yield from (f"  {command} {path}" for command in (first, second))

@@ -59,7 +59,7 @@ def noise_section(comparison: Comparison) -> Section | None:
     legend = (
         "false alarms: how often `METRIC.high < 0` fails by chance, by signs drawn for the "
         "differences of these runs. margin: the least by which a policy may let the metric fall on "
-        f"so many units, so that runs that do not differ pass {comparison.settings.power:.0%} of "
+        f"so many answers, so that runs that do not differ pass {comparison.settings.power:.0%} of "
         "the time."
     )
     return Section("A/A", [Table(rows), *wrap(legend, 80)])
@@ -71,7 +71,7 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
         yield from ("", *noise.parts)
     for common in comparison.common:
         rows = comparison.rows_of(common.other)
-        yield from ("", f"{common.letter} against A: {common.n} common units", "")
+        yield from ("", f"{common.letter} against A: {common.n} answers of both", "")
         yield from lines_of(figures_section(comparison, common).parts)
         yield from _group_lines(comparison, common, is_split)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
@@ -87,7 +87,7 @@ def short_sections(comparison: Comparison) -> Iterator[Section]:
     for common in comparison.common:
         differences = figures_section(comparison, common).parts[0]
         parts = [differences, *_group_lines(comparison, common, is_split=False)]
-        yield Section(f"{common.letter} against A: {common.n} common units", parts)
+        yield Section(f"{common.letter} against A: {common.n} answers of both", parts)
 
 
 def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
@@ -143,7 +143,7 @@ def matrix_section(comparison: Comparison) -> Section | None:
     legend = (
         f"{BEST} the best, or not shown to be below it (against A by the p Holm of its table, "
         "others by paired t-tests, Holm over metrics and pairs of candidates); on the "
-        f"{n} units that all have scored."
+        f"{n} answers that all have scored."
     )
     measured = [column for column in columns.values() if len(column) > 1]
     return Section("all candidates", [*fit_tables(("", *sides), measured), *wrap(legend, 80)])
@@ -158,9 +158,9 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
         (group for group in groups if group.is_shown or is_split),
         key=lambda group: (group.by == LENGTH, group.rank),
     )
-    where = f"where {common.letter}-A is not as over all units"
+    where = f"where {common.letter}-A is not as over all answers"
     if n_tested and not any(group.is_shown for group in groups):
-        yield from ("", f"{where}: in none of the {n_tested:,} groups of {LEAST} units or more")
+        yield from ("", f"{where}: in none of the {n_tested:,} groups of {LEAST} answers or more")
     if not listed:
         return
     head = (f"{where} (*)", "n", f"{common.letter}-A", "interval", "over all", "")
@@ -177,7 +177,7 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
 
 def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
     if shown := row.flips[:n_flips]:
-        what = "units that changed most" if row.flips_up is None else "flipped units"
+        what = "answers that changed most" if row.flips_up is None else "flipped answers"
         yield from ("", f"{row.metric}, {append_mark(what, row.mark and f'({row.mark})')}:")
     for flip in shown:
         sign = "+" if flip.direction == "up" else "-"
@@ -198,18 +198,17 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     )
     if any(group.n >= LEAST for group in comparison.groups):
         yield (
-            f"where: groups of {LEAST} units or more that differ from all units (t-test, Holm over "
+            f"where: groups of {LEAST} answers or more that differ from all (t-test, Holm over "
             f"all groups, 1%); intervals of {how.level:.0%} over all (Bonferroni)."
         )
     yield (
-        "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A "
-        "alone."
+        "flips: answers from 0 to 1 and from 1 to 0. only A: answers that have a score in A alone."
     )
 
 
 def how_measured(comparison: Comparison) -> str:
     """The method of the standard errors and intervals."""
-    errors = "plain, units independent"
+    errors = "plain, answers independent"
     of_shares = "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
     if comparison.cluster:
         most = max((row.paired.n_clusters or 0 for row in comparison.metrics), default=0)

@@ -17,14 +17,14 @@ _WIDE = (0.0, 5.0)
 
 
 def verdict_of_all(comparison: Comparison) -> str:
-    """The sentence on three sides or more: how often each is not told from the best; "" of two."""
+    """The sentence on three sides or more: how often each is, or may be, best; "" of two."""
     n = len({row.metric for row in comparison.matrix})
     of = f"{n} metric{'s' * (n > 1)}"
     if all(row.is_best for row in comparison.matrix):
         return f"No candidate is shown to differ from the best on any of {of}." if n else ""
     best = Counter(row.side for row in comparison.matrix if row.is_best).most_common()
     counts = ", ".join(f"{comparison.shown_as(side)} on {count}" for side, count in best)
-    return f"Best, or not told from the best, of {of}: {counts}."
+    return f"Best, or not clearly below it, on {of}: {counts}."
 
 
 def verdict(comparison: Comparison, common: CommonUnits) -> str:

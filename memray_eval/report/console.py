@@ -143,7 +143,7 @@ def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str
     for cause in causes[:shown]:
         yield f"  {cause.n_units:,} x {cause.cause}"
         example = f": {cause.example}" if cause.example != cause.cause else ""
-        yield f"    such as unit {cause.unit_id}{example}"
+        yield f"    such as answer {cause.unit_id}{example}"
     if (rest := len(causes) - shown) > 0:
         yield f"  and {rest} other causes; {where}"
 
@@ -246,7 +246,7 @@ def _describe_coverage(metric: MetricSummary) -> str:
             f"{trust:.0%}"
         )
         if metric.n_abstained:
-            parts.append("trust is of scored units alone")
+            parts.append("trust is of scored answers alone")
     judges = ", ".join(metric.judges)
     if len(metric.judges) > 1:
         judges = ", ".join(f"{judge} {count}" for judge, count in metric.judges.items())

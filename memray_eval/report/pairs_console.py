@@ -30,18 +30,20 @@ def pair_sections(report: PairwiseReport) -> Iterator[Section]:
 
 
 def leader_in_words(criterion: Criterion) -> str:
-    """The leader in a sentence, and if that is told from chance."""
+    """The leader in a sentence, and if chance alone would do that."""
     if not criterion.n_pairs:
-        return f"{criterion.metric}: no pair has both verdicts; nothing is told of the candidates."
+        return (
+            f"{criterion.metric}: no pair has both verdicts; nothing can be said of the candidates."
+        )
     if why := why_no_leader(criterion):
-        return f"{criterion.metric}: {why}; nothing is told of the candidates."
+        return f"{criterion.metric}: {why}; nothing can be said of the candidates."
     first, *others = criterion.standings
     rivals = [standing.candidate for standing in others if (standing.rank_low or 0) == 1]
     rate = f"wins {percent(first.rate.value)} of its pairs{_ends(first.rate)}"
     if (first.rank_high or 0) == 1 and not rivals:
         return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
     names = ", ".join(rivals) or "the next"
-    return f"{first.candidate} leads ({criterion.metric}) and is not told from {names}: it {rate}."
+    return f"{first.candidate} leads ({criterion.metric}), not clearly ahead of {names}: it {rate}."
 
 
 def why_no_leader(criterion: Criterion) -> str:
@@ -56,7 +58,7 @@ def why_no_leader(criterion: Criterion) -> str:
 
 
 def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
-    judges = ", ".join(criterion.judges) or "nobody"
+    judges = ", ".join(criterion.judges) or "no judge"
     yield leader_in_words(criterion)
     yield (
         f"{criterion.n_pairs:,} pairs on {criterion.n_questions:,} questions, both orders, judged "

@@ -316,7 +316,7 @@ def to_text(rows: Sequence[RunRow]) -> str:
 
 def to_lines(rows: Sequence[RunRow]) -> Iterator[str]:
     """The rows as a table for the console."""
-    heads = ("run", "status", "figure", "units", "cost, $", "started, UTC", "took, s")
+    heads = ("run", "status", "figure", "answers", "cost, $", "started, UTC", "took, s")
     yield from Table([heads, *map(_cells, rows)], left=(0, 1, 2)).lines()
     notes = {row.id: row.note for row in rows if row.note}
     yield from (f"{run_id}: {note}" for run_id, note in notes.items())

@@ -96,7 +96,7 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
         yield from _other_metrics(tasks, macro)
     elif macro.agreement is not None:
         share, kappa = _agreement_figures(macro.agreement)
-        units = f"{share} of {macro.agreement.n} units"
+        units = f"{share} of {macro.agreement.n} answers"
         yield f"{_capitalise_role(judge)} and rule agree on {units}, kappa {kappa}"
     if fallbacks := sum(metric.fallbacks for metric in _of_whole(tasks)):
         yield (
@@ -121,7 +121,7 @@ def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
     if generation.model != generation.candidate:
         yield "model", generation.model
     failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
-    yield "units", f"{generation.n:,}{failed}"
+    yield "answers", f"{generation.n:,}{failed}"
     if causes := causes_in_words(generation):
         yield "answered", f"{generation.answered:,}"
         yield "no answer", causes
@@ -171,7 +171,7 @@ def judge_label(summary: Summary, candidate: str | None = None) -> str:
 def disagreements_line(summary: Summary) -> str:
     count = summary.n_disagreements or 0
     listed = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
-    units = f"{count} unit{'s' * (count != 1)}"
+    units = f"{count} answer{'s' * (count != 1)}"
     return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{listed}"
 
 

@@ -65,7 +65,7 @@ def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(
     assert record.response is not None
     assert "the engine refused the prompt" in (record.response.error or "")
     assert record.sample.query.startswith("again and again")
-    assert f"1 of {N_UNITS} units failed:" in memory_run.out
+    assert f"1 of {N_UNITS} answers failed:" in memory_run.out
 
 
 def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:

@@ -204,12 +204,12 @@ OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clie
 def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await tab.look("light", 1280)
-        assert await tab.evaluate(COUNT) == "300 of 300 units"
+        assert await tab.evaluate(COUNT) == "300 of 300 answers"
         await tab.choose("status", "error")
-        assert await tab.evaluate(COUNT) == "31 of 300 units"
+        assert await tab.evaluate(COUNT) == "31 of 300 answers"
         await tab.choose("status", "any")
         await tab.choose("candidate", "small-t0.5")
-        assert await tab.evaluate(COUNT) == "99 of 300 units"
+        assert await tab.evaluate(COUNT) == "99 of 300 answers"
         await tab.choose("candidate", "all")
         await tab.choose("sort", "memory_utilization, lowest first")
         figures = [
@@ -225,7 +225,7 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         await tab.press("/")
         assert await tab.evaluate("document.activeElement.id") == "find"
         await tab.find("this is answer 7.")
-        assert await tab.evaluate(COUNT) == "1 of 300 units"
+        assert await tab.evaluate(COUNT) == "1 of 300 answers"
         await tab.press("Enter")
         await tab.press("Enter")
         assert await tab.evaluate(f"{DETAIL}.hidden") is False
@@ -255,7 +255,7 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
             code="Backspace",
             windowsVirtualKeyCode=8,
         )
-        await tab.until(f"{COUNT} === '300 of 300 units'")
+        await tab.until(f"{COUNT} === '300 of 300 answers'")
         await tab.press("Enter")
         await tab.press("ArrowDown")
         assert (
@@ -281,7 +281,7 @@ def test_the_back_button_undoes_and_keys_alone_reach_all(page: Path, tmp_path: P
         await type_key(tab, ENTER)
         await tab.until("document.activeElement.id === 'main'")
         await tab.choose("candidate", "small-t0.5")
-        await tab.until(f"{COUNT} === '99 of 300 units'")
+        await tab.until(f"{COUNT} === '99 of 300 answers'")
         await tab.choose("sort", "coherence, lowest first")
         await tab.until("location.hash.includes('sort=coherence')")
         await tab.evaluate("document.querySelectorAll('#list li')[2].click()")
@@ -297,16 +297,16 @@ def test_the_back_button_undoes_and_keys_alone_reach_all(page: Path, tmp_path: P
         for seen in (
             f"location.hash.includes('row=3') && {DETAIL}.hidden === false",
             f"location.hash.includes('sort=coherence') && {DETAIL}.hidden",
-            f"!location.hash.includes('sort=') && {COUNT} === '99 of 300 units'",
-            f"{COUNT} === '300 of 300 units'",
+            f"!location.hash.includes('sort=') && {COUNT} === '99 of 300 answers'",
+            f"{COUNT} === '300 of 300 answers'",
         ):
             await tab.evaluate("history.back()")
             await tab.until(seen)
         await tab.find("this is answer 7")
         await tab.find("this is answer 7.")
-        await tab.until(f"{COUNT} === '1 of 300 units'")
+        await tab.until(f"{COUNT} === '1 of 300 answers'")
         await tab.evaluate("history.back()")
-        await tab.until(f"{COUNT} === '300 of 300 units'")
+        await tab.until(f"{COUNT} === '300 of 300 answers'")
         await tab.look("dark", 400, 844)
         assert await tab.evaluate(OVERFLOW) <= 0
         box = "document.querySelector('[aria-label=\"Figures of all metrics\"]')"
@@ -330,7 +330,7 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
             ("an id that", f"A-{ATTACK}"),
         ):
             await tab.find(wanted)
-            assert await tab.evaluate(COUNT) == "1 of 300 units"
+            assert await tab.evaluate(COUNT) == "1 of 300 answers"
             assert await tab.evaluate(SELECTED) == result
             await tab.evaluate("document.querySelector('#list li').click()")
             assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == result
@@ -361,11 +361,11 @@ def test_ten_thousand_records_open_within_two_seconds(tmp_path: Path) -> None:
     write_html(write_run(tmp_path / "run", plain_records(10_000), 10_000), str(path))
 
     async def steps(tab: Tab) -> None:
-        assert await tab.evaluate(COUNT) == "10,000 of 10,000 units"
+        assert await tab.evaluate(COUNT) == "10,000 of 10,000 answers"
         took = int(await tab.evaluate("document.documentElement.dataset.ready"))
         await tab.evaluate("document.getElementById('find').focus()")
         await tab.find("this is answer 9876.")
-        await tab.until(f"{COUNT} === '1 of 10,000 units'")
+        await tab.until(f"{COUNT} === '1 of 10,000 answers'")
         timing = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
         loaded = await tab.evaluate(timing)
         print(

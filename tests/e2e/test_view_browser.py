@@ -77,7 +77,7 @@ def in_browser(
 
 
 async def counted(tab: Tab, n: int, of: int) -> None:
-    await tab.until(f"{COUNT} === '{n:,} of {of:,} units'")
+    await tab.until(f"{COUNT} === '{n:,} of {of:,} answers'")
 
 
 ROWS = "[...document.querySelectorAll('#runs tbody tr:not([hidden])')]"
@@ -268,13 +268,13 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
         with slow_run(tmp_path) as allow:
             await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].innerText.includes('running')")
             allow(6)
-            await tab.until(f"{ROWS}[0].innerText.includes('6 of 12 units')")
+            await tab.until(f"{ROWS}[0].innerText.includes('6 of 12 answers')")
             await tab.picture("runs-live")
             await tab.evaluate(f"{ROWS}[0].querySelector('a').click()")
             await tab.until(
                 "document.getElementById('samples') && document.documentElement.dataset.ready"
             )
-            await tab.until(f"{LIVE}.includes('6 of 12 units')")
+            await tab.until(f"{LIVE}.includes('6 of 12 answers')")
             await tab.evaluate("document.getElementById('find').focus()")
             await tab.find("answer")
             await counted(tab, 6, 6)
@@ -282,10 +282,10 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
             await tab.until(f"{DETAIL}.hidden === false")
             opened = await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent")
             allow(10)
-            await tab.until(f"{LIVE}.includes('10 of 12 units')")
+            await tab.until(f"{LIVE}.includes('10 of 12 answers')")
             await tab.until("document.getElementById('reload').textContent === 'Reload: 4 new'")
             # The list stands still under the reader
-            assert await tab.evaluate(COUNT) == "6 of 6 units"
+            assert await tab.evaluate(COUNT) == "6 of 6 answers"
             assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == opened
             await tab.picture("run-live")
             await tab.evaluate("document.activeElement.blur()")  # Escape in the field clears it

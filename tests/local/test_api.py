@@ -176,8 +176,8 @@ def test_checks_name_what_does_not_hold() -> None:
         done.check("sleepy > 0.5", "sleepy.min >= 1", "sleepy < 0.9")
     assert str(failed.value).splitlines() == [
         "2 checks do not hold:",
-        "sleepy > 0.5 (responses): it is 0.5 over 2 units, judged by computed",
-        "sleepy.min >= 1 (responses): it is 0 over 2 units, judged by computed",
+        "sleepy > 0.5 (responses): it is 0.5 over 2 answers, judged by computed",
+        "sleepy.min >= 1 (responses): it is 0 over 2 answers, judged by computed",
     ]
 
 
@@ -206,7 +206,7 @@ def test_checks_of_intervals_and_groups(key: str) -> None:
     least, low = (0.8, 0.5313) if key == "mood" else (0.62, 0.6098)
     with pytest.raises(me.CheckFailed) as failed:
         done.check("sleepy", min=least, group="task", on="low")
-    where = f"(responses, task day): it is {low} over 20 units, judged by computed"
+    where = f"(responses, task day): it is {low} over 20 answers, judged by computed"
     assert str(failed.value).splitlines()[1:] == [f"sleepy.low >= {least} {where}"]
     with pytest.raises(me.CheckFailed, match=f"{key} 4"):
         done.check("sleepy >= 1", group=key)
@@ -482,7 +482,7 @@ def test_a_cancelled_run_keeps_what_is_finished_and_goes_on() -> None:
 
 def test_a_metric_that_scored_nothing_passes_no_check() -> None:
     done = me.evaluate(ROWS, ["safety", "readability_score"], judge="rules", quiet=True)
-    with pytest.raises(me.CheckFailed, match="nothing was scored over 0 units, judged by nobody"):
+    with pytest.raises(me.CheckFailed, match="nothing was scored over 0 answers"):
         done.check("safety >= 0")
 
 

@@ -94,7 +94,7 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
         assert last.startswith(f"Interrupted by {number.name}: ")
         assert last.endswith(f"Go on with `memray-eval resume {folder.path}`.")
         kept = folder.records().count_rows() if folder.parts() else 0
-        assert f"{kept} of {UNITS} units are finished and kept" in last
+        assert f"{kept} of {UNITS} answers are finished and kept" in last
         assert f"Stopping: {number.name} came: what is in flight is finished and written" in (
             log.read_text()
         )

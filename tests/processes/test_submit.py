@@ -211,7 +211,7 @@ def test_a_stopped_job_is_gone_on_with_by_its_runs_id(story: Story) -> None:
     """The log comes as it is written, both times; the second job does what the first left, and
     every unit is there once."""
     first, second = story.commands["first"], story.commands["second"]
-    assert "Run night-1: 12 samples, 12 units" in first.out
+    assert "Run night-1: 12 samples, 12 answers" in first.out
     assert (story.commands["stop"].code, first.code, second.code) == (0, 1, 0), (first, second)
     assert "STOPPED" in first.err
     assert "Resuming night-1: " in second.out

@@ -231,8 +231,7 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
     rows_a, rows_b = common_rows(base.scores, other.scores)
     if not rows_b.size:
         raise DataError(
-            f"{base.name} and {other.name} share no unit: no sample id with the same task is in "
-            "both"
+            f"{base.name} and {other.name} share no sample: no id with the same task is in both"
         )
     groups, n_alone = None, 0
     if cluster is not None:
@@ -243,8 +242,8 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
         if n_alone == len(names):
             columns = ", ".join(CLUSTER_COLUMNS)
             raise ConfigError(
-                f"no unit names a {cluster!r} to cluster by; there are: {columns}, and the keys of "
-                "the samples' metadata"
+                f"no answer names a {cluster!r} to cluster by; there are: {columns}, and the keys "
+                "of the samples' metadata"
             )
         groups = number_clusters(names)
     n, n_a, n_b = rows_b.size, base.scores.units.num_rows, other.scores.units.num_rows

@@ -116,7 +116,7 @@ def _check_split(by: str, groups: pa.ChunkedArray) -> None:
             f"--by {by}: {n_groups} groups, more than the {MOST_GROUPS} that it may be"
         )
     if n_groups == 1 and not groups[0].as_py():
-        raise ConfigError(f"--by {by}: no unit names it; {other_splits(by)}")
+        raise ConfigError(f"--by {by}: no answer names it; {other_splits(by)}")
 
 
 def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
@@ -221,17 +221,23 @@ def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFold
     if by_question.sum() > is_same.sum():
         first = pc.index_in(asked_b, value_set=asked_a)  # unique, so the first is the one
         keys = base.scores.units["key"].combine_chunks().take(first)
-        matching = f"{by_question.sum():,} units ask the same and are compared, whatever their ids"
+        matching = (
+            f"{by_question.sum():,} answers to the same question are compared, whatever their ids"
+        )
         return _with_keys(other, pc.if_else(by_question, keys, None), matching)
     if not is_same.any():
-        return replace(other, matching="no two units ask the same: they are compared by their ids")
+        return replace(
+            other, matching="no two questions are the same: they are compared by their ids"
+        )
     if is_same.all():
         return replace(
             other, is_like_baseline=_reads_same_samples(base, base_run, other, other_run)
         )
     keep = np.ones(other.scores.units.num_rows, np.bool_)
     keep[rows_b[~is_same]] = False
-    matching = f"{(~is_same).sum():,} units ask something else under the same id and are left out"
+    matching = (
+        f"{(~is_same).sum():,} answers are to another question under the same id and are left out"
+    )
     keys = other.scores.units["key"].combine_chunks()
     return _with_keys(other, pc.if_else(keep, keys, None), matching)
 

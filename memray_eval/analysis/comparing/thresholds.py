@@ -115,13 +115,15 @@ def _judge(gate: Gate, row: MetricComparison, comparison: Comparison) -> tuple[O
     if row.is_undecided:
         return "INCONCLUSIVE", row.left_out
     if paired.difference is None:
-        return "INCONCLUSIVE", f"{row.other} has no unit scored on both sides"
+        return "INCONCLUSIVE", f"{row.other} has no answer scored on both sides"
     # of equal differences there is no interval
     is_equal = paired.low is None and paired.stderr == 0
     low, high = (paired.difference if is_equal else end for end in (paired.low, paired.high))
     mark = f" ({row.remarks})" if row.remarks else ""
     between = "" if low is None or high is None else f" [{low:z.4f}, {high:z.4f}]"
-    said = f"{row.other} differs by {paired.difference:+z.4f}{between} on {paired.n:,} units{mark}"
+    said = (
+        f"{row.other} differs by {paired.difference:+z.4f}{between} on {paired.n:,} answers{mark}"
+    )
     if paired.n < gate.least_n:
         return "INCONCLUSIVE", f"{said}, fewer than {gate.least_n:,}"
     if gate.figure == DROPS:

@@ -50,14 +50,14 @@ def find_warnings(
     if not is_chosen and (apart := sorted(set(base.scores.values) ^ set(other.scores.values))):
         yield f"metrics that only one of {names} has are not compared: {', '.join(apart)}"
     if common.only_a or common.only_b:
-        yield f"units without a partner: {common.only_a} of A, {common.only_b} of {common.letter}"
+        yield f"answers without a partner: {common.only_a} of A, {common.only_b} of {common.letter}"
     if units.clusters is not None and (n := np.unique(units.clusters).size) < FEW_CLUSTERS:
         yield (
             f"{names} have {n} clusters: with fewer than {FEW_CLUSTERS}, clustered standard errors "
             "come out too small"
         )
     if units.n_alone:
-        yield f"{units.n_alone} common units of {names} name no cluster: each is one of its own"
+        yield f"{units.n_alone} answers of {names} name no cluster: each is one of its own"
 
 
 def _describe_datasets(datasets: Sequence[Mapping[str, Any]]) -> str:

@@ -134,7 +134,7 @@ def scan_dataset(
         rows = f"{shlex.quote(read.dataset)} --suite {read.reader.suite}"
         raise DataError(
             f"{read.dataset}: {scanned.n_invalid} invalid samples, nothing was run:\n{shown}\n"
-            f"Mend them (`memray-eval dataset validate {rows}` lists all), or run "
+            f"Fix them (`memray-eval dataset validate {rows}` lists all), or run "
             "the others with --skip-invalid."
         )
     if not scanned.n_samples:

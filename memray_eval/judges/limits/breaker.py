@@ -25,7 +25,7 @@ FAILURES, FATALS = 20, 3  # calls in a row without an answer, and with an error 
 LONGEST_PROBE_S = 60.0  # the longest pause between two probes
 # No verdict, but somebody answered.
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)
-# Asking again does not help until somebody mends it.
+# Asking again does not help until somebody fixes it.
 UNREACHED_S = 16.0  # after so long, a judge that was never reached is taken for none
 FATAL = (Unauthorised, UnknownModel, WrongAddress, QuotaExhausted)
 
@@ -80,7 +80,7 @@ class Breaker:
 
     @property
     def is_given_up(self) -> bool:
-        """True if it is open for what somebody has to mend."""
+        """True if it is open for what somebody has to fix."""
         return self._outage is not None and self._outage.is_fatal
 
     def admit(self) -> float:

@@ -134,7 +134,9 @@ def _links(comparison: Comparison, against: Sequence[Against]) -> Iterator[Link]
             split = side.places.panels[0].split
             yield Link(f"{label(split.metric)} by {label(split.by)}{of}", f"#where-{letter}")
         if side.changed and side.changed[0].is_found:
-            yield Link(f"units that changed on {side.changed[0].metric}{of}", f"#changed-{letter}")
+            yield Link(
+                f"answers that changed on {side.changed[0].metric}{of}", f"#changed-{letter}"
+            )
 
 
 def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: Texts) -> Against:
@@ -207,7 +209,7 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> Cha
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
         metric=append_mark(name_figure(row), row.mark and f"({row.mark})"),
-        note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
+        note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} answers {what}",
         is_found=row.is_found(comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),
     )

@@ -71,10 +71,10 @@ def draw_places(splits: Sequence[Split]) -> Places | None:
 
 def _meaning(splits: Sequence[Split]) -> str:
     if not splits[0].against:
-        return f"Each group's figure of {splits[0].of} less its figure over all units"
+        return f"Each group's figure of {splits[0].of} less its figure over all answers"
     pairs = dict.fromkeys((split.of, split.against) for split in splits)
     if len(pairs) == 1:
-        return f"{splits[0].of} less {splits[0].against} on the units that both have"
+        return f"{splits[0].of} less {splits[0].against} on the samples that both answered"
     return "The candidate with the highest figure less the one with the lowest"
 
 
@@ -93,7 +93,7 @@ def _row(split: Split, group: GroupFigure, axis: Axis) -> PlaceRow:
     return PlaceRow(name, f"{group.n:,}", plot, figure, low, high, group.is_shown)
 
 
-FEW = 30  # answers a figure: below, intervals are wide
+FEW = 30  # answers per figure: below, intervals are wide
 
 
 class Link(NamedTuple):
@@ -133,8 +133,8 @@ def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
     if not (rows := [row for row in comparison.metrics if row.paired.difference is not None]):
         return
     counts = [row.paired.n for row in rows]
-    few = "few units: " * (min(counts) < FEW)
-    yield f"{few}{count_span(counts, ',')} paired units a difference"
+    few = "few answers: " * (min(counts) < FEW)
+    yield f"{few}n = {count_span(counts, ',')} pairs per difference"
     if estimated := dict.fromkeys(name_figure(row) for row in rows if row.mark):
         yield f"not all verdicts of a judge: {', '.join(estimated)}"
     yield "corrected for the number of differences (Holm)"

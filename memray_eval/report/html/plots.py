@@ -142,7 +142,7 @@ def distribution(counts: Mapping[str, int]) -> Markup:
         parts.append(_text(low, 0, 54, "start", "small"))
         parts.append(_text(high, _BARS, 54, "end", "small"))
     hints = "; ".join(f"{name}: {count}" for name, count in bins)
-    return drawing(_BARS, 58, f"units by score: {hints}", parts, "distribution")
+    return drawing(_BARS, 58, f"answers by score: {hints}", parts, "distribution")
 
 
 def speed_quality(

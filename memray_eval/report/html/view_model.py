@@ -172,8 +172,8 @@ def list_judges(metrics: Sequence[MetricSummary]) -> tuple[str, ...]:
     names = sorted(counts, key=lambda name: (name in WITHOUT_CALL, -counts[name]))
     is_idle = all(metric.n and metric.n == metric.n_not_applicable for metric in metrics)
     is_unread = any(metric.n_abstained for metric in metrics)
-    nobody = "not applicable" if is_idle else "no usable verdict" if is_unread else "nobody"
-    return tuple(f"{name} ({counts[name]:,})" for name in names) or (nobody,)
+    nothing = "not applicable" if is_idle else "no usable verdict" if is_unread else "not scored"
+    return tuple(f"{name} ({counts[name]:,})" for name in names) or (nothing,)
 
 
 def _notes(summary: Summary) -> Iterator[str]:
@@ -245,7 +245,7 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
         tasks = [task for task in summary.tasks if task.candidate == candidate]
         names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
         metrics = [name for name in scales if name in names]
-        rows: list[Row] = [("task", "units", *(names[metric] for metric in metrics))]
+        rows: list[Row] = [("task", "answers", *(names[metric] for metric in metrics))]
         for task in tasks:
             by_metric = {metric.metric: metric for metric in task.metrics}
             of_task = intervals if task.bucket is None else _PLAIN
@@ -365,14 +365,14 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
 
 def agreements(summary: Summary) -> Iterator[Table]:
     """The agreement of judge and rule, in all and by task; how far jurors were apart on average."""
-    measured = [(f"{macro.candidate}, all units", macro.agreement) for macro in summary.macro]
+    measured = [(f"{macro.candidate}, all answers", macro.agreement) for macro in summary.macro]
     measured += [
         (f"{task.candidate}, {label(task.task) or 'no task'}", task.agreement)
         for task in summary.tasks
         if task.bucket is None
     ]
     rows: list[Row] = [
-        ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
+        ("answers", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
     ]
     for name, agreement in measured:
         if agreement is not None:

@@ -89,8 +89,8 @@ def find_reasons(
     rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
     metric, n = chosen.metric, len(rows)
     if len(chosen.sides) == 1:
-        return Why(f"The {n} rows with the lowest {metric}, of {chosen.sides[0]}", rows)
-    says = f"The {n} rows whose {metric} differs most between {' and '.join(chosen.sides)}"
+        return Why(f"The {n} answers with the lowest {metric}, of {chosen.sides[0]}", rows)
+    says = f"The {n} samples whose {metric} differs most between {' and '.join(chosen.sides)}"
     return Why(says, rows)
 
 
@@ -182,7 +182,7 @@ def _judged(score: Score) -> Judged:
     return Judged(
         metric=score.metric,
         value=score.status.replace("_", " ") if score.value is None else f"{score.value:.3g}",
-        by=f"{score.judge or 'nobody'}{', an estimate' if score.is_estimate else ''}",
+        by=f"{score.judge or 'not scored'}{', an estimate' if score.is_estimate else ''}",
         says=(*texts, score.error) if score.error else texts,
     )
 

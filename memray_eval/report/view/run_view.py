@@ -98,7 +98,7 @@ class View:
             notices.append(f"{self.problems[0]}{others}. What it holds is left out here.")
         if self._summary and self._summary.n_units != self._answers.n_units:
             notices.append(
-                f"The figures above are over {self._summary.n_units:,} units; "
+                f"The figures above are over {self._summary.n_units:,} answers; "
                 f"{self._answers.n_units:,} are listed here."
             )
         if self._summary is None and _has_summary(self._run):

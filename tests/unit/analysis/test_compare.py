@@ -98,7 +98,7 @@ def test_units_are_common_by_sample_and_task(runs: Runs) -> None:
         recall.paired.mean_b,
         recall.paired.difference,
     ) == (2, 0.5, 1.0, 0.5)
-    assert comparison.warnings == ("units without a partner: 1 of A, 1 of B",)
+    assert comparison.warnings == ("answers without a partner: 1 of A, 1 of B",)
 
 
 def test_a_unit_without_a_score_is_left_out_and_counted_not_a_zero(runs: Runs) -> None:
@@ -197,11 +197,11 @@ def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is
     assert comparison.metrics[0].paired.n_clusters == 3
     assert comparison.warnings == (
         "A and B have 3 clusters: with fewer than 10, clustered standard errors come out too small",
-        "2 common units of A and B name no cluster: each is one of its own",
+        "2 answers of A and B name no cluster: each is one of its own",
     )
     with pytest.raises(
         ConfigError,
-        match="no unit names a 'patient' to cluster by; there are: sample_id, task, scenario",
+        match="no answer names a 'patient' to cluster by; there are: sample_id, task, scenario",
     ):
         compare([runs.side("c", records, cluster="patient")] * 2, cluster="patient", settings=QUICK)
 
@@ -522,7 +522,7 @@ def test_what_cannot_be_compared_says_why(runs: Runs) -> None:
     )
     with pytest.raises(ConfigError, match="two or more"):
         compare([a])
-    with pytest.raises(DataError, match="a and b share no unit"):
+    with pytest.raises(DataError, match="a and b share no sample"):
         compare([a, b])
     with pytest.raises(ConfigError, match="no metric 'humour' in common; there are: recall"):
         compare([a, a], metrics=["humour"])
@@ -543,7 +543,7 @@ def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) 
     )
     comparison = compare([a, b], settings=QUICK, flips=3)
     assert (
-        "empathy, units that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n"
+        "empathy, answers that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n"
         in render(comparison)
     )
     assert "changed most" not in render(comparison, 0)

@@ -44,7 +44,7 @@ def with_sample(record: Record, **fields: object) -> Record:
 
 
 def matching_of(comparison: Comparison) -> list[str]:
-    return [warning for warning in comparison.warnings if "ask" in warning]
+    return [warning for warning in comparison.warnings if "question" in warning]
 
 
 def test_the_same_questions_are_common_whatever_their_ids(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_same_questions_are_common_whatever_their_ids(tmp_path: Path) -> Non
     (common,) = comparison.common
     assert (common.n, common.only_a, common.only_b) == (40, 0, 0)
     assert matching_of(comparison) == [
-        "A and B: 40 units ask the same and are compared, whatever their ids"
+        "A and B: 40 answers to the same question are compared, whatever their ids"
     ]
     flips = [flip for metric in comparison.metrics for flip in metric.flips]
     assert flips
@@ -68,7 +68,7 @@ def test_an_id_that_asks_something_else_has_no_partner(tmp_path: Path) -> None:
     )
     assert comparison.common[0].n == 37
     assert matching_of(comparison) == [
-        "A and B: 3 units ask something else under the same id and are left out"
+        "A and B: 3 answers are to another question under the same id and are left out"
     ]
     assert all(not flip.other_id for metric in comparison.metrics for flip in metric.flips)
 
@@ -132,7 +132,7 @@ def test_a_translated_set_is_compared_by_its_ids_and_says_so(tmp_path: Path) -> 
     result = compared(tmp_path, lambda n, row: with_sample(row, query=f"Was nun, Fall {n}?"))
     assert result.common[0].n == 40
     assert matching_of(result) == [
-        "A and B: no two units ask the same: they are compared by their ids"
+        "A and B: no two questions are the same: they are compared by their ids"
     ]
 
 

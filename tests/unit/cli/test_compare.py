@@ -77,7 +77,7 @@ def test_gates_print_what_came_of_them_and_set_the_exit_code(
     code, out, err = call(*words, "empathy.difference < -0.05")
     assert code == 1
     assert "B: two:llama3:8b" in out
-    differs = "two:llama3:8b differs by -0.1000 [-0.2150, 0.0150] on 6 units"
+    differs = "two:llama3:8b differs by -0.1000 [-0.2150, 0.0150] on 6 answers"
     assert err == (
         f"PASS: empathy > 1 (the interval's end, empathy.low > 1): {differs}\n"
         f"FAIL: empathy.difference < -0.05: {differs}\n"
@@ -248,7 +248,7 @@ def test_the_page_lists_changed_units_and_the_text_stays_short(
     assert (code, err) == (0, f"{page}\n")
     assert "changed most" not in out
     text = page.read_text("utf-8")
-    assert "3 of 3 units that changed most" in text
+    assert "3 of 3 answers that changed most" in text
     assert "(not in the records)" not in text
     assert call(runs[0], f"{runs[1]}:small", "--html", str(page), "--flips", "0")[0] == 0
     assert "changed most" not in page.read_text("utf-8")
@@ -297,7 +297,7 @@ def test_bad_input_is_a_message_and_exit_code_2(
         ((first, small, "--fail-if", "empathy is bad"), "cannot read the gate 'empathy is bad'"),
         ((first, small, "--fail-if", "humour < 0"), no_metric),
         ((first, small, "--metrics", "humour"), no_metric),
-        ((first, small, "--cluster", "user"), "no unit names a 'user' to cluster by"),
+        ((first, small, "--cluster", "user"), "no answer names a 'user' to cluster by"),
     ]:
         code, out, err = call(*words)
         assert (code, out) == (2, ""), words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sqlite3
 import sys
 import time
@@ -11,9 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import typer
 
 from memray_eval import __version__
 from memray_eval.benchmarks import all_suites
+from memray_eval.cli import app
 from memray_eval.judges.call_cache import CachedCall, CallCache
 from tests.conftest import REPOSITORY, SAMPLES
 from tests.unit.cli.conftest import Call
@@ -29,6 +32,21 @@ def test_help_and_version(cli: Call) -> None:
     assert all(word in out for word in ("run", "report", "doctor", "dataset", "list", "Exit codes"))
     assert cli("--version")[:2] == (0, f"{__version__}\n")
     assert cli("run", "--help")[0] == 0
+
+
+def test_each_command_has_an_example_that_it_takes() -> None:
+    groups = [("", typer.main.get_group(app))]
+    examples = 0
+    for above, group in groups:
+        for name, command in group.commands.items():
+            if isinstance(command, typer.core.TyperGroup):
+                groups.append((f"{above}{name} ", command))
+                continue
+            start = f"Example: memray-eval {above}{name}"
+            assert (command.epilog or "").startswith(start)
+            command.make_context(name, shlex.split(str(command.epilog).removeprefix(start)))
+            examples += 1
+    assert examples > 25
 
 
 def test_doctor_checks_the_machine_though_the_config_is_wrong(cli: Call, tmp_path: Path) -> None:
@@ -70,7 +88,7 @@ def test_doctor_fails_for_what_a_run_refuses_before_its_start(
 def test_lists(cli: Call) -> None:
     listed = cli("list", "metrics")[1]
     assert "judge, best anthropic/claude-opus-4-5" in listed
-    assert "estimate by rules: none: needs a judge" in listed
+    assert "no offline estimate" in listed
     assert "estimate by rules: recall 0.31, specificity 0.98, kappa 0.29 on 104" in listed
     suites = cli("list", "suites")[1].splitlines()
     assert [line.split()[0] for line in suites if line[0] != " "] == [*all_suites()]

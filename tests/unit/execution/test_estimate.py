@@ -186,7 +186,7 @@ def test_more_samples_are_more_of_the_same(tmp_path: Path) -> None:
         50_000 * few.calls,
         50_000 * few.judges[0].input_tokens,
     )
-    assert "prompts built for 10 of 500,000 units; a token is 4 characters" in many.assumptions
+    assert "prompts built for 10 of 500,000 answers; a token is 4 characters" in many.assumptions
 
 
 def test_the_engines_of_a_judge_take_their_time() -> None:

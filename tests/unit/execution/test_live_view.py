@@ -129,14 +129,14 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
     view = state.view(80)
     text = "\n".join(view)
     assert max(map(len, view)) <= 80
-    assert "memory-x: 100 units, 10 s" in text
+    assert "memory-x: 100 answers, 10 s" in text
     assert re.search(r"judge █+░+ +40/100  4\.0/s", text)  # 40 in 10 s
     assert re.search(r"write █+░+ +40/100  2\.0/s", text)
     assert "openai/gpt-4o: 128 calls in flight, 40 wait for a slot, 50.0 calls/s" in text
     assert "held back by 3,600 requests/min (assumed: the provider tells none)" in text
     assert "$2.25 of $25.00 (9%)" in text
     assert "3 failed" in text
-    assert "first failed unit 0a1b2c3d4e5f6071 (sample S3): Unavailable" in text
+    assert "first failed answer 0a1b2c3d4e5f6071 (sample S3): Unavailable" in text
     assert re.search(r"about .* left", text)
     line = state.line()
     assert line.startswith("read 100/100  generate 90/100  judge 40/100  write 40/100; ")

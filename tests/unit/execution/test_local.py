@@ -132,5 +132,5 @@ def test_what_needs_ray_says_why(keys: dict[str, Any], reason: str) -> None:
 
 
 def test_large_runs_and_a_ray_that_is_up_are_for_ray() -> None:
-    assert chosen(LOCAL_UNITS + 1) == ("ray", "2001 units are more than 2000")
+    assert chosen(LOCAL_UNITS + 1) == ("ray", "2001 answers are more than 2000")
     assert chosen(is_on_ray=True) == ("ray", "this process is on a Ray cluster")

@@ -188,7 +188,7 @@ def test_of_one_candidate_too_few_answers_decide_nothing(
             "coherence +1.75 [1.38, 2.12], better over plain. better is better than plain on 1",
             "coherence 4.02 [3.82, 4.22] of 5. memory_utilization (micro) 0.529",
         ),
-        ("", "better is better than plain on 1", "Highest in its scale: coherence 4.02"),
+        ("", "better is better than plain on 1", "Highest for its scale: coherence 4.02"),
     ],
 )
 def test_the_first_metric_that_the_user_named_leads(
@@ -283,7 +283,7 @@ def test_twelve_metrics_are_one_screen(n_failed: int) -> None:
     assert "Micro: one ratio over all claims or keys" in " ".join(screen.split())
     assert "verdict (memory_utilization: recall 0.31" in " ".join(screen.split())
     assert "and 3 more notes with --full" in screen
-    assert ("9 of 50 units failed" in screen) == bool(n_failed)
+    assert ("9 of 50 answers failed" in screen) == bool(n_failed)
     assert "The run is in results/memory-x" in screen
     assert len([line for line in lines if line.startswith("  memray-eval ")]) == 2
     assert ("memray-eval resume results/memory-x" in screen) == bool(n_failed)
@@ -302,7 +302,7 @@ def test_a_run_of_which_all_failed_compares_nothing(
     n = full.n_units
     summary = full.model_copy(update={"n_failed_units": n, "causes": (failed,)})
     screen = " ".join(render_brief(summary, "results/x").split())
-    assert f"All {n:,} units failed: {cause}. Scored all the same:" in screen
+    assert f"All {n:,} answers failed: {cause}. Scored all the same:" in screen
     assert "is better than" not in screen
     assert ("memray-eval resume results/x" in screen) == resumes
     unscored = tuple(metric.model_copy(update={"n_scored": 0}) for metric in full.metrics)

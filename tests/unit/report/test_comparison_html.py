@@ -98,7 +98,7 @@ def test_a_bar_that_the_correction_takes_back_is_drawn_corrected() -> None:
 
 
 def test_the_head_says_how_sure_it_is_and_links_to_what_differs(page: Page) -> None:
-    sure = "100 paired units a difference; corrected for the number of differences (Holm)"
+    sure = "n = 100 pairs per difference; corrected for the number of differences (Holm)"
     assert sure in page.text
     links = [attrs.get("href") for tag, attrs in page.tags if tag == "a"]
     ids = {attrs.get("id") for _, attrs in page.tags}
@@ -107,7 +107,7 @@ def test_the_head_says_how_sure_it_is_and_links_to_what_differs(page: Page) -> N
 
 
 def test_changed_units_are_listed_with_both_texts(page: Page) -> None:
-    assert "2 of 50 units that changed most." in page.rows()
+    assert "2 of 50 answers that changed most." in page.rows()
     assert "2 → 5S1sleepWhy? " + ATTACK in page.rows()
     assert any(
         line.endswith("x … (" + f"{len(ATTACK) + 5:,} more characters)") for line in page.rows()

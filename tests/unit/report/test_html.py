@@ -107,7 +107,7 @@ def test_the_first_records_are_embedded_and_the_page_says_so(tmp_path: Path) -> 
     assert 1 < embed(plain_records(30), METRICS, most_characters=10_000).n < 30
     assert embed(plain_records(30), METRICS, most_characters=10).n == 1
     page = Page(render_html(write_run(tmp_path / "run", plain_records(6), n_units=25_000)))
-    assert "This page holds the first 6 of 25,000 units" in page.text
+    assert "This page holds the first 6 of 25,000 answers" in page.text
 
 
 def test_numbers_that_json_cannot_say_are_null() -> None:

@@ -86,7 +86,7 @@ def test_an_effect_everywhere_is_in_no_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("effect", "expected"),
     [
-        (0.9, "Best, or not told from the best, of 2 metrics: new on 2."),
+        (0.9, "Best, or not clearly below it, on 2 metrics: new on 2."),
         (0.0, "No candidate is shown to differ from the best on any of 2 metrics."),
     ],
 )
@@ -108,7 +108,7 @@ def test_units_are_split_by_any_key_of_the_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "message"), [("row", "200 groups, more than the 50"), ("colour", "no unit names it")]
+    ("by", "message"), [("row", "200 groups, more than the 50"), ("colour", "no answer names it")]
 )
 def test_a_split_that_is_none_is_told(tmp_path: Path, by: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -341,7 +341,7 @@ def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(tmp_path: Path)
     page = view.page()
     assert 'class="metric' in page
     assert view.page() is page  # made once as long as nothing changes
-    assert answer()["notice"] == "The figures above are over 8 units; 7 are listed here."
+    assert answer()["notice"] == "The figures above are over 8 answers; 7 are listed here."
 
 
 def test_the_page_that_is_served_may_ask_its_server_and_holds_no_record(run: RunFolder) -> None:

@@ -387,7 +387,7 @@ def test_two_runs_are_compared_and_the_page_is_made_once(tmp_path: Path) -> None
     assert compared.page(["a", "b"]) is page
     assert 'href="run/a/"' in page
     assert 'href="compare?run=b%3Asmall-t0&amp;run=a%3Asmall-t0"' in page  # the other way round
-    assert "30 units in common with A" in page
+    assert "30 answers in common with A" in page
     assert compared.page(["b", "a"]) != page
     assert compared.page(["a:small-t0", "b:small-t0"]) == page
     assert "by=task" in compared.page(["a", "b"], "task")

@@ -45,7 +45,7 @@ def test_the_rows_that_changed_most_stand_side_by_side(tmp_path: Path) -> None:
     rows = [*chat_records("old"), *chat_records("new", {("empathy", "billing"): 1.5})]
     reasons = why(write_summarised(tmp_path / "run", rows, METRICS))
     assert reasons is not None
-    assert reasons.says == "The 5 rows whose empathy differs most between old and new"
+    assert reasons.says == "The 5 samples whose empathy differs most between old and new"
     assert [row.task for row in reasons.rows] == ["billing"] * 5
     first = reasons.rows[0]
     assert [answer.side for answer in first.answers] == ["old", "new"]
@@ -64,7 +64,7 @@ def test_the_worst_rows_of_one_candidate_are_those_of_the_headline(tmp_path: Pat
     folder = write_summarised(tmp_path / "run", chat_records("small"), METRICS, "coherence")
     reasons = why(folder)
     assert reasons is not None
-    assert reasons.says == "The 5 rows with the lowest coherence, of small"
+    assert reasons.says == "The 5 answers with the lowest coherence, of small"
     values = [
         next(score.value for score in record.scores if score.metric == "coherence")
         for record in folder.each()
@@ -144,8 +144,8 @@ def test_who_judged_most_stands_first_and_empty_answers_last() -> None:
     judges = list_judges([judged, metric(judges={"openai/a": 6})])
     assert judges == ("openai/a (9)", "openai/b (4)", f"{RULES_ON_EMPTY} (50)")
     assert list_judges([metric(n_scored=0, n_not_applicable=9)]) == ("not applicable",)
-    assert list_judges([metric(n_scored=0)]) == ("nobody",)
-    assert list_judges([metric(n=0, n_scored=0)]) == ("nobody",)
+    assert list_judges([metric(n_scored=0)]) == ("not scored",)
+    assert list_judges([metric(n=0, n_scored=0)]) == ("not scored",)
 
 
 def test_all_intervals_of_a_row_share_one_axis_that_is_the_scale() -> None:

@@ -110,7 +110,7 @@ async function draw(fresh = false) {
   notice(found.notice || "");
   const rows = found.rows.map(([, row], offset) => item(row, offset));
   at("list").replaceChildren(...(rows.length ? rows : [make("li", { class: "none", text: "No sample fits these filters." })]));
-  at("count").textContent = `${found.n.toLocaleString("en")} of ${SOURCE.total().toLocaleString("en")} units`;
+  at("count").textContent = `${found.n.toLocaleString("en")} of ${SOURCE.total().toLocaleString("en")} answers`;
   pages();
   mark();
   remember();

@@ -10,7 +10,7 @@ const SORTS = {
   name: { texts: ["by name, A to Z", "by name, Z to A"], of: (row) => titleOf(row).toLowerCase() },
   status: { texts: ["by status, A to Z", "by status, Z to A"], of: (row) => row.status },
   figure: { texts: ["lowest figure first", "highest figure first"], of: best },
-  units: { texts: ["fewest units first", "most units first"], of: (row) => row.n_units ?? row.n_done ?? 0 },
+  units: { texts: ["fewest answers first", "most answers first"], of: (row) => row.n_units ?? row.n_done ?? 0 },
   cost: { texts: ["cheapest first", "dearest first"], of: (row) => row.cost_usd ?? -1 },
   started: { texts: ["oldest first", "newest first"], of: (row) => row.started_s ?? row.written_s ?? 0 },
   took: { texts: ["shortest first", "longest first"], of: (row) => row.took_s ?? -1 },
@@ -18,7 +18,7 @@ const SORTS = {
 
 function build(row) {
   const cell = (name, data) => make("td", { class: name, role: "cell", ...(data ? { "data-name": data } : {}) });
-  const node = { row: make("tr", { role: "row" }), pick: make("input", { type: "checkbox" }), link: make("a"), id: make("small"), badge: make("b"), note: make("small"), bar: make("progress", { "aria-label": "Units done" }), status: cell("status"), figure: cell("figure"), units: cell("number", "units"), cost: cell("number", "cost"), started: cell("started"), took: cell("number", "took") };
+  const node = { row: make("tr", { role: "row" }), pick: make("input", { type: "checkbox" }), link: make("a"), id: make("small"), badge: make("b"), note: make("small"), bar: make("progress", { "aria-label": "Answers done" }), status: cell("status"), figure: cell("figure"), units: cell("number", "units"), cost: cell("number", "cost"), started: cell("started"), took: cell("number", "took") };
   const [picking, name] = [cell("pick"), cell("name")];
   picking.append(make("label", {}, node.pick, make("span", { class: "unseen", text: `Compare ${row.id}` })));
   name.append(node.link, node.id);
@@ -37,7 +37,7 @@ function fill(node, row) {
   node.link.title = (row.models || []).join(", ");
   node.badge.className = `badge ${row.status}`;
   setText(node.badge, row.status);
-  const failed = !row.is_so_far && row.n_failed ? `${counted(row.n_failed)} ${row.n_failed === 1 ? "unit" : "units"} failed` : "";
+  const failed = !row.is_so_far && row.n_failed ? `${counted(row.n_failed)} ${row.n_failed === 1 ? "answer" : "answers"} failed` : "";
   const told = [row.note, failed, ...(row.is_so_far ? progressTexts(row) : [])].filter(Boolean).join(" · ");
   setText(node.note, told);
   node.note.title = told;
@@ -99,7 +99,7 @@ function show() {
   }
   setText(at("count"), `${n === keyed.length ? "" : `${counted(n)} of `}${counted(keyed.length)} ${keyed.length === 1 ? "run" : "runs"}`);
   at("none").hidden = n > 0;
-  setText(at("none"), keyed.length ? "No run fits." : "No run yet: what `memray-eval run` and `memray-eval evaluate` write here comes up by itself.");
+  setText(at("none"), keyed.length ? "No runs match." : "No run yet: what `memray-eval run` and `memray-eval evaluate` write here appears by itself.");
   for (const head of document.querySelectorAll("th[data-sort]")) {
     if (head.dataset.sort === list.sort.slice(0, -1)) head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
     else head.removeAttribute("aria-sort");

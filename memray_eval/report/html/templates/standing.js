@@ -34,11 +34,11 @@ function lasting(seconds) {
 // How far a run is: units, failures, rate, time left.
 function progressTexts(row) {
   const done = row.n_done || 0;
-  const texts = [row.n_units === undefined ? `${counted(done)} units` : `${counted(done)} of ${counted(row.n_units)} units`];
+  const texts = [row.n_units === undefined ? `${counted(done)} answers` : `${counted(done)} of ${counted(row.n_units)} answers`];
   if (row.n_failed) texts.push(`${counted(row.n_failed)} failed`);
   if (row.n_answered > done) texts.push(`${counted(row.n_answered)} answered`);
   if (!isLive(row)) return texts;
-  if (row.units_per_s !== undefined) texts.push(`${row.units_per_s < 10 ? row.units_per_s.toFixed(1) : counted(Math.round(row.units_per_s))} units/s`);
+  if (row.units_per_s !== undefined) texts.push(`${row.units_per_s < 10 ? row.units_per_s.toFixed(1) : counted(Math.round(row.units_per_s))} answers/s`);
   if (row.left_s !== undefined) texts.push(`about ${lasting(row.left_s)} left`);
   return texts;
 }
