@@ -226,7 +226,8 @@ class JudgedMetric(Metric):
     judgment if no judge gave a verdict. A judge fills in one `judgment` for each of a rubric's
     `calls`, and `join` makes one of them; a judgment may hold several of the sample's `n_verdicts`.
     `described_by` is the rubric of a user's metric. `version` counts changes of its rubrics and the
-    judgment's fields (0: no rubric of ours) and is in the call's key."""
+    judgment's fields (0: no rubric of ours) and is in the call's key. `total` tells a page how the
+    score is counted from the judgment's parts."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -245,6 +246,7 @@ class JudgedMetric(Metric):
     n_verdicts: Callable[[Sample], int] | None = None
     described_by: RubricMetric | None = None
     version: int = 0
+    total: str = ""
 
     def messages(
         self, sample: Sample, response: Response, rubric: str | None = None

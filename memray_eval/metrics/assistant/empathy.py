@@ -192,6 +192,8 @@ METRIC = JudgedMetric(
     verify=verify,
     version=3,
     anchors=ANCHORS,
+    total="2, plus half the sum of the levels, rounded up; 1 with words that dismiss, "
+    "3 for an empty response.",
     on_empty=judge_silence(EmptyResponseJudgment, **dict.fromkeys(PARTS, SILENT_PART)),
     preferred_judge="openai/gpt-4o",
     parts=("validated", *(f"warmth_{level}" for level in WARMTH_LEVELS), *LISTS, *PARTS, RATED),

@@ -104,7 +104,7 @@ def render_comparison(
     against = [_compare_with_baseline(comparison, common, texts) for common in comparison.common]
     return render_page(
         "comparison.html",
-        ("theme.js", "regions.js", "comparison.js"),
+        ("theme.js", "marks.js", "judgment.js", "regions.js", "comparison.js"),
         comparison=comparison,
         against=against,
         doubts=list(doubts_of_comparison(comparison)),

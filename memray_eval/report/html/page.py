@@ -86,7 +86,16 @@ def _render(
     meanings, places = find_meanings(manifest, names), draw_places(splits)
     return render_page(
         "page.html",
-        ("marks.js", source, "detail.js", "theme.js", "regions.js", "browser.js", *live),
+        (
+            "marks.js",
+            "judgment.js",
+            source,
+            "detail.js",
+            "theme.js",
+            "regions.js",
+            "browser.js",
+            *live,
+        ),
         summary=shown,
         title=served.title if served and summary is None else title(shown),
         answer=answer(shown, splits),

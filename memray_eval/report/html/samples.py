@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from markupsafe import Markup
 
+from memray_eval.report.html.why import total_of
 from memray_eval.types import Record, Response, Score, Status
 
 MOST_RECORDS = 10_000
@@ -66,7 +67,11 @@ def describe_numbers(
 ) -> dict[str, Any]:
     """Lists what the numbers in rows and records stand for."""
     return {
-        "metrics": [{"name": name, "scale": scales.get(name, (0.0, 1.0))} for name in metrics],
+        "metrics": [
+            {"name": name, "scale": scales.get(name, (0.0, 1.0))}
+            | ({"total": total} if (total := total_of(name)) else {})
+            for name in metrics
+        ],
         "candidates": list(candidates),
         "tasks": list(tasks),
         "statuses": STATUSES,

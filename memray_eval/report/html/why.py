@@ -38,6 +38,9 @@ class Judged(NamedTuple):
     value: str
     by: str
     says: tuple[str, ...] = ()
+    judgment: str = ""
+    total: str = ""
+    error: str = ""
 
 
 class ShownAnswer(NamedTuple):
@@ -177,13 +180,24 @@ def describe_answer(side: str, record: Record | None, metric: str) -> ShownAnswe
     return ShownAnswer(side, shown or "(empty)", judged.get(metric), others)
 
 
+def total_of(name: str) -> str:
+    """How a judged metric counts its score from its parts; "" if it does not."""
+    metric = all_metrics().get(name)
+    return metric.total if isinstance(metric, JudgedMetric) else ""
+
+
 def _judged(score: Score) -> Judged:
     texts = tuple(explain(score.judgment)) if score.judgment else ()
     return Judged(
         metric=score.metric,
         value=score.status.replace("_", " ") if score.value is None else f"{score.value:.3g}",
         by=f"{score.judge or 'not scored'}{', an estimate' if score.is_estimate else ''}",
-        says=(*texts, score.error) if score.error else texts,
+        says=texts,
+        judgment=score.judgment
+        if score.judgment and len(score.judgment) <= MOST_CHARACTERS
+        else "",
+        total=total_of(score.metric),
+        error=score.error or "",
     )
 
 

@@ -200,7 +200,7 @@ class ListPages:
         rows = await asyncio.to_thread(self._runs.rows)
         return render_page(
             "runs.html",
-            ("theme.js", "detail.js", "standing.js", "runs.js"),
+            ("theme.js", "judgment.js", "detail.js", "standing.js", "runs.js"),
             folder=self._runs.path,
             own_style=Markup(asset("served.css") + asset("runs.css")),
             rows=Markup(to_json([_plain(row) for row in rows.values()])),

@@ -1,19 +1,8 @@
 // One record in full. Every text is set through textContent: none is ever read as HTML.
 const ROW = { id: 0, candidate: 1, task: 2, failed: 3, ask: 4, said: 5, duration: 6, tokens: 7, scores: 8, epoch: 9 };
 
-function make(tag, options = {}, ...children) {
-  const node = document.createElement(tag);
-  const { text, ...attributes } = options;
-  if (text !== undefined) node.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children.filter(Boolean));
-  return node;
-}
-
-const words = (name) => name.replaceAll("_", " ");
 const shown = (value) => (Math.abs(value - Math.round(value)) < 1e-9 ? String(Math.round(value)) : (Number(value.toFixed(3)) || 0).toFixed(3));
 const titled = (title, ...nodes) => [make("h4", { text: title }), ...nodes];
-const isEmpty = (value) => value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
 
 function detail(row, record, session = []) {
   const forbidden = new Set(record.forbidden || []);
@@ -94,17 +83,9 @@ function memory(record, forbidden, scores) {
 function answer(record, scores, forbidden) {
   if (record.error) return titled("Answer", make("p", { class: "text status-error", text: record.error }));
   const marks = scores.flatMap((score) => quotes(score.told, forbidden).map((mark) => ({ ...mark, metric: score.name })));
-  const box = make("div", { class: "text answer", dir: "auto", tabindex: "0", "aria-label": "Answer" });
-  const kinds = new Set();
-  for (const piece of pieces(record.response || "", marks)) {
-    if (!piece.kinds.size) { box.append(piece.text); continue; }
-    const classes = new Set(piece.kinds);
-    if (classes.has("cited") || classes.has("broken")) classes.add("evidence");
-    classes.forEach((kind) => kinds.add(kind));
-    const mark = make("mark", { class: [...classes].join(" "), title: piece.notes.join("\n"), text: piece.text });
-    mark.quotes = piece.quotes;
-    box.append(mark);
-  }
+  const box = make("div", { class: "text answer", "data-answer": "", dir: "auto", tabindex: "0", "aria-label": "Answer" });
+  box.append(...marked(record.response || "", marks));
+  const kinds = new Set([...box.querySelectorAll("mark")].flatMap((mark) => [...mark.classList]));
   const legend = { cited: "memory cited", broken: "forbidden memory", evidence: "evidence", against: "held against it" };
   const key = make("div", { class: "key" }, ...Object.entries(legend).filter(([kind]) => kinds.has(kind)).map(([kind, text]) => make("mark", { class: kind, text })));
   return titled("Answer", record.response ? box : make("p", { class: "named", text: record.no_answer ? `no answer: ${words(record.no_answer)}` : "(empty)" }), record.refusal ? make("p", { class: "text", text: record.refusal, dir: "auto" }) : null, kinds.size ? key : null).filter(Boolean);
@@ -120,7 +101,7 @@ function judgment(score, record) {
   const left = make("div", {}, make("b", { text: score.name }), value, by ? make("small", { class: "by", text: by }) : null);
   const right = make("div");
   if (score.error) right.append(make("p", { class: status === "error" ? "status-error" : "named", text: score.error }));
-  right.append(...told(score.told));
+  right.append(...judgmentTable(score.told, INDEX.metrics[score.m].total));
   if (score.parts) right.append(make("p", { class: "named", text: Object.entries(score.parts).map(([name, part]) => `${words(name)} ${shown(part ?? NaN)}`).join(", ") }));
   if (score.judge && !score.estimate) right.append(...prompt(score.name, record));
   return make("div", { class: "score-row" }, left, right);
@@ -132,53 +113,6 @@ function prompt(metric, record) {
   if (!told) return [];
   const filled = told.textContent.split("{question}").join(record.query || "").split("{answer}").join(record.response || "");
   return [make("details", {}, make("summary", { text: "Judge's prompt" }), make("p", { class: "named", text: "Other names in braces stand for this row's memory, turns and accepted answers." }), make("pre", { class: "prompt", tabindex: "0", text: filled }))];
-}
-
-// A judgment's explanation, then a table of its parts: what was found, the quote, and why.
-function told(value) {
-  if (value === null) return [];
-  if (typeof value !== "object" || Array.isArray(value)) return [make("p", { text: plain(value) })];
-  const fields = Object.entries(value).filter(([, part]) => !isEmpty(part));
-  const free = fields.filter(([name]) => FREE.has(name) && name !== "category" && name !== "verdict");
-  const rows = fields.filter((field) => !free.includes(field)).flatMap(([name, part]) => (Array.isArray(part) ? part : [part]).map((one) => [name, finding(one)]));
-  const nodes = free.map(([, part]) => make("p", { text: plain(part) }));
-  if (!rows.length) return nodes;
-  const columns = [["finding", "Finding"], ["quote", "Quote"], ["reason", "Reason"]].filter(([column]) => rows.some(([, found]) => found[column]));
-  const head = make("tr", {}, ...["Part", ...columns.map(([, title]) => title)].map((text) => make("th", { scope: "col", text })));
-  const body = rows.map(([name, found], place) => make("tr", {}, make("th", { scope: "row", text: place && rows[place - 1][0] === name ? "" : words(name) }), ...columns.map(([column]) => make("td", {}, column === "quote" && found.quote ? quoteButton(found.quote) : found[column] || ""))));
-  return [...nodes, make("div", { class: "scroll" }, make("table", { class: "told" }, make("thead", {}, head), make("tbody", {}, ...body)))];
-}
-
-// One entry of a judgment as cells: a text of several words is a quote.
-function finding(one) {
-  if (typeof one === "string") return /\s/.test(one) ? { quote: one } : { finding: words(one) };
-  if (one === null || typeof one !== "object" || Array.isArray(one)) return { finding: plain(one) };
-  const fields = Object.entries(one).filter(([, part]) => !isEmpty(part));
-  const isQuote = ([name, part]) => QUOTES.has(name) && typeof part === "string";
-  const isReason = ([name]) => FREE.has(name) && name !== "source" && name !== "category" && name !== "verdict" || name === "reason";
-  const rest = fields.filter((field) => !isQuote(field) && !isReason(field));
-  return {
-    quote: (fields.find(isQuote) || [])[1],
-    reason: fields.filter(isReason).map(([, part]) => plain(part)).join(" "),
-    finding: rest.length === 1 ? words(plain(rest[0][1])) : rest.map(([name, part]) => `${words(name)}: ${plain(part)}`).join("; "),
-  };
-}
-
-// A quote that lights up where it stands in the answer.
-function quoteButton(quote) {
-  const button = make("button", { class: "quote", type: "button", text: `“${quote}”` });
-  const marks = () => [...button.closest(".detail, main, body").querySelectorAll(".answer mark")].filter((mark) => (mark.quotes || []).includes(quote));
-  const light = (is) => marks().forEach((mark) => mark.classList.toggle("lit", is));
-  for (const name of ["mouseenter", "focus"]) button.addEventListener(name, () => light(true));
-  for (const name of ["mouseleave", "blur"]) button.addEventListener(name, () => light(false));
-  button.addEventListener("click", () => marks().slice(0, 1).forEach((mark) => mark.scrollIntoView({ block: "center" })));
-  return button;
-}
-
-function plain(value) {
-  if (Array.isArray(value)) return value.map(plain).join(typeof value[0] === "object" || value.some((one) => String(one).length > 30) ? "\n" : ", ");
-  if (value && typeof value === "object") return Object.entries(value).map(([name, part]) => `${words(name)}: ${plain(part)}`).join("; ");
-  return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
 }
 
 function about(row, record) {
