@@ -30,7 +30,7 @@ _KEYWORDS = {
     "items",
 } | {
     *("maximum", "maxItems", "minimum", "minItems", "properties", "propertyOrdering", "required"),
-    *("property_ordering",),  # as google-genai sends it
+    *("property_ordering", "maxLength"),  # as google-genai, and as the embedded judge is asked
     *("title", "type"),
 }
 _BOUND = re.compile(r"\b(m(?:in|ax)(?:imum|Items)): (-?\d[\d.e+-]*)")
@@ -157,9 +157,9 @@ def _write(schema: Schema, root: Schema, chance: random.Random, quoted: Sequence
             return [_write(schema.get("items", {}), root, chance, quoted) for _ in range(count)]
         case "string" if quoted:
             start = chance.randrange(max(1, len(quoted) - QUOTED_WORDS))
-            return " ".join(quoted[start : start + QUOTED_WORDS])
+            return " ".join(quoted[start : start + QUOTED_WORDS])[: schema.get("maxLength")]
         case "string":
-            return " ".join(chance.choices(_WORDS, k=3))
+            return " ".join(chance.choices(_WORDS, k=3))[: schema.get("maxLength")]
         case "boolean":
             return chance.random() < 0.5
     low = float(bounds.get("minimum", 0.0))
