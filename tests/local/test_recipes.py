@@ -42,10 +42,10 @@ def by_severity(body: dict[str, Any]) -> str | Answer | Fault:
     return json.dumps({"answer": "", "reasoning": "r", "verdict": verdict, "confidence": 0.9})
 
 
-def make(job: Job, tmp_path: Path, server: Any) -> RunConfig:
+def make(job: Job, tmp_path: Path, server: Any, suite: str = "needles", **fields: str) -> RunConfig:
     rows = [
         {"id": f"q{n}", "query": "When did it burn?", "answers": [GOLD[n]], "candidate": name,
-         "response": text, "context": "A long text."}
+         "response": text, "context": "A long text.", **fields}
         for name, texts in ANSWERS.items()
         for n, text in enumerate(texts)
     ]  # fmt: skip
@@ -55,7 +55,7 @@ def make(job: Job, tmp_path: Path, server: Any) -> RunConfig:
         server,
         dataset=str(file),
         candidates=[{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
-        suite="needles",
+        suite=suite,
         judge="openai/judge",
         judging={"base_urls": {"openai": server.base_url}, "tries": 1},
     )
@@ -100,6 +100,26 @@ def test_places_are_told_to_change(job: Job, tmp_path: Path) -> None:
         span, _ = judge_by_recipes(config, ["strict", "lenient"], execute)
     assert span.swaps == (("chatty", "exact"),)
     assert "candidates that change places: chatty and exact" in render_recipes(span)
+
+
+def test_a_benchmarks_own_judge_is_a_recipe_beside_strict(job: Job, tmp_path: Path) -> None:
+    def by_year(body: dict[str, Any]) -> str | Answer | Fault:
+        if "`reply`" not in body["messages"][0]["content"]:
+            return by_severity(body)
+        said = body["messages"][1]["content"].rpartition("<RESPONSE")[2]
+        return json.dumps({"reply": "Yes." if "18" in said else "No."})
+
+    with serving(by_year) as server:
+        config = make(job, tmp_path, server, "longmemeval", task="multi-session")
+        execute = partial(run, say=lambda _: None, quiet=True)
+        span, _ = judge_by_recipes(config, ["own", "strict"], execute)
+    own, strict = span.recipes
+    assert (own.metric, strict.metric) == ("longmemeval_judge", "semantic_correctness")
+    assert own.means == {"chatty": 0.5, "exact": 0.5}
+    assert strict.means == {"chatty": 0.5, "exact": 1.0}
+    assert (span.n_compared, span.n_flipped) == (4, 3)
+    assert own.false_accepts == {"vague": 0.0, "detail": 1.0}
+    assert len({own.digest, strict.digest, ""}) == 3
 
 
 @pytest.mark.parametrize(
