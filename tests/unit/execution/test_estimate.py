@@ -182,10 +182,8 @@ def test_more_samples_are_more_of_the_same(tmp_path: Path) -> None:
     config = judging(tmp_path)
     few, many = estimate_of(config), estimate_of(config, samples=10 * 50_000)
     assert (few.units, many.units) == (10, 500_000)
-    assert (many.calls, many.judges[0].input_tokens) == (
-        50_000 * few.calls,
-        50_000 * few.judges[0].input_tokens,
-    )
+    assert many.calls == 50_000 * few.calls
+    assert round(many.judges[0].input_tokens / 50_000) == few.judges[0].input_tokens  # whole ones
     assert "prompts built for 10 of 500,000 answers; a token is 4 characters" in many.assumptions
 
 
