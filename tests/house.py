@@ -43,7 +43,7 @@ LINES: Mapping[str, int] = {
     "submission": 441,
     "text_processing": 1_980,
     "types": 1_973,
-    "tests": 65_361,
+    "tests": 65_379,
     "bench": 4_921,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
