@@ -19,6 +19,7 @@ from memray_eval.types import Memory
 
 TRIES, PAUSE_S, LONGEST_PAUSE_S = 4, 0.25, 10.0
 _PASSES = (408, 425, 429, 500, 502, 503, 504)
+_NOT_DONE = (425, 429, 503)  # the server did nothing: a write may be sent again
 
 
 class StoreServer:
@@ -40,10 +41,11 @@ class StoreServer:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, Any] | None = None,
         absent: Any = None,
+        is_write: bool = False,
     ) -> Any:
-        """The reply's JSON; `absent` where there is no such thing (404) and it is given. Raises
-        StoreDown and StoreSlow after TRIES, StoreError for what is refused, OddReply for a reply
-        that is no JSON."""
+        """The reply's JSON; `absent` if there is no such thing (404) and it is given. A write that
+        the server may have done is not sent again. Raises StoreDown and StoreSlow after TRIES,
+        StoreError for what is refused, OddReply for a reply that is no JSON."""
         for left in reversed(range(TRIES)):
             pause = PAUSE_S * 2 ** (TRIES - 1 - left)
             try:
@@ -52,8 +54,10 @@ class StoreServer:
                 raise StoreSlow(f"{self._label}: no reply within {self._timeout_s:g} s") from None
             except httpx2.HTTPError as error:
                 failure = StoreDown(f"{self._label}: {type(error).__name__}: {error}")
+                if is_write and not isinstance(error, httpx2.ConnectError):
+                    raise failure from None
             else:
-                if reply.status_code not in _PASSES:
+                if reply.status_code not in (_NOT_DONE if is_write else _PASSES):
                     return self._read(reply, absent)
                 failure = StoreDown(
                     f"{self._label} answered {reply.status_code}: {_excerpt(reply)}"
@@ -68,7 +72,8 @@ class StoreServer:
         if reply.status_code == 404 and absent is not None:
             return absent
         if reply.status_code >= 300:
-            raise StoreError(f"{self._label} answered {reply.status_code}: {_excerpt(reply)}")
+            kind = StoreDown if reply.status_code in _PASSES else StoreError
+            raise kind(f"{self._label} answered {reply.status_code}: {_excerpt(reply)}")
         if len(reply.content) > MOST_BYTES:
             raise OddReply(f"{self._label}: a reply of more than {MOST_BYTES / 1e6:g} MB")
         if not reply.content:

@@ -37,7 +37,7 @@ class LettaStore:
         tags = [f"{_SESSION}{session.id}", f"{_DATE}{session.date}"]
         for turn in session.turns:
             body = {"text": f"{turn.speaker}: {turn.text}", "tags": tags}
-            self._server.ask("POST", self._path(partition), body)
+            self._server.ask("POST", self._path(partition), body, is_write=True)
 
     def ready(self, partition: str) -> bool:
         return True  # a passage is embedded before the reply

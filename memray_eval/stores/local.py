@@ -26,13 +26,9 @@ class VerbatimStore:
         self._held_in(partition)
 
     def ingest(self, partition: str, session: Session) -> None:
-        self._add(
-            partition,
-            [
-                Entry(turn.id, f"{turn.speaker}: {turn.text}", session.id, session.date)
-                for turn in session.turns
-            ],
-        )
+        whole = (session.id, session.date)
+        turns = session.turns
+        self._add(partition, [Entry(t.id, f"{t.speaker}: {t.text}", *whole) for t in turns])
 
     def ready(self, partition: str) -> bool:
         return True
@@ -42,9 +38,8 @@ class VerbatimStore:
         if not entries:
             return []
         if partition not in self._ranks:
-            self._ranks[partition] = self._rank(
-                [f"{entry.date}\n{entry.text}" for entry in entries]
-            )
+            texts = [f"{entry.date}\n{entry.text}" for entry in entries]
+            self._ranks[partition] = self._rank(texts)
         order = np.argsort(-self._ranks[partition](query), kind="stable")[:k]
         return [entries[number] for number in order]
 

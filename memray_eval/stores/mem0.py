@@ -42,7 +42,8 @@ class Mem0Server:
     def ingest(self, partition: str, session: Session) -> None:
         about = {"session": session.id, "date": session.date}
         body = {"messages": chat(session.turns), "user_id": partition, "metadata": about}
-        reply = self._server.ask("POST", "/v3/memories/add/", {**body, **self._options})
+        body |= self._options
+        reply = self._server.ask("POST", "/v3/memories/add/", body, is_write=True)
         if isinstance(reply, Mapping) and (event := reply.get("event_id")):
             self._pending.setdefault(partition, set()).add(str(event))
 

@@ -38,7 +38,7 @@ class ZepStore:
                     "data": text[start : start + LONGEST],
                     "source_description": session.id,
                 }
-                self._server.ask("POST", "/api/v2/graph", body)
+                self._server.ask("POST", "/api/v2/graph", body, is_write=True)
 
     def ready(self, partition: str) -> bool:
         return all(episode.get("processed") is not False for episode in self._episodes(partition))

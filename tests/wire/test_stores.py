@@ -66,8 +66,13 @@ def test_what_is_written_is_found_listed_and_deleted(vendor: Vendor) -> None:
 def test_what_may_pass_is_tried_again(vendor: Vendor) -> None:
     store = store_at(vendor)
     store.open(PART)
-    vendor.faults = [(503, {}), (429, {}), (500, {})]
+    vendor.faults = [(503, {}), (429, {})]
     store.ingest(PART, SESSIONS[0])
+    vendor.faults = [(503, {}), (429, {}), (500, {})]
+    assert len(store.entries(PART)) == 1
+    vendor.faults = [(502, {})]  # a write that may be done is not sent again
+    with pytest.raises(StoreDown, match="answered 502"):
+        store.ingest(PART, SESSIONS[0])
     assert len(store.entries(PART)) == 1
 
 
