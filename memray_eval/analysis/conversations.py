@@ -21,7 +21,7 @@ from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.rules import rule_name, score_by_rule
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
 from memray_eval.stores.lines import read_folder
-from memray_eval.stores.memories import MEMORY, STORES, is_store_error, writes_to
+from memray_eval.stores.memories import STORES, is_store_error, writes_to
 from memray_eval.stores.tools import FORGET, SAVE, SEARCH
 from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import (
@@ -40,6 +40,7 @@ from memray_eval.types import (
     is_estimate,
 )
 from memray_eval.types.json_text import candidate_from_json
+from memray_eval.types.samples import MEMORY
 
 _COLUMNS = (
     "unit_id sample_id candidate candidate_config suite task answers metadata response error "

@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\d+")
 _OPPOSITE = {"yes": "No", "no": "Yes"}
 
 
-class Unit(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """An answer that a recipe judges."""
 
     sample: str
@@ -62,13 +62,13 @@ class RecipeSpan(Frozen):
     swaps: tuple[tuple[str, str], ...]
 
 
-class Judged(NamedTuple):
+class RecipeScores(NamedTuple):
     """All that one recipe said: scores of the answers, and of planted ones by their kind."""
 
     recipe: str
     metric: str
     digest: str
-    scores: Mapping[Unit, float | None]
+    scores: Mapping[JudgedAnswer, float | None]
     planted: Mapping[Kind, Sequence[float | None]]
 
 
@@ -110,16 +110,16 @@ def _another_number(found: re.Match[str]) -> str:
     return str(number + step).zfill(width)
 
 
-def scores_of(records: Iterable[Record], metric: str) -> dict[Unit, float | None]:
+def scores_of(records: Iterable[Record], metric: str) -> dict[JudgedAnswer, float | None]:
     """The metric's score of each answer of a run, None without a verdict."""
-    scores = dict[Unit, float | None]()
+    scores = dict[JudgedAnswer, float | None]()
     for record in records:
-        unit = Unit(record.sample.id, record.candidate.name, record.epoch)
+        unit = JudgedAnswer(record.sample.id, record.candidate.name, record.epoch)
         scores[unit] = next((s.value for s in record.scores if s.metric == metric), None)
     return scores
 
 
-def compare_recipes(judged: Sequence[Judged]) -> RecipeSpan:
+def compare_recipes(judged: Sequence[RecipeScores]) -> RecipeSpan:
     """The figures of each recipe and what differs between them; only answers that every recipe
     scored are compared."""
     units = [
@@ -127,8 +127,7 @@ def compare_recipes(judged: Sequence[Judged]) -> RecipeSpan:
     ]
     recipes = tuple(_figures(of, units) for of in judged)
     verdicts = [{(of.scores[unit] or 0.0) >= RIGHT for of in judged} for unit in units]
-    names = sorted(recipes[0].means)
-    means = {name: [of.means[name] for of in recipes] for name in names}
+    means = {name: [of.means[name] for of in recipes] for name in sorted(recipes[0].means)}
     return RecipeSpan(
         recipes=recipes,
         n_answers=len(judged[0].scores),
@@ -137,13 +136,13 @@ def compare_recipes(judged: Sequence[Judged]) -> RecipeSpan:
         spans={name: (min(of), max(of)) for name, of in means.items()},
         swaps=tuple(
             (a, b)
-            for a, b in combinations(names, 2)
+            for a, b in combinations(means, 2)
             if {x > y for x, y in zip(means[a], means[b], strict=True) if x != y} == {True, False}
         ),
     )
 
 
-def _figures(of: Judged, units: Sequence[Unit]) -> RecipeFigures:
+def _figures(of: RecipeScores, units: Sequence[JudgedAnswer]) -> RecipeFigures:
     by_candidate = defaultdict[str, list[float]](list)
     for unit in units:
         by_candidate[unit.candidate].append(of.scores[unit] or 0.0)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.analysis.recipes import (
     KINDS,
-    Judged,
+    RecipeScores,
     RecipeSpan,
     compare_recipes,
     plant_answers,
@@ -72,7 +72,7 @@ def judge_by_recipes(
 ) -> tuple[RecipeSpan, list[RunResult]]:
     """Judges a job's answers by each recipe, and the wrong answers that are planted beside them.
     Returns what differs, and the runs. Raises what `execute` raises, which runs a job."""
-    judged, runs = list[Judged](), list[RunResult]()
+    judged, runs = list[RecipeScores](), list[RunResult]()
     planted: RunConfig | None = None
     for recipe in to_recipes(names, job):
         done = execute(recipe.over(job))
@@ -89,8 +89,8 @@ def judge_by_recipes(
             for kind in KINDS
         }
         answers = scores_of(done.folder.each(), recipe.metric)
-        told = digest.partition(", ")[0]
-        judged.append(Judged(recipe.name, recipe.metric, told, answers, by_kind))
+        short = digest.partition(", ")[0]
+        judged.append(RecipeScores(recipe.name, recipe.metric, short, answers, by_kind))
         runs += [done, *([wrong] if wrong else [])]
     return compare_recipes(judged), runs
 

@@ -27,16 +27,14 @@ from memray_eval.stores.identity import partition_of
 from memray_eval.stores.lines import JsonLines, read_folder
 from memray_eval.stores.port import Entry, Sources, Store, build_store, is_own, read_entries
 from memray_eval.types import Candidate, Memory, Record, Response, Sample
+from memray_eval.types.samples import ASKED_BY, MEMORY, WRITES
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 STORES = "stores"  # the folder of a run's partitions
 RECALLED = "recalled"  # of a sample's metadata on its way: what was found, by candidate and epoch
-MEMORY = "memory"  # of a record's metadata: what is known of what its store returned
 EVIDENCE_TEXTS = "evidence_texts"  # of its notes, where the model searches itself
-WRITES = "writes"  # of a sample's metadata: what its store is to hold, and not to hold
-ASKED_BY = "asked_by"  # another user than who told the conversation
 POLL_S, LONGEST_POLL_S = 0.05, 5.0
 CHARACTERS = 4  # a token's, where nobody counts them
 _WRITTEN = {"url", "options", "tools"}  # with its name, where a memory is written to

@@ -10,9 +10,10 @@ from typing import Any
 from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
 from memray_eval.errors import StoreError, describe_error
 from memray_eval.stores.content import tells_piece
-from memray_eval.stores.memories import EVIDENCE_TEXTS, MEMORY, Partition
+from memray_eval.stores.memories import EVIDENCE_TEXTS, Partition
 from memray_eval.stores.port import read_entries
 from memray_eval.types import Candidate, Prompt, Response, Sample, ToolCall
+from memray_eval.types.samples import MEMORY
 
 SEARCH, SAVE, FORGET = "search_memory", "save_memory", "forget"
 Ask = Callable[[Prompt, Candidate], Awaitable[Response]]

@@ -23,8 +23,8 @@ CRITERIA, EXAMPLE_TAGS = "criteria", "example_tags"
 # The keys of a row's own system prompt, of the choices of its question, and of what it holds beside
 # its text that no model is shown
 SYSTEM, CHOICES, NOT_SHOWN = "system", "choices", "not_shown"
-PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
-PAIRS = "pairs"  # the suite of a run over pairs
+MEMORY, WRITES, ASKED_BY = "memory", "writes", "asked_by"  # keys of stores/memories.py
+PAIR, PAIRS = "pair", "pairs"  # the key of two answers to one question, the suite of a run of them
 
 # The keys of a turn's metadata: its session, its number from 1 on, the most turns that were
 # planned, which model wrote the user's message and what that took, and why it is the last.

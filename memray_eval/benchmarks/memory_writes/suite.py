@@ -22,8 +22,8 @@ from memray_eval.benchmarks.templates.records import known_task
 from memray_eval.ports import PublishedFiles, PublishedQuestion
 from memray_eval.text_processing.expectations import says
 from memray_eval.types import Sample
+from memray_eval.types.samples import ASKED_BY, MEMORY, WRITES
 
-WRITES = "writes"  # of a sample's metadata: what its store is to hold, by `check`
 TELLS = 0.6  # of the words of a fact, in one entry: that entry tells it
 TASKS = ("claimed", "unclaimed", "duplicates", "superseded", "forgotten", "secret", "other_user")
 _WORDINGS = (
@@ -104,7 +104,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
         query = {"secret": case.secret.owner_asks, "other_user": case.secret.owner_asks}.get(
             task, f"What did I tell you of my {_words(_asked(script, task))}?"
         )
-        metadata = {"conversation": raw, WRITES: True, **({"asked_by": "B"} if is_other else {})}
+        metadata = {"conversation": raw, WRITES: True, **({ASKED_BY: "B"} if is_other else {})}
         answers = [case.required[case.deciding]] if task in ("claimed", "superseded") else []
         fields = {"id": f"{raw}:{task}", "task": task, "query": query, "context": context}
         yield PublishedQuestion(
@@ -149,13 +149,13 @@ def is_right(task: str, script: Script, holds: Sequence[str], texts: Sequence[st
 
 
 def _score(sample: Sample, text: str) -> float:
-    notes = sample.metadata["memory"]
+    notes = sample.metadata[MEMORY]
     script = scripts()[str(sample.metadata["conversation"])]
     return float(is_right(sample.task, script, notes["holds"], notes["texts"]))
 
 
 def _why_not(sample: Sample) -> str | None:
-    notes = sample.metadata.get("memory")
+    notes = sample.metadata.get(MEMORY)
     has_content = isinstance(notes, Mapping) and "holds" in notes
     return None if has_content else "no memory store was told: name one, as memory: STORE"
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.arms import EVIDENCE, RETRIEVED, retrieved_ids
 from memray_eval.metric import ComputedMetric, MetricValue
-from memray_eval.stores.memories import MEMORY
 from memray_eval.types import Response, Sample
+from memray_eval.types.samples import MEMORY
 
 FOUND, PIECES = "found", "pieces"
 SHOWN = "evidence_shown"
