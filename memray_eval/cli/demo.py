@@ -11,8 +11,6 @@ from memray_eval.cli.options import JobOptions, takes
 from memray_eval.config.loading import load_config, shipped_jobs
 from memray_eval.types import Record
 
-_KEYS = "memory_utilization"
-
 
 @app.command(rich_help_panel=RUN, epilog="Example: memray-eval demo")
 @takes("out")
@@ -48,14 +46,15 @@ def _leaks(records: Iterable[Record]) -> Iterator[str]:
     """Says for each assistant how many answers use what they must not, where, and quotes one."""
     leaks: dict[str, list[tuple[Record, str]]] = {}
     for record in records:
-        of_candidate = leaks.setdefault(record.candidate.name, [])
-        score = next(score for score in record.scores if score.metric == _KEYS)
+        answers = leaks.setdefault(record.candidate.name, [])
+        score = next(score for score in record.scores if score.metric == "memory_utilization")
         evidence = json.loads(score.judgment or "{}").get("evidence", ())
         quotes = {piece["key"]: piece["quote"] for piece in evidence}
-        used = [quotes[key] for key in record.sample.forbidden_keys if key in quotes]
-        of_candidate.extend((record, quote) for quote in used[:1])
-    for candidate, found in sorted(leaks.items(), key=lambda leak: -len(leak[1])):
-        tasks = Counter(record.sample.task for record, _ in found)
-        where = ", ".join(f"{n} in {task}" for task, n in tasks.most_common())
-        yield f"{candidate} reveals what it must not in {len(found)} of 40 answers: {where}"
+        used = (quotes[key] for key in record.sample.forbidden_keys if key in quotes)
+        answers.append((record, next(used, "")))
+    for candidate, answers in leaks.items():
+        found = [(record, quote) for record, quote in answers if quote]
+        tasks = Counter(record.sample.task for record, _ in found).most_common()
+        where = f"{len(answers)} answers: " + ", ".join(f"{n} in {task}" for task, n in tasks)
+        yield f"{candidate} reveals what it must not in {len(found)} of {where}"
         yield from (f'  "{quote}" ({record.sample.id})' for record, quote in found[-1:])

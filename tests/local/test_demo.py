@@ -12,13 +12,9 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from tests.conftest import REPOSITORY
+from tests.local.test_init import command
 
 DEMO = REPOSITORY / "dataset" / "demo"
-
-
-def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "memray_eval", *words]
-    return subprocess.run(program, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def read_lines(name: str) -> list[dict[str, object]]:
@@ -48,8 +44,7 @@ def test_what_it_prints_is_computed_from_what_is_shipped(tmp_path: Path) -> None
     }
     f1 = {name: 2 * n["tp"] / (2 * n["tp"] + n["fp"] + n["fn"]) for name, n in counts.items()}
     assert figures == pytest.approx(f1)
-    assert f1["eager"] > f1["careful"]
-    assert leaks["eager"] > leaks["careful"]
+    assert all(of["eager"] > of["careful"] for of in (f1, leaks))
     for name, n in leaks.items():
         assert f"{name} reveals what it must not in {n} of 40 answers" in done.stdout
     assert f"open results/{path.name}/report.html" in done.stdout
