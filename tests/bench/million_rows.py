@@ -2,7 +2,7 @@
 page, by the number of rows; and what `view` and `compare` take of two such runs.
 
     python -m tests.bench.million_rows [--units 10000 100000 1000000] [--rounds 1]
-        [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER] [--messages]
+        [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER]
 
 Three computed metrics, no judge. Every run is a process of its own: its seconds are those of the
 run and of writing the page, from the first check on; its memory is the peak of the resident memory
@@ -10,12 +10,7 @@ of that process, which drives the run, and of the largest of Ray's workers, look
 second. Bytes a unit are how much larger the driver's peak is than that of the size before.
 `--old` runs the checkout of an older version in alternation with this one, up to the largest of
 `--old-units` (default: all), on the same file; the figures of both are compared. The two runs of
-`view` and `compare` are the last two of the largest size; their comparison is asked for over HTTP
-too, of the server that `view` starts for the folder that holds them.
-
-`--messages` compares instead, of the largest number of units, JSONL rows of messages (a system
-prompt and four turns) with rows of query and response of the same bytes, in processes of their own
-that score them without Ray, by the seconds of their CPU."""
+`view` and `compare` are the last two of the largest size."""
 
 from __future__ import annotations
 
@@ -35,8 +30,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import psutil
 import pyarrow as pa
@@ -58,19 +51,15 @@ def main() -> None:
     parser.add_argument("--old", help="the folder of a checkout to measure as well")
     parser.add_argument("--old-units", type=int, nargs="+", help="the sizes that it is given")
     parser.add_argument("--row-group", type=int, default=ROWS_AT_ONCE, help="rows of each")
-    parser.add_argument("--messages", action="store_true", help="compare messages with plain rows")
     parser.add_argument("--keep", help="a folder that keeps files and runs")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         what, *arguments = options.child
-        children = {"view": open_view, "run": run_and_render, "score": score_lines}
+        children = {"view": open_view, "run": run_and_render}
         print(json.dumps(children[what](*arguments)))
         return
     with tempfile.TemporaryDirectory() as passing:
-        if options.messages:
-            compare_messages(max(options.units), options.rounds, Path(options.keep or passing))
-            return
         measure_all(options, Path(options.keep or passing))
 
 
@@ -110,52 +99,6 @@ def measure_all(options: argparse.Namespace, folder: Path) -> None:
         [*command, "--html", str(folder / "compared.html")], trees["new"], folder
     )
     print(f"compare: {compared.seconds:.1f} s with its page; peak {compared.peak_mb:.0f} MB")
-    print(measure_comparison_page(runs, trees["new"]))
-
-
-def compare_messages(units: int, rounds: int, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    tree = str(Path(__file__).parents[2])
-    write_lines(folder, units)
-    rates: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for kind in ("plain", "messages"):
-            told = measure_child(tree, "score", str(folder / f"{kind}.jsonl"), str(folder)).told
-            assert told["n_units"] == units
-            rates.setdefault(kind, []).append(units / told["cpu_s"])
-            print(
-                f"{kind}: {units:,} rows, {rates[kind][-1]:,.0f} rows a second of CPU", flush=True
-            )
-    print(f"messages: {median(rates['messages']) / median(rates['plain']):.2f} times plain rows")
-
-
-def write_lines(folder: Path, units: int) -> None:
-    """Rows of messages, and plain ones of the same bytes, with the same last question."""
-    draw = random.Random(7)
-
-    def words(number: int) -> str:
-        return " ".join(draw.choices(WORDS, k=number))
-
-    with (
-        (folder / "messages.jsonl").open("w") as chats,
-        (folder / "plain.jsonl").open("w") as plain,
-    ):
-        for number in range(units):
-            turns = [words(12), words(40), words(12), words(60)]
-            roles = ("user", "assistant") * 2
-            messages = [{"role": "system", "content": "Be calm."}]
-            messages += [{"role": r, "content": t} for r, t in zip(roles, turns, strict=True)]
-            row = json.dumps({"id": f"r{number}", "messages": messages})
-            own = {"id": f"r{number}", "query": turns[2], "response": turns[3]}
-            own["response"] += " " + words(120)[: len(row) - len(json.dumps(own)) - 1]
-            chats.write(f"{row}\n")
-            plain.write(f"{json.dumps(own)}\n")
-
-
-def score_lines(data: str, out: str) -> dict[str, Any]:
-    started = time.process_time()
-    done = run_answers(data, out, executor="local")
-    return {"n_units": done.summary.n_units, "cpu_s": time.process_time() - started}
 
 
 class Measured(NamedTuple):
@@ -202,29 +145,6 @@ def measure_process(command: Sequence[str], tree: str, folder: Path) -> Measured
         lines = out.read().splitlines()
     told = json.loads(lines[-1]) if "--child" in command else {}
     return Measured(seconds, used.ru_maxrss / 1024, worker_mb, told)
-
-
-def measure_comparison_page(runs: Sequence[str], tree: str) -> str:
-    """What the server of `view` takes, in a process of its own, for its page that compares runs of
-    one folder."""
-    asked = urlencode([("run", Path(run).name) for run in runs])
-    command = [sys.executable, "-m", "memray_eval", "view", str(Path(runs[0]).parent)]
-    environment, started = {**os.environ, "PYTHONPATH": tree}, time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        address, served = process.stdout.readline().strip(), time.perf_counter()
-        try:
-            with urlopen(f"{address}compare?{asked}") as answer:
-                answer.read()
-            shown = time.perf_counter()
-        finally:
-            process.terminate()
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-    return (
-        f"view, comparing: served after {served - started:.1f} s, the page of two runs after "
-        f"{shown - served:.1f} s more; peak {used.ru_maxrss / 1024:.0f} MB"
-    )
 
 
 class WorkerWatch:
