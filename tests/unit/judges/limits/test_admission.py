@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -41,8 +41,8 @@ from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
+    NO_LIMITS,
     TICK,
-    Provider,
     Slot,
     VirtualLoop,
     clock,
@@ -250,7 +250,6 @@ async def test_the_limiter_hears_of_a_429_with_the_time_of_its_sending() -> None
 
 async def test_calls_that_have_ended_or_outlived_it_are_counted_with_a_429_and_only_once() -> None:
     """Those sent no later; what is refused after all is taken off again."""
-
     limiter, call, refusal = Scripted(), Calls(), Throttled("429", retry_after_s=1.0)
     gate = gate_to(limiter)
     await call(gate, takes_s=0)
@@ -412,7 +411,6 @@ async def test_a_judge_that_stays_down_makes_calls_fail() -> None:
 @pytest.mark.parametrize(("used", "is_open"), [(CallCost(), True), (USED, False)])
 async def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: CallCost, is_open: bool) -> None:
     """The client's own error for it is no JudgeError; a call that was cancelled says nothing."""
-
     call, gate = Calls(), gate_to(Limiter(clock=clock))
     down = [(Unavailable("503"), CallCost())]
     for fails, takes in (*down * 19, (ValueError("misfit"), used), *down):
@@ -609,7 +607,6 @@ async def test_reservations_carry_all_that_is_known_of_the_limits(
 ) -> None:
     """For a limiter that is restarted: what the user or the table says, and the headers; firm
     limits stay as set."""
-
     limiter, call = Scripted(), Calls()
     limits = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
     gate = gate_to(limiter, limits=limits, is_firm=is_firm)
@@ -653,7 +650,6 @@ async def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_
 @pytest.mark.parametrize("cancel_after_s", [1.0, 2.5])
 async def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) -> None:
     """While it waits for its slot, and in flight."""
-
     budget, call = ScriptedBudget(), Calls()
     gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget)
     with pytest.raises(TimeoutError):
@@ -673,12 +669,38 @@ async def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_it
     assert len(limiter.seen) == 1
 
 
+class Provider:
+    """Lets so many calls in within any 60 s, and answers the others with a 429 and the time until
+    there is room, or always the same time."""
+
+    def __init__(self, per_min: int, retry_after_s: float | None = None) -> None:
+        self.per_min, self.answered, self.refused = per_min, list[float](), list[float]()
+        self._inside, self._retry_after_s = deque[float](), retry_after_s
+
+    def is_used_by_others(self) -> None:
+        self._inside.extend([clock()] * self.per_min)
+
+    def ask(self) -> float | None:
+        """Seconds to wait; None: it is answered."""
+        while self._inside and self._inside[0] <= clock() - 60.0:
+            self._inside.popleft()
+        if len(self._inside) >= self.per_min:
+            self.refused.append(clock())
+            return self._retry_after_s or self._inside[0] + 60.0 - clock()
+        self._inside.append(clock())
+        self.answered.append(clock())
+        return None
+
+
 class Restarting:
     """The limiter's actor: `kill` puts a new one in its place, and repeats what waits at the old
     one."""
 
     def __init__(self) -> None:
         self._limiter, self._killed = Limiter(clock=clock), asyncio.Event()
+
+    def limits(self) -> RateLimits:
+        return self._limiter.limits_by_judge()["judge"]
 
     def kill(self) -> None:
         self._limiter = Limiter(HORIZON_S, clock)
@@ -701,56 +723,119 @@ class Restarting:
         return call
 
 
-def at_work(
-    limiter_of: Callable[[], Restarting | Limiter], provider: Provider, *, limits: RateLimits,
-    is_firm: bool = True,
-    headers: dict[str, str] | None = None, kills_s: Sequence[float] = (), minutes: float = 5,
-) -> None:  # fmt: skip
-    """Four members with more to ask than they may."""
+async def at_work(
+    provider: Provider,
+    limits: RateLimits = NO_LIMITS,
+    is_firm: bool = False,
+    headers: Mapping[str, str] = {},
+    events: Sequence[tuple[float, int | None]] = (),
+    others_per_min: float | None = None,
+    minutes: float = 5,
+) -> RateLimits:
+    """Four members with more to ask than they may; the limits that they keep in the end. After
+    so many seconds each, `events` are the provider's next limit, or (None) kill the limiter."""
+    limiter, members = Restarting(), 4
 
     async def judge(gate: AdmissionController) -> None:
         while True:
             try:
                 async with gate.permit(1000) as permit:
                     if (retry_after_s := provider.ask()) is not None:
+                        await asyncio.sleep(0.3)
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
-                    await gate.observe_headers(headers or {})
+                    await gate.observe_headers(headers)
                     permit.used = USED
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
-    async def main() -> None:
-        limiter = limiter_of()
-        gates = [
-            gate_to(
-                limiter, member=str(n), members=4, limits=limits, is_firm=is_firm, max_in_flight=64
-            )
-            for n in range(4)
-        ]
-        tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
-        for kill_s in kills_s:
-            await asyncio.sleep(EPOCH + kill_s - clock())
-            assert isinstance(limiter, Restarting)
+    async def another_user(per_min: float) -> None:
+        while True:
+            provider.ask()
+            await asyncio.sleep(60 / per_min)
+
+    options = {"limits": limits, "is_firm": is_firm, "members": members, "max_in_flight": 64}
+    gates = [gate_to(limiter, member=str(n), **options) for n in range(members)]
+    tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
+    if others_per_min is not None:
+        tasks.append(asyncio.ensure_future(another_user(others_per_min)))
+    for at_s, per_min in events:
+        await asyncio.sleep(EPOCH + at_s - clock())
+        if per_min is None:
             limiter.kill()
-        await asyncio.sleep(EPOCH + 60 * minutes - clock())
-        for task in tasks:
-            task.cancel()
-        for gate in gates:
-            await gate.aclose()
-        ends = await settled(tasks)
-        assert {type(end) for end in ends} == {asyncio.CancelledError}
+        else:
+            provider.per_min = per_min
+    await asyncio.sleep(EPOCH + 60 * minutes - clock())
+    for task in tasks:
+        task.cancel()
+    for gate in gates:
+        await gate.aclose()
+    ends = await settled(tasks)
+    assert {type(end) for end in ends} == {asyncio.CancelledError}
+    return limiter.limits()
 
-    run(main())
+
+class Load(NamedTuple):
+    """What members ask of a provider, and what comes of it: how many are refused at most before
+    `since_min` and, as a share, from then on, and how much of the limit is used from then on."""
+
+    per_min: int
+    minutes: float
+    since_min: float
+    used: float
+    first_refused: int
+    refused: float
+    retry_after_s: float | None = None
+    is_used_up: bool = False
+    options: Mapping[str, Any] = {}
 
 
-def test_all_but_two_percent_of_3000_calls_a_minute_are_used_without_a_429() -> None:
-    provider = Provider(3000)
-    limits = RateLimits(requests_per_min=3000)
-    at_work(lambda: Limiter(clock=clock), provider, limits=limits)
-    steady = [at for at in provider.answered if EPOCH + 60 <= at < EPOCH + 240]
-    assert len(steady) >= 0.98 * 3 * 3000
-    assert len(provider.refused) <= 2
+def known(per_min: float, **options: Any) -> Mapping[str, Any]:
+    return {"limits": RateLimits(requests_per_min=per_min), **options}
+
+
+UNDER_WAY = 4 * 64 + 20  # when a limit is met that nobody knew
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        Load(3000, 4, 1, 0.98, 2, 0.0, options=known(3000, is_firm=True)),
+        # Of a few calls a minute those that try it out are no small part
+        Load(5, 20, 1, 0.6, UNDER_WAY, 0.25),
+        Load(20, 20, 1, 0.6, UNDER_WAY, 0.1),
+        Load(60, 20, 1, 0.6, UNDER_WAY, 0.03),
+        Load(600, 10, 1, 0.6, UNDER_WAY, 0.03),
+        Load(600, 10, 1, 0.6, UNDER_WAY, 0.03, retry_after_s=1.0),
+        Load(3000, 4, 1, 0.6, 2 * UNDER_WAY, 0.03, retry_after_s=0.1),
+        # The first calls get 429s, of which nothing can be read
+        Load(600, 10, 2, 0.6, UNDER_WAY, 0.03, is_used_up=True),
+        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"events": [(300, 150)]}),
+        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"events": [(300, 900)]}),
+        # Another user takes half of it, as far as there is room: the count is of both
+        Load(600, 10, 2, 0.8, UNDER_WAY, 0.25, options=known(600, others_per_min=300)),
+    ],
+)
+async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
+    provider = Provider(load.per_min, load.retry_after_s)
+    if load.is_used_up:
+        provider.is_used_by_others()
+    limits = await at_work(provider, **load.options, minutes=load.minutes)
+    since = EPOCH + 60 * load.since_min
+    answered, refused = (
+        sum(at > since for at in times) for times in (provider.answered, provider.refused)
+    )
+    assert answered >= load.used * (load.minutes - load.since_min) * provider.per_min
+    assert refused <= load.refused * (answered + refused)
+    assert len(provider.refused) - refused <= load.first_refused
+    assert limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
+
+
+async def test_a_limit_that_is_assumed_too_high_costs_few_429s() -> None:
+    provider = Provider(600)
+    await at_work(provider, **known(6000), minutes=10)
+    assert len(provider.answered) >= 0.6 * 10 * 600
+    assert len(provider.refused) < 0.1 * len(provider.answered)
 
 
 class Shedding:
@@ -793,7 +878,6 @@ async def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_sp
     seed: int, members: int
 ) -> None:
     """Also at the start, when there are refusals and no answers yet."""
-
     limiter, n_calls = Limiter(clock=clock), 1000 * members
     took_s = await Shedding(seed).takes_s(
         limiter, n_calls, members, limits=RateLimits(), is_firm=False
@@ -811,13 +895,14 @@ async def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed:
 
 
 @pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])
-def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
+async def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
     is_firm: bool, assumed: float
 ) -> None:
     """Also where the headers say more than is assumed, or allowed."""
     provider, headers = Provider(600), {"x-ratelimit-limit-requests": "6000" if is_firm else "600"}
-    limits, kills_s = RateLimits(requests_per_min=assumed), (70.0, 130.5, 131.0, 200.0)
-    at_work(Restarting, provider, limits=limits, is_firm=is_firm, headers=headers, kills_s=kills_s)
+    kills_s = (70.0, 130.5, 131.0, 200.0)
+    events = [(kill_s, None) for kill_s in kills_s]
+    await at_work(provider, **known(assumed, is_firm=is_firm), headers=headers, events=events)
     assert provider.refused == []
     assert len(provider.answered) >= 0.98 * 5 * 600 - len(kills_s) * 10 * (2 * HORIZON_S + 1)
     after = [Slot(at) for at in provider.answered if at > EPOCH + 70]

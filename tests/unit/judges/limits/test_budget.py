@@ -259,7 +259,6 @@ class Kept:
 
 async def test_what_was_saved_covers_every_call_that_may_be_under_way() -> None:
     """However the run is killed, and in few writes."""
-
     kept, at_once = Kept(), 8
     ledger = BudgetLedger(Budget(usd=100.0, tokens=10**6), tokens(500), save=kept)
     kept.saved.append(tokens(500))
@@ -289,7 +288,6 @@ def covers(saved: Spending, committed: Spending) -> bool:
 
 async def test_a_batch_holds_what_it_may_cost_and_gives_back_what_it_did_not() -> None:
     """The book of live calls leaves it out."""
-
     kept = Kept()
     ledger = BudgetLedger(Budget(usd=10.0), save=kept)
     batch = await ledger.reserve(usd(6.0), "batch")

@@ -541,121 +541,6 @@ async def test_judges_do_not_wait_for_each_other() -> None:
     assert (await waiting).times[0] == pytest.approx(EPOCH + WINDOW_S, abs=0.01)
 
 
-class Provider:
-    """Lets so many calls in within any 60 s, and answers the others with a 429 and the time until
-    there is room, or always the same time."""
-
-    def __init__(self, per_min: int, retry_after_s: float | None = None) -> None:
-        self.per_min, self.answered, self.refused = per_min, list[float](), list[float]()
-        self._inside, self._retry_after_s = deque[float](), retry_after_s
-
-    def is_used_by_others(self) -> None:
-        self._inside.extend([clock()] * self.per_min)
-
-    def ask(self) -> float | None:
-        """Seconds to wait; None: it is answered."""
-        while self._inside and self._inside[0] <= clock() - 60.0:
-            self._inside.popleft()
-        if len(self._inside) >= self.per_min:
-            self.refused.append(clock())
-            return self._retry_after_s or self._inside[0] + 60.0 - clock()
-        self._inside.append(clock())
-        self.answered.append(clock())
-        return None
-
-
-async def member_at_work(
-    limiter: Limiter, provider: Provider, name: str, in_flight: int, limits: RateLimits
-) -> None:
-    """What a gate does, in short: slots in chunks, late and paused ones dropped, reports with the
-    next reservation."""
-    paused_until, done = 0.0, 0
-    places = asyncio.Semaphore(in_flight)
-
-    async def call(at: float) -> None:
-        nonlocal paused_until, done
-        async with places:
-            await asyncio.sleep(max(0.0, at - clock()))
-            if clock() - at > LATE_S or at < paused_until:
-                return
-            sent_at, retry_after_s = clock(), provider.ask()
-            await asyncio.sleep(0.3)
-            if retry_after_s is None:
-                await asyncio.sleep(0.7)
-                done += 1
-                return
-            reported, done = done, 0
-            paused_until = max(
-                paused_until, await limiter.throttled("judge", sent_at, retry_after_s, reported)
-            )
-
-    async def watch() -> None:
-        nonlocal paused_until
-        while True:
-            paused_until = await limiter.pause("judge", paused_until)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(watch())
-        while True:
-            reported, done = done, 0
-            wanted = reservation(
-                calls=10,
-                member=name,
-                limits=limits,
-                done=reported,
-                answered=reported,
-            )
-            grant = await limiter.reserve(wanted)
-            for at in grant.times or [clock()] * in_flight:
-                group.create_task(call(at))
-            await asyncio.sleep(max(0.2, max(grant.times, default=0.0) - clock() - 1.0))
-
-
-def at_work(
-    provider: Provider, minutes: float, limits: RateLimits = NO_LIMITS, members: int = 3
-) -> Limiter:
-    async def main() -> Limiter:
-        limiter = Limiter(clock=clock)
-        names = map(str, range(members))
-        await within(
-            60 * minutes,
-            _all(member_at_work(limiter, provider, name, 32, limits) for name in names),
-        )
-        return limiter
-
-    return run(main())
-
-
-async def _all(working: Iterable[Coroutine[Any, Any, None]]) -> None:
-    await asyncio.gather(*working)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("per_min", "retry_after_s", "share"),
-    [
-        (5, None, 0.25),
-        (20, None, 0.1),
-        (60, None, 0.03),
-        (600, None, 0.03),
-        (600, 1.0, 0.03),
-        (3000, 0.1, 0.03),
-    ],
-)
-def test_an_unknown_limit_is_found(per_min: int, retry_after_s: float | None, share: float) -> None:
-    """Of a few calls a minute those that try it out are no small part."""
-    provider, minutes = Provider(per_min, retry_after_s), 20 if per_min < 1000 else 8
-    limiter = at_work(provider, minutes)
-    assert len(provider.answered) >= 0.6 * minutes * per_min
-    late = EPOCH + 15 * minutes
-    answered, refused = (
-        sum(at > late for at in times) for times in (provider.answered, provider.refused)
-    )
-    assert refused < share * (answered + refused)
-    assert len(provider.refused) - refused < 32 * 3 + 20, "what was under way when it was met first"
-    assert limiter.limits_by_judge()["judge"].requests_per_min == pytest.approx(per_min, rel=0.3)
-
-
 @pytest.mark.parametrize("done", [0, 5, 20, 600])
 def test_a_limit_that_is_met_is_known_by_its_first_429s(done: int) -> None:
     pace = RatePacer(NO_LIMITS, is_firm=False)
@@ -690,64 +575,6 @@ def test_refusals_that_come_in_a_row_are_held_against_the_whole_burst(n_throttle
     assert (pace.blocked_until() > EPOCH) == (n_throttles > 0.25 * first)
 
 
-async def another_user(provider: Provider, per_min: float) -> None:
-    while True:
-        provider.ask()
-        await asyncio.sleep(60 / per_min)
-
-
-async def test_a_known_limit_is_shared_with_another_user() -> None:
-    """Who takes half of it, as far as there is room: the count is of both."""
-    provider, minutes = Provider(600), 10
-
-    limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=600)
-    ours = (member_at_work(limiter, provider, str(n), 32, limits) for n in range(3))
-    await within(60 * minutes, _all([*ours, another_user(provider, 300)]))
-    assert limiter.limits_by_judge()["judge"].requests_per_min == 600
-    late = EPOCH + 120
-    answered, refused = (
-        sum(at > late for at in times) for times in (provider.answered, provider.refused)
-    )
-    assert refused < 0.25 * (answered + refused)
-    assert answered >= 0.8 * (minutes - 2) * 600
-
-
-async def test_an_unknown_limit_that_is_used_up_at_first_is_found_all_the_same() -> None:
-    """The first call gets a 429, of which nothing can be read."""
-    provider = Provider(600)
-
-    provider.is_used_by_others()
-    working = _all(
-        member_at_work(Limiter(clock=clock), provider, "a", 32, NO_LIMITS) for _ in range(1)
-    )
-    await within(20 * 60, working)
-    late = EPOCH + 10 * 60
-    assert sum(at > late for at in provider.answered) >= 0.6 * 10 * 600
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("now_per_min", [150, 900])
-async def test_a_found_limit_that_changes_is_found_again(now_per_min: int) -> None:
-    provider = Provider(600)
-
-    limiter = Limiter(clock=clock)
-    working = _all(member_at_work(limiter, provider, str(name), 32, NO_LIMITS) for name in range(3))
-    task = asyncio.create_task(within(25 * 60, working))
-    await asyncio.sleep(10 * 60)
-    provider.per_min = now_per_min
-    await task
-    late = EPOCH + 17 * 60
-    assert sum(at > late for at in provider.answered) >= 0.6 * 8 * now_per_min
-    assert sum(at > late for at in provider.refused) < 0.03 * 8 * now_per_min
-
-
-def test_a_limit_that_is_assumed_too_high_costs_few_429s() -> None:
-    provider = Provider(600)
-    at_work(provider, minutes=10, limits=RateLimits(requests_per_min=6000))
-    assert len(provider.answered) >= 0.6 * 10 * 600
-    assert len(provider.refused) < 0.1 * len(provider.answered)
-
-
 async def slots_of(limiter: Limiter, wanted: Reservation, for_s: float) -> list[Slot]:
     """What a member gets that always asks for more, as a judge actor does: it is heard of by its
     watch for pauses too."""
@@ -776,7 +603,6 @@ async def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
     first: int, second: int, says_goodbye: bool
 ) -> None:
     """Also one that was killed, once it has been silent for a minute."""
-
     limiter = Limiter(clock=clock)
     before = await slots_of(limiter, limited(first, "a"), 180)
     if says_goodbye:

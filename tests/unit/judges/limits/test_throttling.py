@@ -121,7 +121,6 @@ async def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ce
 
 async def test_a_member_whose_calls_only_wait_hears_of_it_too() -> None:
     """None of its calls is sent: the others' 429s block the judge for longer than anybody waits."""
-
     judge = Judge(members=2)
     first = asyncio.ensure_future(judge.ask_many(30, refusing(80_000.0)))
     await asyncio.sleep(5)
@@ -148,7 +147,6 @@ async def test_a_judge_that_answers_now_and_then_is_no_stalled_one() -> None:
 
 async def test_a_member_that_had_nothing_to_ask_for_long_does_not_take_that_for_a_stall() -> None:
     """Its last call was refused, and failed; nobody has asked the judge since."""
-
     judge = Judge()
     ends = await judge.ask_many(3, refusing())
     assert all(isinstance(end, Throttled) for end in ends)
@@ -265,7 +263,6 @@ async def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_i
 
 async def test_calls_that_come_after_the_waiting_ones_were_failed_end_when_the_run_stops() -> None:
     """The limiter has not yet answered for those before them, so no new request goes to it."""
-
     judge = Judge(RateLimits(requests_per_min=1), is_firm=True)
     await judge.ask(answer)
     first = asyncio.ensure_future(judge.ask_many(2, answer))
@@ -364,7 +361,6 @@ async def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_sta
 ) -> None:
     """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit
     with every answer."""
-
     let_in, refused, headers = (
         deque[float](),
         list[float](),
