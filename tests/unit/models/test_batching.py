@@ -1,12 +1,18 @@
-"""Small requests as few large ones: nobody's answer is another's, and nobody waits who need not."""
+"""Small requests as few large ones: nobody's answer is another's, and nobody waits who need not; a
+text is embedded once while its vector is at hand."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
 from memray_eval.execution.services import Batcher
+from memray_eval.models import embeddings
+from memray_eval.ports import FloatArray
 
 
 async def test_what_comes_while_a_batch_is_on_its_way_is_the_next() -> None:
@@ -106,3 +112,25 @@ async def test_an_error_is_of_its_batch_and_a_cancelled_item_is_not_sent() -> No
         await first
     assert (await last) == 2
     assert batches == [[0], [2]]
+
+
+class Lengths:
+    """A model whose vectors are the lengths of texts."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, texts: Sequence[str], **options: Any) -> FloatArray:
+        self.asked += texts
+        return np.array([[len(text)] for text in texts], np.float64)
+
+
+def test_a_text_is_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "CACHED_TEXTS", 3)
+    model = Lengths()
+    cached = embeddings._CachedModel(model)
+    for texts in (["a", "bb", "a"], ["bb", "ccc"], ["dddd", "ccc"]):
+        assert cached.encode(texts, 64).ravel().tolist() == [len(text) for text in texts]
+    assert model.asked == ["a", "bb", "ccc", "dddd"]
+    cached.encode(["a", "dddd"], 64)  # the oldest is gone
+    assert model.asked[4:] == ["a"]
