@@ -1,5 +1,5 @@
 """What scoring short answers that exist already takes, from a Parquet file to the summary and the
-page, by the number of rows; and what `view` and `compare` take of two such runs.
+page, by the number of rows.
 
     python -m tests.bench.million_rows [--units 10000 100000 1000000] [--rounds 1]
         [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER]
@@ -9,8 +9,7 @@ run and of writing the page, from the first check on; its memory is the peak of 
 of that process, which drives the run, and of the largest of Ray's workers, looked at twice a
 second. Bytes a unit are how much larger the driver's peak is than that of the size before.
 `--old` runs the checkout of an older version in alternation with this one, up to the largest of
-`--old-units` (default: all), on the same file; the figures of both are compared. The two runs of
-`view` and `compare` are the last two of the largest size."""
+`--old-units` (default: all), on the same file; the figures of both are compared."""
 
 from __future__ import annotations
 
@@ -18,13 +17,11 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,9 +52,7 @@ def main() -> None:
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        what, *arguments = options.child
-        children = {"view": open_view, "run": run_and_render}
-        print(json.dumps(children[what](*arguments)))
+        print(json.dumps(run_and_render(*options.child)))
         return
     with tempfile.TemporaryDirectory() as passing:
         measure_all(options, Path(options.keep or passing))
@@ -74,12 +69,10 @@ def measure_all(options: argparse.Namespace, folder: Path) -> None:
         named = [
             name for name in trees if name == "new" or units in (options.old_units or options.units)
         ]
-        if units == options.units[-1] and named == ["new"] and options.rounds == 1:
-            named = ["new", "new"]  # two runs to compare
         found: dict[str, list[Measured]] = {}
         for _ in range(options.rounds):
             for name in named:
-                one = measure_child(trees[name], "run", str(data), str(folder / "runs"))
+                one = measure_child(trees[name], str(data), str(folder / "runs"))
                 assert one.told["n_units"] == units, one.told
                 found.setdefault(name, []).append(one)
                 print(f"{name}: {units:,} rows: {one.in_words(before.get(name))}", flush=True)
@@ -88,24 +81,12 @@ def measure_all(options: argparse.Namespace, folder: Path) -> None:
         if "old" in found:
             took = {name: median(one.told["s"] for one in ones) for name, ones in found.items()}
             print(f"{units:,} rows: {took['old'] / took['new']:.2f} times the old rate", flush=True)
-    runs = [one.told["run"] for ones in found.values() for one in ones][-2:]
-    view = measure_child(trees["new"], "view", runs[-1])
-    print(
-        f"view: served after {view.told['served_s']:.1f} s, the first page of samples after "
-        f"{view.told['rows_s']:.2f} s more; peak {view.peak_mb:.0f} MB"
-    )
-    command = [sys.executable, "-m", "memray_eval", "compare", *runs]
-    compared = measure_process(
-        [*command, "--html", str(folder / "compared.html")], trees["new"], folder
-    )
-    print(f"compare: {compared.seconds:.1f} s with its page; peak {compared.peak_mb:.0f} MB")
 
 
 class Measured(NamedTuple):
-    """A process that ended: its seconds, the peaks of its memory and of the largest worker's, and
-    what it told."""
+    """A process that ended: the peaks of its memory and of the largest worker's, and what it
+    told."""
 
-    seconds: float
     peak_mb: float
     worker_mb: float
     told: dict[str, Any]
@@ -123,28 +104,20 @@ class Measured(NamedTuple):
         )
 
 
-def measure_child(tree: str, *arguments: str) -> Measured:
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", *arguments]
-    return measure_process(command, tree, Path(arguments[1]).parent)
-
-
-def measure_process(command: Sequence[str], tree: str, folder: Path) -> Measured:
-    """Runs it with the package of a checkout, and looks at its workers meanwhile."""
-    started = time.perf_counter()
+def measure_child(tree: str, data: str, out: str) -> Measured:
+    """Runs with the package of a checkout, and looks at its workers meanwhile."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--child", data, out]
     environment = {**os.environ, "PYTHONPATH": tree}
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(command, stdout=out, env=environment, cwd=tree)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=tree) as process:
         looking = WorkerWatch(process.pid)
+        assert process.stdout is not None
+        lines = process.stdout.read().splitlines()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         worker_mb = looking.end()
-        seconds = time.perf_counter() - started
-        if process.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
-        out.seek(0)
-        lines = out.read().splitlines()
-    told = json.loads(lines[-1]) if "--child" in command else {}
-    return Measured(seconds, used.ru_maxrss / 1024, worker_mb, told)
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
+    return Measured(used.ru_maxrss / 1024, worker_mb, json.loads(lines[-1]))
 
 
 class WorkerWatch:
@@ -175,9 +148,10 @@ class WorkerWatch:
         return self._most / 1e6
 
 
-def run_answers(data: str, out: str, **keys: Any) -> Any:
-    """A run over the answers of a file, in this process."""
+def run_and_render(data: str, out: str) -> dict[str, Any]:
+    """A run over the answers of a file in this process, and its page."""
     from memray_eval.config.schema import RunConfig
+    from memray_eval.report.html.page import write_html
     from memray_eval.types import EXISTING
 
     runs = "memray_eval.execution.runs"  # an older tree has it in `prepare`
@@ -192,48 +166,21 @@ def run_answers(data: str, out: str, **keys: Any) -> Any:
         "metrics": METRICS,
         "judge": "rules",
     }
-    return run(RunConfig.model_validate(job | keys), lambda line: None, quiet=True)
-
-
-def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
-    """A run over the answers of a file, and its page."""
-    from memray_eval.report.html.page import write_html
-
     started = time.time()
-    done = run_answers(data, out)
+    done = run(RunConfig.model_validate(job), lambda line: None, quiet=True)
     ran = time.time()
     write_html(done.folder, f"{done.folder.path}/page.html")
     stages = done.folder.read_manifest()["stages"]
     return {
         "n_units": done.summary.n_units,
-        "run": done.folder.path,
         "s": time.time() - started,
         "scan_s": stages["read"]["started"] - started,
         "span_s": stages["write"]["ended"] - stages["read"]["started"],
         "page_s": time.time() - ran,
-        "run_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "figures": {
             one.metric: [one.mean, one.stderr, one.n_scored, one.distribution]
             for one in done.summary.metrics
         },
-    }
-
-
-def open_view(path: str) -> dict[str, Any]:
-    """The view of a run, until its page and the first rows of its samples are there."""
-    from memray_eval.report.view import open_view
-    from memray_eval.report.view.answers import Query
-    from memray_eval.results.run_folder import RunFolder
-
-    started = time.perf_counter()
-    view = open_view(RunFolder(path))
-    page, served = view.page(), time.perf_counter()
-    rows = view.answer(Query(), lambda: False)["rows"]
-    return {
-        "characters": len(page),
-        "n_rows": len(rows),
-        "served_s": served - started,
-        "rows_s": time.perf_counter() - served,
     }
 
 

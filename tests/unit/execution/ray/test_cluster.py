@@ -1,5 +1,5 @@
-"""How a cluster's address is taken, what others hold of one, the groups that wait for its nodes, and
-a run's counter as workers see it. Clusters themselves: tests/processes and tests/clusters."""
+"""How a cluster's address is taken, what others hold of one, the groups that wait for its nodes,
+and a run's counter as workers see it. Clusters themselves: tests/processes and tests/clusters."""
 
 from __future__ import annotations
 
