@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -29,77 +28,13 @@ LABELLED_SAMPLES = LABELS.with_name("memory_labels_samples.jsonl")
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Counts over all labelled responses."""
-
-    key_tp: int
-    key_fp: int
-    key_fn: int
-
-    @cached_property
-    def key_precision(self) -> float:
-        return self.key_tp / (self.key_tp + self.key_fp)
-
-    @cached_property
-    def key_recall(self) -> float:
-        return self.key_tp / (self.key_tp + self.key_fn)
-
-    @property
-    def key_f1(self) -> float:
-        return 2 * self.key_precision * self.key_recall / (self.key_precision + self.key_recall)
-
-    def __str__(self) -> str:
-        return (
-            f"keys: precision {self.key_precision:.3f}, recall {self.key_recall:.3f}, F1 "
-            f"{self.key_f1:.3f}"
-        )
-
-
-def agreement(embed: Callable[[Sequence[str]], Vectors], *, is_enlarged: bool = False) -> Agreement:
-    """Runs the rules over the labelled responses; `embed` gives the vectors of some texts (or
-    none). Enlarged: memory also holds the keys of today's dataset/samples, which no response could
-    use, as its writer had not seen them."""
-    lines = LABELLED_SAMPLES.read_text("utf-8").splitlines()
-    samples = {sample.id: sample for sample in map(Sample.model_validate_json, lines)}
-    if is_enlarged:
-        today = {sample.id: sample.memory for sample in shipped_samples()}
-        samples = {
-            name: sample.model_copy(update={"memory": {**today[name], **sample.memory}})
-            for name, sample in samples.items()
-        }
-    counts = dict.fromkeys(Agreement.__dataclass_fields__, 0)
-    for line in LABELS.read_text("utf-8").splitlines():
-        label = json.loads(line)
-        for name, count in _compare(label, samples[label["sample_id"]], embed).items():
-            counts[name] += count
-    return Agreement(**counts)
-
-
-def _compare(
-    label: dict[str, Any], sample: Sample, embed: Callable[[Sequence[str]], Vectors]
-) -> dict[str, int]:
-    response = Response(text=label["response"])
-    vectors = embed(matching_texts(sample, response))
-    found = {citation.key for citation in find_citations(sample, response, vectors)}
-    wanted = set(label["cited_keys"])
-    return {
-        "key_tp": len(found & wanted),
-        "key_fp": len(found - wanted),
-        "key_fn": len(wanted - found),
-    }
-
-
-SENTENCES = REPOSITORY / "tests" / "data" / "memory_sentences.jsonl"
-
-
-@dataclass(frozen=True)
 class Detection:
-    """How well a rule finds what both labellers found: counts of single sentences."""
+    """How well a rule finds what labellers found, by counts."""
 
     tp: int
     fp: int
     fn: int
-    tn: int
+    tn: int = 0
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[bool, bool]]) -> Detection:
@@ -117,6 +52,10 @@ class Detection:
     def recall(self) -> float:
         return self.tp / (self.tp + self.fn) if self.tp + self.fn else 1.0
 
+    @property
+    def f1(self) -> float:
+        return 2 * self.precision * self.recall / (self.precision + self.recall)
+
     def __str__(self) -> str:
         return (
             f"precision {self.precision:.3f} ({self.tp} of {self.tp + self.fp}), recall "
@@ -125,16 +64,36 @@ class Detection:
         )
 
 
-@dataclass(frozen=True)
-class SentenceAgreement:
-    """The rules on the labelled sentences of one split, each about one key. `absent`: a key that
-    memory lacks is cited. `present`: one that it holds is."""
+def agreement(embed: Callable[[Sequence[str]], Vectors], *, is_enlarged: bool = False) -> Detection:
+    """Runs the rules over the labelled responses; `embed` gives the vectors of some texts (or
+    none). Enlarged: memory also holds the keys of today's dataset/samples, which no response could
+    use, as its writer had not seen them."""
+    lines = LABELLED_SAMPLES.read_text("utf-8").splitlines()
+    samples = {sample.id: sample for sample in map(Sample.model_validate_json, lines)}
+    if is_enlarged:
+        today = {sample.id: sample.memory for sample in shipped_samples()}
+        samples = {
+            name: sample.model_copy(update={"memory": {**today[name], **sample.memory}})
+            for name, sample in samples.items()
+        }
+    counts = Counter[str]()
+    for line in LABELS.read_text("utf-8").splitlines():
+        label = json.loads(line)
+        counts.update(_compare(label, samples[label["sample_id"]], embed))
+    return Detection(counts["tp"], counts["fp"], counts["fn"])
 
-    absent: Detection
-    present: Detection
 
-    def __str__(self) -> str:
-        return f"absent keys cited: {self.absent}\nkeys in memory cited: {self.present}"
+def _compare(
+    label: dict[str, Any], sample: Sample, embed: Callable[[Sequence[str]], Vectors]
+) -> dict[str, int]:
+    response = Response(text=label["response"])
+    vectors = embed(matching_texts(sample, response))
+    found = {citation.key for citation in find_citations(sample, response, vectors)}
+    wanted = set(label["cited_keys"])
+    return {"tp": len(found & wanted), "fp": len(found - wanted), "fn": len(wanted - found)}
+
+
+SENTENCES = REPOSITORY / "tests" / "data" / "memory_sentences.jsonl"
 
 
 def labelled_sentences(split: str) -> list[dict[str, Any]]:
@@ -142,16 +101,18 @@ def labelled_sentences(split: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["split"] == split]
 
 
-def sentence_agreement(split: str, embed: Callable[[Sequence[str]], Vectors]) -> SentenceAgreement:
-    """The rules against the labels that both labellers gave; a sentence on which they differ is
-    left out of that figure."""
+def sentence_agreement(
+    split: str, embed: Callable[[Sequence[str]], Vectors]
+) -> dict[str, Detection]:
+    """The rules against the labels that both labellers gave, of keys that memory lacks and of those
+    that it holds; a sentence on which the two differ is left out."""
     pairs: dict[str, list[tuple[bool, bool]]] = {"absent": [], "present": []}
     for row in labelled_sentences(split):
         where = "present" if row["key"] in row["memory"] else "absent"
         labels = {label["cited"] for label in row["labels"].values()}
         if len(labels) == 1:
             pairs[where].append((is_cited_by_rules(row, embed), labels.pop()))
-    return SentenceAgreement(**{name: Detection.of(found) for name, found in pairs.items()})
+    return {name: Detection.of(found) for name, found in pairs.items()}
 
 
 def is_cited_by_rules(row: dict[str, Any], embed: Callable[[Sequence[str]], Vectors]) -> bool:
@@ -221,10 +182,12 @@ def main() -> None:
         print(f"  {split}: {Detection.of((said, right) for _, said, right in group)}")
     print(f"labellers' kappa: {labellers_kappa():.3f}")
     for way, vectors_of in (("words alone", lambda texts: {}), ("with vectors", embed)):
-        print(f"\n60 responses, {way}: {agreement(vectors_of)}")
+        keys = agreement(vectors_of)
+        print(f"\n60 responses, {way}: {keys}, F1 {keys.f1:.3f}")
         print(f"in larger memories: {agreement(vectors_of, is_enlarged=True)}")
         for split in ("tune", "held"):
-            print(f"sentences, {split}, {way}:\n{sentence_agreement(split, vectors_of)}")
+            for where, found in sentence_agreement(split, vectors_of).items():
+                print(f"sentences, {split}, {way}, {where} keys cited: {found}")
 
 
 if __name__ == "__main__":

@@ -344,15 +344,6 @@ def jain(shares: Sequence[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
-def print_row(setting: Setting, found: Figures, took_s: float) -> None:
-    print(
-        f"{setting.story.name:<40} {found.use_requests:7.4f} {found.use_tokens:7.4f} "
-        f"{found.refused:8d} {found.cpu_share:7.3f} {found.messages_per_s:6.0f} {found.jain:7.4f} "
-        f"{found.waited_s:6.2f} {took_s:6.0f}",
-        flush=True,
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -375,7 +366,12 @@ def main() -> None:
         )
         began = time.perf_counter()
         found = simulate(setting, options.settled_s)
-        print_row(setting, found, time.perf_counter() - began)
+        print(
+            f"{story.name:<40} {found.use_requests:7.4f} {found.use_tokens:7.4f} "
+            f"{found.refused:8d} {found.cpu_share:7.3f} {found.messages_per_s:6.0f} "
+            f"{found.jain:7.4f} {found.waited_s:6.2f} {time.perf_counter() - began:6.0f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@ what was left out, the share of samples that pass memory_conduct, and the places
 
     python -m tests.bench.memory_splits              # baselines, on all samples
     python -m tests.bench.memory_splits --model 12   # and SmolLM2, on twelve a split
+    python -m tests.bench.memory_splits --nearest 10 # only the nearest questions, by the local embeddings
 
 A sample's difficulty is the share of measured candidates that pass it: hard below a third, easy
-from two thirds on."""
+from two thirds on. Questions of one case are not compared: twins and changes of a case are alike by
+design."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,6 +20,9 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
+import numpy as np
+
+from memray_eval.benchmarks.conversations.retrieval import load_encoder
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import TASKS, load_cases, samples
 from memray_eval.benchmarks.memory.suite import BASELINES, SUITE
@@ -25,10 +30,14 @@ from memray_eval.config.loading import load_config
 from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Candidate, Response, Sample
-from tests.bench.case_labels import HELD_BACK, LABELS, pairs_by_split
 from tests.bench.estimates import kappa
 from tests.build import finish, write_lines
+from tests.conftest import shipped_samples
 
+LABELS = Path(__file__).parents[1] / "data" / "memory_case_labels.jsonl"
+HELD_BACK = LABELS.parent / "memory_held_back" / "labels.jsonl"
+
+BOTH = {"labeller_1", "labeller_2"}
 MODEL = "SmolLM2-135M"
 CANDIDATE = Candidate(name="c", model="m")
 JOB = """
@@ -102,6 +111,23 @@ def places(rows: Iterable[Sample]) -> list[str]:
     return [f"{fmean(found[name]):.2f}" for name in ("required", "forbidden", "last")]
 
 
+def pairs_by_split(
+    file: Path = LABELS,
+) -> tuple[dict[str, list[tuple[str, str]]], dict[str, list[tuple[str, str]]]]:
+    """The labels of keys, by split, and those of samples, by split. An unsure label
+    counts as the label; what one of them has not labelled is left out."""
+    roles, samples = defaultdict(list), defaultdict(list)
+    for line in file.read_text("utf-8").splitlines():
+        case = json.loads(line)
+        for by in filter(BOTH.issubset, case["roles"].values()):
+            roles[case.get("split", "cases")].append((by["labeller_1"], by["labeller_2"]))
+        for name, by in case["samples"].items():
+            if BOTH.issubset(by):
+                both = by["labeller_1"].rstrip("?"), by["labeller_2"].rstrip("?")
+                samples[name.partition("-")[0]].append(both)
+    return roles, samples
+
+
 def agreement(split: str) -> list[str]:
     """Kappa (and n) of what a good reply does and of the roles of keys, of the cases and of those
     held back."""
@@ -112,6 +138,23 @@ def agreement(split: str) -> list[str]:
         for pairs in (replies.get(split), shared):
             cells.append(f"{kappa(pairs):.2f} ({len(pairs)})" if pairs else "-")
     return cells
+
+
+def nearest(texts: Sequence[str], groups: Sequence[str], n: int) -> list[tuple[float, int, int]]:
+    """The n nearest pairs of texts of different groups: cosine and places."""
+    vectors = load_encoder("local")(texts)
+    alike = np.triu(vectors @ vectors.T, 1)
+    alike[np.equal.outer(np.asarray(groups), np.asarray(groups))] = -1
+    best = np.argsort(-alike, axis=None)[:n]
+    return [(float(alike.flat[at]), *map(int, divmod(int(at), len(texts)))) for at in best]
+
+
+def nearest_questions(n: int) -> list[tuple[float, str, str]]:
+    """The n nearest pairs of questions of different cases: cosine and the samples' ids."""
+    rows = {s.query: s for s in (*shipped_samples(), *samples(TASKS, [40]))}
+    ids = [sample.id for sample in rows.values()]
+    groups = [sample.metadata.get("case", sample.id) for sample in rows.values()]
+    return [(cosine, ids[one], ids[two]) for cosine, one, two in nearest([*rows], groups, n)]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -157,7 +200,13 @@ def show_difficulty(by_split: BySplit, measured: Mapping[str, Passes]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=int, default=0, help=f"samples a split for {MODEL}")
-    n_asked = parser.parse_args().model
+    parser.add_argument("--nearest", type=int, help="prints so many of the nearest questions")
+    options = parser.parse_args()
+    if options.nearest:
+        for cosine, *ids in nearest_questions(options.nearest):
+            print(f"{cosine:.3f}", *ids)
+        return
+    n_asked = options.model
     made = list(samples(TASKS, [40]))
     by_split = {split: [row for row in made if row.task == split] for split in TASKS}
     measured = {name: pass_baseline(name, made) for name in BASELINES}

@@ -92,16 +92,9 @@ def one(dataset: Path, kv_tokens: int) -> None:
     ]
     prompt = sum(response.prompt_tokens or 0 for response in responses)
     cached = sum(response.cached_tokens or 0 for response in responses)
-    print(
-        json.dumps(
-            {
-                "seconds": finished.summary.generation_s,
-                "n": len(responses),
-                "prompt": prompt,
-                "cached": cached,
-            }
-        )
-    )
+    seconds = finished.summary.generation_s
+    counts = {"n": len(responses), "prompt": prompt, "cached": cached}
+    print(json.dumps({"seconds": seconds, **counts}))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyarrow import fs
 
 from memray_eval.analysis.recommendation import measure_speed
 from memray_eval.analysis.reduce import reduce_records
@@ -35,8 +35,10 @@ from memray_eval.execution.resume_state import drop_duplicates, load_resume_stat
 from memray_eval.execution.stage_context import BLOCKS_AT_ONCE
 from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_LISTS, SCORE_TYPE
+from memray_eval.results.schema import RECORD_SCHEMA
+from memray_eval.storage.paths import locate
 from tests.bench.reduction import METRICS, Corpus, records
+from tests.servers.s3 import serving_s3
 
 ENGINE_ROWS, MADE_AT_ONCE = 16, 2000
 
@@ -56,25 +58,17 @@ def main() -> None:
 
 def measure_apart(units: int, options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a run, measured in a process of its own."""
-    with storage() as (root, environment):
-        words = [f"--units={units}", f"--latency-ms={options.latency_ms}", f"--measure={root}/run"]
+    folder = "s3://bucket/runs/run"
+    with serving_s3() as server:
+        words = [f"--units={units}", f"--latency-ms={options.latency_ms}", f"--measure={folder}"]
         done = subprocess.run(
             [sys.executable, "-m", "tests.bench.record_files", *words],
-            env=os.environ | environment,
+            env=os.environ | server.environment(),
             stdout=subprocess.PIPE,
             check=True,
             text=True,
         )
     return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-@contextlib.contextmanager
-def storage() -> Iterator[tuple[str, dict[str, str]]]:
-    """A place for runs, and what a process needs to reach it."""
-    from tests.servers.s3 import serving_s3
-
-    with serving_s3() as server:
-        yield "s3://bucket/runs", server.environment()
 
 
 def print_figures(units: int, options: argparse.Namespace, found: dict[str, Any]) -> None:
@@ -138,18 +132,12 @@ def timed(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def ask(what: str) -> dict[str, int]:
-    """What the S3 server says of itself; nothing where the files are on this disk."""
-    if (endpoint := os.environ.get("AWS_ENDPOINT_URL")) is None:
-        return {}
-    with urllib.request.urlopen(f"{endpoint}/{what}", timeout=60) as response:
+    """What the S3 server says of itself."""
+    with urllib.request.urlopen(f"{os.environ['AWS_ENDPOINT_URL']}/{what}", timeout=60) as response:
         return dict(json.loads(response.read() or b"{}"))
 
 
 def files_of(folder: RunFolder, kind: Any) -> tuple[int, float]:
-    from pyarrow import fs
-
-    from memray_eval.storage.paths import locate
-
     filesystem, inner = locate(f"{folder.path}/{kind}")
     infos = filesystem.get_file_info(fs.FileSelector(inner))
     return len(infos), sum(info.size for info in infos) / 1e6
@@ -186,49 +174,13 @@ def made(units: int, responses: range, judged: range) -> Iterator[tuple[Any, pa.
         if not any(map(any, mine)):
             continue
         random = np.random.default_rng([1, first])
-        table = with_json(records(random, corpus, first, len(rows)))
-        table = without_failures(table)
+        table = records(random, corpus, first, len(rows), fails=False)
         scores = RECORD_SCHEMA.get_field_index("scores")
         nothing = pa.array([[]] * len(rows), RECORD_SCHEMA.field("scores").type)
         unjudged = table.set_column(scores, RECORD_SCHEMA.field("scores"), nothing)
         for kind, rows_of, flags in zip((RESPONSES, RECORDS), (unjudged, table), mine, strict=True):
             if any(flags):
                 yield kind, rows_of.filter(pa.array(flags))
-
-
-def with_json(table: pa.Table) -> pa.Table:
-    """The rows with texts in their free-form parts that read as a sample's."""
-    nothing = {"traits": "{}", "emotion": "{}"}
-    for name in SAMPLE_LISTS:
-        column = pa.array([[]] * table.num_rows, RECORD_SCHEMA.field(name).type)
-        table = table.set_column(RECORD_SCHEMA.get_field_index(name), name, column)
-    for name, empty in nothing.items():
-        column = pa.repeat(pa.scalar(empty), table.num_rows)
-        table = table.set_column(RECORD_SCHEMA.get_field_index(name), name, column)
-    forms = {
-        "memory": ('{"notes":"', '"}'),
-        "metadata": ('{"notes":"', '"}'),
-        "history": ('[{"role":"user","content":"', '"}]'),
-    }
-    for name, (before, after) in forms.items():
-        column = pc.binary_join_element_wise(before, table.column(name), after, "")
-        table = table.set_column(RECORD_SCHEMA.get_field_index(name), name, column)
-    return table
-
-
-def without_failures(table: pa.Table) -> pa.Table:
-    """The rows with no score that failed, so that none is tried again."""
-    scores = table.column("scores").combine_chunks()
-    columns = {field.name: pc.struct_field(scores.flatten(), field.name) for field in SCORE_TYPE}
-    failed = pc.equal(columns["status"], "error")
-    columns["status"] = pc.if_else(failed, "abstained", columns["status"])
-    whole = pa.StructArray.from_arrays(list(columns.values()), fields=list(SCORE_TYPE))
-    lists = pa.ListArray.from_arrays(scores.offsets, whole)
-    nulls = pa.nulls(table.num_rows, pa.string())
-    for name, column in (("scores", lists), ("error", nulls)):
-        place = RECORD_SCHEMA.get_field_index(name)
-        table = table.set_column(place, RECORD_SCHEMA.field(name), column)
-    return table
 
 
 if __name__ == "__main__":

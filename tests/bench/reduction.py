@@ -30,7 +30,7 @@ from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.empathy import RATED
 from memray_eval.metrics.assistant.memory_utilization import f1_scores
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_JSON, SCORE_TYPE
+from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
 
 METRICS = tuple(all_metrics()[name] for name in get_suite("memory").metrics)
 # One judge, so none disagree
@@ -88,8 +88,11 @@ def write_run(units: int, folder: str) -> None:
     run.write_manifest({"units": units})
 
 
-def records(random: np.random.Generator, corpus: Corpus, first: int, n: int) -> pa.Table:
-    """`n` units of one candidate, one in 200 of them unanswered."""
+def records(
+    random: np.random.Generator, corpus: Corpus, first: int, n: int, fails: bool = True
+) -> pa.Table:
+    """`n` units of one candidate; if some fail, one in 200 is unanswered and one score in 100
+    without a verdict."""
     same = {
         "candidate": "small",
         "model": "org/small-model",
@@ -105,39 +108,42 @@ def records(random: np.random.Generator, corpus: Corpus, first: int, n: int) -> 
             if field.type == pa.string()
         },
         **{
-            field.name: lists(random, n)
+            field.name: pa.array([[]] * n, field.type)
             for field in RECORD_SCHEMA
             if field.type == pa.list_(pa.string())
         },
         **{name: pa.repeat(pa.scalar(value), n) for name, value in same.items()},
-        **{name: corpus.texts(n, 400) for name in SAMPLE_JSON},
+        **{name: pa.repeat(pa.scalar("{}"), n) for name in ("traits", "emotion")},
+        "memory": _in_json('{"notes":"', corpus.texts(n, 400), '"}'),
+        "history": _in_json('[{"role":"user","content":"', corpus.texts(n, 400), '"}]'),
+        "metadata": _in_json('{"notes":"', corpus.texts(n, 400), '"}'),
         "unit_id": [f"{number:016x}" for number in random.integers(0, 2**63, n)],
         "sample_id": [f"S{first + number:07d}" for number in range(n)],
         "query": corpus.texts(n, 180),
         "response": corpus.texts(n, 900),
-        "error": corpus.texts(n, 60, random.random(n) < 0.005),
+        "error": corpus.texts(n, 60, random.random(n) < (0.005 if fails else 0.0)),
         "finish_reason": random.choice(["stop", "length"], n),
         "prompt_tokens": random.integers(200, 700, n),
         "output_tokens": random.integers(20, 256, n),
         "ttft_s": random.uniform(0.05, 2, n),
         "duration_s": random.uniform(1, 9, n),
-        "scores": scores(random, corpus, n),
+        "scores": scores(random, corpus, n, fails),
     }
     return pa.table(
         {field.name: columns[field.name] for field in RECORD_SCHEMA}, schema=RECORD_SCHEMA
     )
 
 
-def lists(random: np.random.Generator, n: int) -> pa.ListArray:
-    return pa.ListArray.from_arrays(
-        np.arange(0, 3 * n + 1, 3), random.choice(["job", "commute", "sleep_hours", "diet"], 3 * n)
-    )
+def _in_json(before: str, texts: pa.StringArray, after: str) -> pa.StringArray:
+    return pc.binary_join_element_wise(before, texts, after, "")
 
 
-def scores(random: np.random.Generator, corpus: Corpus, n: int) -> pa.ListArray:
+def scores(random: np.random.Generator, corpus: Corpus, n: int, fails: bool) -> pa.ListArray:
     """The scores of `n` units, the metrics of a unit one after the other."""
     size, kinds = n * len(METRICS), np.arange(len(METRICS))
-    status = np.column_stack([random.choice(4, n, p=shares(metric)) for metric in METRICS]).ravel()
+    status = np.column_stack(
+        [random.choice(4, n, p=shares(metric, fails)) for metric in METRICS]
+    ).ravel()
     scored, metric = status == 0, np.tile(kinds, n)
     value, parts = zip(*(measures(random, metric, n) for metric in METRICS), strict=True)
     figures = np.full((n, len(METRICS), len(PARTS)), np.nan)  # no part where it is NaN
@@ -180,9 +186,11 @@ def scores(random: np.random.Generator, corpus: Corpus, n: int) -> pa.ListArray:
     )
 
 
-def shares(metric: Metric) -> tuple[float, ...]:
+def shares(metric: Metric, fails: bool) -> tuple[float, ...]:
     """How often a metric comes to each of STATUSES; half of the samples have no history."""
-    return (0.5, 0.01, 0.48, 0.01) if "history" in metric.requires else (0.97, 0.01, 0.01, 0.01)
+    failed = 0.01 if fails else 0.0
+    scored, without = (0.5, 0.48) if "history" in metric.requires else (0.97, 0.01)
+    return scored, 0.02 - failed, without, failed
 
 
 def measures(

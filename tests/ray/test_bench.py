@@ -13,14 +13,12 @@ from tests.conftest import REPOSITORY
 pytestmark = pytest.mark.night
 
 ALONE = {
-    "case_labels": "",
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",
     "memory_splits": "",
     "million_rows": "--units 60",
     "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
     "0.1 --settled-s 1 --stories 0",
-    "nearest_samples": "",
     "record_files": "--units 300 400 --latency-ms 1",
     "reduction": "--units 300 --rounds 1",
 }
@@ -37,7 +35,7 @@ IN_A_PROCESS = {
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 # Other tests hold these
-ELSEWHERE = {"engine_kills", "engine_table", "estimates", "sentences"}
+ELSEWHERE = {"engine_kills", "engine_table", "estimates"}
 
 
 def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
