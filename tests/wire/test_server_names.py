@@ -16,7 +16,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.doctor import examine
 from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.judges.accounts import own_server
+from memray_eval.judges.accounts import JudgeAccount
+from memray_eval.judges.model_table import load_table
 from tests.build import write_lines
 from tests.servers.provider import Provider, serving
 
@@ -58,7 +59,10 @@ def test_a_model_at_an_address_is_of_a_server_of_its_own(
     name = form.format(url=server.base_url, root=server.base_url.removesuffix("/v1"))
     config = load(tmp_path, [name, "openai/gpt-4o"], name)
     assert config.judge == (f"at-127-0-0-1-{server.port}/tiny:4b", "openai/gpt-4o")
-    assert own_server(config.judge[0], config.judging) == server.base_url
+    assert (
+        JudgeAccount(config.judge[0], config.judging, load_table(None)).own_server
+        == server.base_url
+    )
     (candidate,) = config.candidates
     assert (candidate.backend, candidate.model) == ("openai", "tiny:4b")
     assert candidate.base_url == server.base_url
@@ -68,7 +72,10 @@ def test_a_model_at_an_address_is_of_a_server_of_its_own(
 @pytest.mark.parametrize("name", LOCAL_SERVERS)
 def test_a_server_of_this_machine_goes_by_its_name(tmp_path: Path, name: str) -> None:
     config = load(tmp_path, f"{name}/gemma3:4b", f"{name}/org/gemma3:4b")
-    assert own_server(f"{name}/gemma3:4b", config.judging) == LOCAL_SERVERS[name]
+    assert (
+        JudgeAccount(f"{name}/gemma3:4b", config.judging, load_table(None)).own_server
+        == LOCAL_SERVERS[name]
+    )
     (candidate,) = config.candidates
     assert (candidate.base_url, candidate.model) == (LOCAL_SERVERS[name], "org/gemma3:4b")
     other = load_config(
@@ -76,7 +83,10 @@ def test_a_server_of_this_machine_goes_by_its_name(tmp_path: Path, name: str) ->
         {"dataset": "d", "judge": f"{name}/m", "candidates": [{"name": "c", "model": "m"}]},
         [f"servers={{{name}: {{url: 'http://gpu:8000/v1'}}}}"],
     )
-    assert own_server(f"{name}/m", other.judging) == "http://gpu:8000/v1"
+    assert (
+        JudgeAccount(f"{name}/m", other.judging, load_table(None)).own_server
+        == "http://gpu:8000/v1"
+    )
 
 
 @pytest.mark.parametrize(
