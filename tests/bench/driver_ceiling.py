@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from memray_eval.config.schema import RunConfig
-from tests.bench.contexts import jsonl
+from tests.build import write_lines
 
 ENGINES = 64  # that `fitted` batches are for
 SHARD_ROWS = 256  # as in a run of 65,536 units or more
@@ -29,7 +29,7 @@ def job(folder: Path, units: int, batch: str, replicas: int) -> RunConfig:
     engine["max_num_seqs"] = 256  # as on a GPU
     return RunConfig.model_validate(
         {
-            "dataset": str(jsonl(folder / "samples.jsonl", rows)),
+            "dataset": str(write_lines(folder / "samples.jsonl", rows)),
             "out": str(folder / "out"),
             "candidates": [{"name": "fake", "model": "embedded"}],
             "metrics": ["readability_score"],

@@ -7,24 +7,15 @@ import json
 import os
 import random
 import time
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event
-from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest import mock
+from typing import Any, NamedTuple
 
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.execution.plan import Device, fit_engine
 
-if TYPE_CHECKING:
-    from memray_eval.execution.ray.placement_groups import GroupSpec
-    from memray_eval.execution.stage_context import StageContext
-
-CALLERS = 4  # of the judge, one call after the other each
 QUESTIONS = 4  # on each shared context
 ASKED_BY = '{"name": "table", "model": "dummy", "backend": "vllm"}'  # a row's column
 
@@ -32,7 +23,7 @@ ASKED_BY = '{"name": "table", "model": "dummy", "backend": "vllm"}'  # a row's c
 @dataclass(frozen=True)
 class Sizes:
     """What is measured, in tokens: `contexts` by their names in the table, the `step` that prompts
-    are computed by, and the window, which is also the KV cache of the engine beside the judge."""
+    are computed by, and the window, which is also the KV cache of the engine on half a device."""
 
     contexts: Mapping[str, int]
     answer: int
@@ -40,7 +31,6 @@ class Sizes:
     window: int
     block: int
     shape: Mapping[str, Any]
-    memory: tuple[float, float] = (0.5, 0.35)  # of the device: that engine's, and the judge's
     n_shared: int = 8  # contexts of "32k", of which the window is four
 
     @property
@@ -221,29 +211,16 @@ def pipeline_part(part: Part) -> None:
 
 
 def shared_part(part: Part) -> None:
-    """An engine on half of the device: questions on shared contexts in two orders, and alone and
-    beside a server of the same model that judges."""
+    """An engine on half of the device: questions on shared contexts in two orders."""
     sizes = part.sizes
     kwargs: dict[str, Any] = {"num_gpu_blocks_override": sizes.window // sizes.block + 2}
     if part.device == "gpu":
-        kwargs["gpu_memory_utilization"] = sizes.memory[0]
+        kwargs["gpu_memory_utilization"] = 0.5
     engine = part.engine(**kwargs)
     with pipeline(part, engine, "pipeline on half") as ask:
         warm(ask, sizes)
         for order in ("by context", "shuffled"):
             measure(part, f"shared 32k, {order}", ask, shared_prompts(sizes, order))
-        n = max(4, part.counts.get("bare, 2k", 16) // 2)
-        tokens = sizes.contexts["2k"]
-        measure(part, "alone", ask, random_prompts(n, tokens, "alone"))
-        with judge_calls(part, engine) as answered_at:
-            seconds = min(5.0, part.left_s / 4)
-            began = time.monotonic()
-            time.sleep(seconds)
-            rate = sum(at >= began for at in answered_at) / seconds
-            part.emit("judge alone", value=rate, unit="calls/s")
-            done = measure(part, "beside a judge", ask, random_prompts(n, tokens, "beside"))
-            n_calls = sum(done.began <= at <= done.ended for at in answered_at)
-            part.emit("judge beside the engine", value=n_calls / done.seconds, unit="calls/s")
 
 
 def shared_prompts(sizes: Sizes, order: str) -> list[list[int]]:
@@ -330,77 +307,6 @@ def table_of(prompts: Prompts, answer: int) -> Any:
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]
     shared = {SAMPLING: sampling, "candidate_config": ASKED_BY}
     return pa.Table.from_pylist([shared | {TOKENS: one} for one in tokens])
-
-
-@contextmanager
-def judge_calls(part: Part, engine: EngineConfig) -> Iterator[list[float]]:
-    """The product's embedded judge on the engine's device and with the engine's model, and callers
-    who ask it, each one call after the other: when each call was answered, on the clock of
-    time.monotonic(). Raises JudgeError where its engine does not come up, HTTPError where it
-    refuses a call."""
-    from memray_eval.execution.ray import engine as engines
-    from memray_eval.execution.ray import judge_port as ports
-    from memray_eval.execution.ray.placement_groups import NodeReservation, group_of_engine
-    from memray_eval.judges.judge_factory import SERVER_MODEL
-
-    sizes, on_gpu = part.sizes, part.device == "gpu"
-    # Ray's first is the engine's
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-    on_its_own = engines.telling_engine
-
-    def beside_the_engine(context: StageContext | None) -> type:
-        if on_gpu:
-            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-        return on_its_own(context)
-
-    def on_cpus(judge: EngineConfig, device: Device) -> GroupSpec:
-        return group_of_engine(judge, "cpu")  # to Ray: the GPU is the engine's
-
-    answered_at, is_over = list[float](), Event()
-
-    def call(url: str, caller: int) -> None:
-        number = 0
-        while not is_over.is_set():
-            (prompt,) = random_prompts(1, sizes.contexts["2k"] // 2, f"judge {caller} {number}")
-            body = {"model": SERVER_MODEL, "prompt": prompt, "max_tokens": sizes.answer}
-            request = urllib.request.Request(
-                f"{url}/completions",
-                json.dumps(body | {"temperature": 0.0, "ignore_eos": True}).encode(),
-                {"Content-Type": "application/json"},
-            )
-            with urllib.request.urlopen(request, timeout=120):
-                answered_at.append(time.monotonic())
-            number += 1
-
-    began = time.monotonic()
-    share = {"gpu_memory_utilization": sizes.memory[1]} if on_gpu else {}
-    changed = {
-        "max_model_len": min(8_192, sizes.window),
-        "kv_cache_gib": 1.0,
-        "engine_kwargs": {"load_format": "dummy", **share},
-    }
-    judge = engine.model_copy(update=changed)
-    failures = list[str]()
-    with (
-        mock.patch.object(engines, "telling_engine", beside_the_engine),
-        mock.patch.object(engines, "group_of_engine", on_cpus),
-        mock.patch.object(ports, "group_of_engine", on_cpus),
-        ports.judge_port(
-            part.model, judge, part.device, None, NodeReservation(), failures.append
-        ) as url,
-        ThreadPoolExecutor(CALLERS) as callers,
-    ):
-        part.emit("start, judge's engine", value=time.monotonic() - began, unit="s")
-        calls = [callers.submit(call, str(url), caller) for caller in range(CALLERS)]
-        # The first ones have the server make what its first steps make
-        while len(answered_at) < CALLERS and not any(one.done() for one in calls):
-            time.sleep(0.05)
-        try:
-            yield answered_at
-        finally:
-            is_over.set()
-        for one in calls:
-            one.result()
 
 
 PARTS: Mapping[str, Callable[[Part], None]] = {

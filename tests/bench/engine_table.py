@@ -1,6 +1,6 @@
 """A table of this machine's GPU, unattended and in 8 minutes: what the product's pipeline reaches
-of bare vLLM at three lengths of prompts, what the order of prompts is worth, how long engines take
-to start, and what a judge on the same GPU costs.
+of bare vLLM at three lengths of prompts, what the order of prompts is worth, and how long engines
+take to start.
 
     python -m tests.bench.engine_table [--minutes 8] [--logs FOLDER] [--cpu]
 
@@ -37,7 +37,7 @@ from tests.bench.engine_parts import CPU, GPU, PARTS, Part
 
 GOAL = 0.95
 # Each part's share of the time. An engine of 8B that nobody has compiled before is expected to take
-# over a minute to start (part "bare"), the next ones 45 s; "shared" starts a server too
+# over a minute to start (part "bare"), the next ones 45 s
 SHARES = {"bare": 0.38, "pipeline": 0.28, "shared": 0.34}
 DONE = "done"  # the last row of a part
 END_S = 5.0  # of each, for its processes to end
@@ -49,8 +49,6 @@ RATIOS = {  # by name: what is divided by what
         for name in GPU.contexts
     },
     "by context / shuffled": ("shared 32k, by context", "shared 32k, shuffled"),
-    "the engine beside a judge / alone": ("beside a judge", "alone"),
-    "the judge beside the engine / alone": ("judge beside the engine", "judge alone"),
 }
 
 

@@ -16,27 +16,12 @@ import time
 from pathlib import Path
 from statistics import median
 
-from memray_eval.execution.runs import run
-from tests.build import judging_job, write_responses
+from tests.bench.judge_throughput import calls_per_s
+from tests.build import write_responses
 from tests.servers.process import ServerProcess, serving_process
 
 METRICS = ("helpfulness", "empathy")
 LATENCY_S = 0.2
-
-
-def rate(server: ServerProcess, units: int, executor: str) -> float:
-    """Judge calls/s of a whole run."""
-    server.reset()
-    with tempfile.TemporaryDirectory() as folder:
-        data = write_responses(Path(folder), units)
-        config = judging_job(data, Path(folder), server.base_url, METRICS, executor)
-        finished = run(config, lambda line: None, quiet=True)
-    stats = server.stats()
-    assert finished.summary.n_failed_units == 0, finished.summary
-    assert stats["n_requests"] == units * len(METRICS), stats
-    return float(
-        stats["n_requests"] / (stats["last_arrival_s"] + LATENCY_S - stats["first_arrival_s"])
-    )
 
 
 def shell_s(server: ServerProcess, rows: int, metrics: str, judge: str) -> float:
@@ -73,7 +58,7 @@ def main() -> None:
     with serving_process(latency_s=LATENCY_S) as server:
         for _ in range(options.rounds):
             for executor, found in rates.items():
-                found.append(rate(server, options.units, executor))
+                found.append(calls_per_s(server, options.units, LATENCY_S, METRICS, executor))
         judged = [
             shell_s(server, options.rows, ",".join(METRICS), "openai/local")
             for _ in range(options.rounds)

@@ -1,21 +1,15 @@
 """What scoring short answers that exist already takes, from a Parquet file to the summary and the
-page, by the number of rows; and what `view` and `compare` take of two such runs.
+page, by the number of rows.
 
     python -m tests.bench.million_rows [--units 10000 100000 1000000] [--rounds 1]
-        [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER] [--messages]
+        [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER]
 
 Three computed metrics, no judge. Every run is a process of its own: its seconds are those of the
 run and of writing the page, from the first check on; its memory is the peak of the resident memory
 of that process, which drives the run, and of the largest of Ray's workers, looked at twice a
 second. Bytes a unit are how much larger the driver's peak is than that of the size before.
 `--old` runs the checkout of an older version in alternation with this one, up to the largest of
-`--old-units` (default: all), on the same file; the figures of both are compared. The two runs of
-`view` and `compare` are the last two of the largest size; their comparison is asked for over HTTP
-too, of the server that `view` starts for the folder that holds them.
-
-`--messages` compares instead, of the largest number of units, JSONL rows of messages (a system
-prompt and four turns) with rows of query and response of the same bytes, in processes of their own
-that score them without Ray, by the seconds of their CPU."""
+`--old-units` (default: all), on the same file; the figures of both are compared."""
 
 from __future__ import annotations
 
@@ -23,20 +17,16 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import psutil
 import pyarrow as pa
@@ -58,19 +48,13 @@ def main() -> None:
     parser.add_argument("--old", help="the folder of a checkout to measure as well")
     parser.add_argument("--old-units", type=int, nargs="+", help="the sizes that it is given")
     parser.add_argument("--row-group", type=int, default=ROWS_AT_ONCE, help="rows of each")
-    parser.add_argument("--messages", action="store_true", help="compare messages with plain rows")
     parser.add_argument("--keep", help="a folder that keeps files and runs")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        what, *arguments = options.child
-        children = {"view": open_view, "run": run_and_render, "score": score_lines}
-        print(json.dumps(children[what](*arguments)))
+        print(json.dumps(run_and_render(*options.child)))
         return
     with tempfile.TemporaryDirectory() as passing:
-        if options.messages:
-            compare_messages(max(options.units), options.rounds, Path(options.keep or passing))
-            return
         measure_all(options, Path(options.keep or passing))
 
 
@@ -85,12 +69,10 @@ def measure_all(options: argparse.Namespace, folder: Path) -> None:
         named = [
             name for name in trees if name == "new" or units in (options.old_units or options.units)
         ]
-        if units == options.units[-1] and named == ["new"] and options.rounds == 1:
-            named = ["new", "new"]  # two runs to compare
         found: dict[str, list[Measured]] = {}
         for _ in range(options.rounds):
             for name in named:
-                one = measure_child(trees[name], "run", str(data), str(folder / "runs"))
+                one = measure_child(trees[name], str(data), str(folder / "runs"))
                 assert one.told["n_units"] == units, one.told
                 found.setdefault(name, []).append(one)
                 print(f"{name}: {units:,} rows: {one.in_words(before.get(name))}", flush=True)
@@ -99,70 +81,12 @@ def measure_all(options: argparse.Namespace, folder: Path) -> None:
         if "old" in found:
             took = {name: median(one.told["s"] for one in ones) for name, ones in found.items()}
             print(f"{units:,} rows: {took['old'] / took['new']:.2f} times the old rate", flush=True)
-    runs = [one.told["run"] for ones in found.values() for one in ones][-2:]
-    view = measure_child(trees["new"], "view", runs[-1])
-    print(
-        f"view: served after {view.told['served_s']:.1f} s, the first page of samples after "
-        f"{view.told['rows_s']:.2f} s more; peak {view.peak_mb:.0f} MB"
-    )
-    command = [sys.executable, "-m", "memray_eval", "compare", *runs]
-    compared = measure_process(
-        [*command, "--html", str(folder / "compared.html")], trees["new"], folder
-    )
-    print(f"compare: {compared.seconds:.1f} s with its page; peak {compared.peak_mb:.0f} MB")
-    print(measure_comparison_page(runs, trees["new"]))
-
-
-def compare_messages(units: int, rounds: int, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    tree = str(Path(__file__).parents[2])
-    write_lines(folder, units)
-    rates: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for kind in ("plain", "messages"):
-            told = measure_child(tree, "score", str(folder / f"{kind}.jsonl"), str(folder)).told
-            assert told["n_units"] == units
-            rates.setdefault(kind, []).append(units / told["cpu_s"])
-            print(
-                f"{kind}: {units:,} rows, {rates[kind][-1]:,.0f} rows a second of CPU", flush=True
-            )
-    print(f"messages: {median(rates['messages']) / median(rates['plain']):.2f} times plain rows")
-
-
-def write_lines(folder: Path, units: int) -> None:
-    """Rows of messages, and plain ones of the same bytes, with the same last question."""
-    draw = random.Random(7)
-
-    def words(number: int) -> str:
-        return " ".join(draw.choices(WORDS, k=number))
-
-    with (
-        (folder / "messages.jsonl").open("w") as chats,
-        (folder / "plain.jsonl").open("w") as plain,
-    ):
-        for number in range(units):
-            turns = [words(12), words(40), words(12), words(60)]
-            roles = ("user", "assistant") * 2
-            messages = [{"role": "system", "content": "Be calm."}]
-            messages += [{"role": r, "content": t} for r, t in zip(roles, turns, strict=True)]
-            row = json.dumps({"id": f"r{number}", "messages": messages})
-            own = {"id": f"r{number}", "query": turns[2], "response": turns[3]}
-            own["response"] += " " + words(120)[: len(row) - len(json.dumps(own)) - 1]
-            chats.write(f"{row}\n")
-            plain.write(f"{json.dumps(own)}\n")
-
-
-def score_lines(data: str, out: str) -> dict[str, Any]:
-    started = time.process_time()
-    done = run_answers(data, out, executor="local")
-    return {"n_units": done.summary.n_units, "cpu_s": time.process_time() - started}
 
 
 class Measured(NamedTuple):
-    """A process that ended: its seconds, the peaks of its memory and of the largest worker's, and
-    what it told."""
+    """A process that ended: the peaks of its memory and of the largest worker's, and what it
+    told."""
 
-    seconds: float
     peak_mb: float
     worker_mb: float
     told: dict[str, Any]
@@ -180,51 +104,20 @@ class Measured(NamedTuple):
         )
 
 
-def measure_child(tree: str, *arguments: str) -> Measured:
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", *arguments]
-    return measure_process(command, tree, Path(arguments[1]).parent)
-
-
-def measure_process(command: Sequence[str], tree: str, folder: Path) -> Measured:
-    """Runs it with the package of a checkout, and looks at its workers meanwhile."""
-    started = time.perf_counter()
+def measure_child(tree: str, data: str, out: str) -> Measured:
+    """Runs with the package of a checkout, and looks at its workers meanwhile."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--child", data, out]
     environment = {**os.environ, "PYTHONPATH": tree}
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(command, stdout=out, env=environment, cwd=tree)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=tree) as process:
         looking = WorkerWatch(process.pid)
+        assert process.stdout is not None
+        lines = process.stdout.read().splitlines()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         worker_mb = looking.end()
-        seconds = time.perf_counter() - started
-        if process.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
-        out.seek(0)
-        lines = out.read().splitlines()
-    told = json.loads(lines[-1]) if "--child" in command else {}
-    return Measured(seconds, used.ru_maxrss / 1024, worker_mb, told)
-
-
-def measure_comparison_page(runs: Sequence[str], tree: str) -> str:
-    """What the server of `view` takes, in a process of its own, for its page that compares runs of
-    one folder."""
-    asked = urlencode([("run", Path(run).name) for run in runs])
-    command = [sys.executable, "-m", "memray_eval", "view", str(Path(runs[0]).parent)]
-    environment, started = {**os.environ, "PYTHONPATH": tree}, time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        address, served = process.stdout.readline().strip(), time.perf_counter()
-        try:
-            with urlopen(f"{address}compare?{asked}") as answer:
-                answer.read()
-            shown = time.perf_counter()
-        finally:
-            process.terminate()
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-    return (
-        f"view, comparing: served after {served - started:.1f} s, the page of two runs after "
-        f"{shown - served:.1f} s more; peak {used.ru_maxrss / 1024:.0f} MB"
-    )
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
+    return Measured(used.ru_maxrss / 1024, worker_mb, json.loads(lines[-1]))
 
 
 class WorkerWatch:
@@ -255,9 +148,10 @@ class WorkerWatch:
         return self._most / 1e6
 
 
-def run_answers(data: str, out: str, **keys: Any) -> Any:
-    """A run over the answers of a file, in this process."""
+def run_and_render(data: str, out: str) -> dict[str, Any]:
+    """A run over the answers of a file in this process, and its page."""
     from memray_eval.config.schema import RunConfig
+    from memray_eval.report.html.page import write_html
     from memray_eval.types import EXISTING
 
     runs = "memray_eval.execution.runs"  # an older tree has it in `prepare`
@@ -272,48 +166,21 @@ def run_answers(data: str, out: str, **keys: Any) -> Any:
         "metrics": METRICS,
         "judge": "rules",
     }
-    return run(RunConfig.model_validate(job | keys), lambda line: None, quiet=True)
-
-
-def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
-    """A run over the answers of a file, and its page."""
-    from memray_eval.report.html.page import write_html
-
     started = time.time()
-    done = run_answers(data, out)
+    done = run(RunConfig.model_validate(job), lambda line: None, quiet=True)
     ran = time.time()
     write_html(done.folder, f"{done.folder.path}/page.html")
     stages = done.folder.read_manifest()["stages"]
     return {
         "n_units": done.summary.n_units,
-        "run": done.folder.path,
         "s": time.time() - started,
         "scan_s": stages["read"]["started"] - started,
         "span_s": stages["write"]["ended"] - stages["read"]["started"],
         "page_s": time.time() - ran,
-        "run_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "figures": {
             one.metric: [one.mean, one.stderr, one.n_scored, one.distribution]
             for one in done.summary.metrics
         },
-    }
-
-
-def open_view(path: str) -> dict[str, Any]:
-    """The view of a run, until its page and the first rows of its samples are there."""
-    from memray_eval.report.view import open_view
-    from memray_eval.report.view.answers import Query
-    from memray_eval.results.run_folder import RunFolder
-
-    started = time.perf_counter()
-    view = open_view(RunFolder(path))
-    page, served = view.page(), time.perf_counter()
-    rows = view.answer(Query(), lambda: False)["rows"]
-    return {
-        "characters": len(page),
-        "n_rows": len(rows),
-        "served_s": served - started,
-        "rows_s": time.perf_counter() - served,
     }
 
 

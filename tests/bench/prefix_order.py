@@ -2,11 +2,6 @@
 embedded engine.
 
     python -m tests.bench.prefix_order [--contexts 8] [--questions 8] [--tokens 3000] [--kv-tokens 9000]
-        [--suite longbench]
-
-With --suite locomo the contexts are conversations, asked about in the order of a locomo10.json and
-shuffled: --suite locomo --contexts 2 --questions 60 --tokens 2000
---kv-tokens 3200.
 
 The same samples in both runs. Shuffled they come as one combined JSON, whose order is kept; as
 JSONL their order in the file is the same shuffled one, and reading by context puts it right. The KV
@@ -22,53 +17,51 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from memray_eval.benchmarks.locomo.suite import FILES
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import run
-from tests.bench.contexts import jsonl, prose, samples
+from tests.build import finish, write_lines
 
 CHARACTERS_A_TOKEN = 2.4  # of the invented words, by the embedded model's tokenizer
+STARTS, ENDS = ("ma", "ne", "ti", "so", "lu", "ra", "ke", "vo"), ("lan", "mir", "don", "sek")
+WORDS = [f"{start}{end}" for start in STARTS for end in ENDS]
 BLOCK_TOKENS = 128
 WINDOW = 8192  # the model's
 
 
-def conversations(folder: Path, count: int, questions: int, tokens: int) -> tuple[Path, Path]:
-    """So many conversations with so many questions each: as rows of our own that are shuffled, and
-    as LoCoMo's file, in which they stand together."""
-    published, rows = [], []
-    for number in range(count):
-        said = prose(round(tokens * CHARACTERS_A_TOKEN), number)
-        parts = [said[place : place + 400] for place in range(0, len(said), 400)]
-        turns = [
-            {"speaker": ("Ann", "Ben")[place % 2], "dia_id": f"D1:{place}", "text": text}
-            for place, text in enumerate(parts)
-        ]
-        asked = [
-            {
-                "question": f"Question {place}: which word comes after {said.split()[place]}?",
-                "answer": "unknown",
-                "evidence": ["D1:0"],
-                "category": 4,
+def prose(characters: int, seed: int) -> str:
+    """Invented words, in sentences, of this length in all."""
+    draw, parts, length = random.Random(seed), list[str](), 0
+    while length < characters:
+        sentence = " ".join(draw.choices(WORDS, k=12)).capitalize() + ". "
+        parts.append(sentence)
+        length += len(sentence)
+    return "".join(parts)[:characters]
+
+
+def samples(contexts: int, questions: int, characters: int) -> Iterable[dict[str, Any]]:
+    """So many questions on each of so many contexts, of this length each, in our own format, the
+    questions on one context side by side."""
+    for number in range(contexts):
+        context = prose(characters, number)
+        for question in range(questions):
+            word = context.split()[question * 7 + 3]
+            yield {
+                "id": f"c{number}-q{question}",
+                "task": "qasper",
+                "query": f"Question {question}: which word comes after {word}?",
+                "context": context,
+                "answers": ["unknown"],
+                "metadata": {"length": characters},
             }
-            for place in range(questions)
-        ]
-        talk = {"session_1_date_time": "1 May 2024", "session_1": turns}
-        one = {"sample_id": f"conv-{number}", "conversation": talk, "qa": asked}
-        published.append(one)
-        rows += [dict(found.fields) for found in FILES.questions(one, "locomo.json")]
-    random.Random(0).shuffle(rows)
-    shuffled, together = folder / "shuffled.json", folder / "locomo.json"
-    shuffled.write_text(json.dumps(rows))
-    together.write_text(json.dumps(published))
-    return shuffled, together
 
 
-def config_of(dataset: Path, out: Path, kv_tokens: int, suite: str) -> RunConfig:
+def config_of(dataset: Path, out: Path, kv_tokens: int) -> RunConfig:
     return RunConfig.model_validate(
         {
-            "suite": suite,
+            "suite": "longbench",
             "dataset": str(dataset),
             "out": str(out),
             "candidates": [{"name": "small", "model": "embedded", "sampling": {"max_tokens": 8}}],
@@ -88,10 +81,9 @@ def config_of(dataset: Path, out: Path, kv_tokens: int, suite: str) -> RunConfig
     )
 
 
-def one(dataset: Path, kv_tokens: int, suite: str) -> None:
+def one(dataset: Path, kv_tokens: int) -> None:
     with tempfile.TemporaryDirectory() as out:
-        config = config_of(dataset, Path(out), kv_tokens, suite)
-        finished = run(config, lambda line: None, quiet=True)
+        finished = finish(config_of(dataset, Path(out), kv_tokens))
         records = list(finished.folder.each())
     responses = [
         record.response
@@ -120,35 +112,22 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=3000)
     parser.add_argument("--kv-tokens", type=int, default=9000)
-    parser.add_argument("--suite", choices=("longbench", "locomo"), default="longbench")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        one(Path(options.one), options.kv_tokens, options.suite)
+        one(Path(options.one), options.kv_tokens)
         return
     with tempfile.TemporaryDirectory() as folder:
         counts = options.contexts, options.questions
-        if options.suite == "locomo":
-            shuffled, by_context = conversations(Path(folder), *counts, options.tokens)
-        else:
-            rows = list(samples(*counts, round(options.tokens * CHARACTERS_A_TOKEN)))
-            random.Random(0).shuffle(rows)
-            by_context = jsonl(Path(folder) / "samples.jsonl", rows)
-            shuffled = Path(folder) / "samples.json"
-            shuffled.write_text(json.dumps(rows))
+        rows = list(samples(*counts, round(options.tokens * CHARACTERS_A_TOKEN)))
+        random.Random(0).shuffle(rows)
+        by_context = write_lines(Path(folder) / "samples.jsonl", rows)
+        shuffled = Path(folder) / "samples.json"
+        shuffled.write_text(json.dumps(rows))
         times = {}
         for name, dataset in (("shuffled", shuffled), ("by context", by_context)):
-            command = [
-                sys.executable,
-                "-m",
-                __spec__.name,
-                "--one",
-                str(dataset),
-                "--kv-tokens",
-                str(options.kv_tokens),
-                "--suite",
-                options.suite,
-            ]
+            command = [sys.executable, "-m", __spec__.name, "--one", str(dataset)]
+            command += ["--kv-tokens", str(options.kv_tokens)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             found = json.loads(done.stdout.splitlines()[-1])
             times[name] = found["seconds"]

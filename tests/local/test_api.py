@@ -393,7 +393,7 @@ def test_generated_responses_are_judged_later(folder: Path) -> None:
     ]
 
 
-def test_a_loop_goes_on_while_runs_work() -> None:
+async def test_a_loop_goes_on_while_runs_work() -> None:
     beats = []
 
     async def beat() -> None:
@@ -401,23 +401,20 @@ def test_a_loop_goes_on_while_runs_work() -> None:
             beats.append(None)
             await asyncio.sleep(0.005)
 
-    async def work() -> tuple[me.Run, me.Comparison]:
-        beating = asyncio.create_task(beat())
-        how: dict[str, Any] = {"metrics": ["my_metrics.py:sleepy"], "quiet": True}
-        one, two = await asyncio.gather(
-            me.evaluate_async(ROWS, **how), me.evaluate_async(ROWS[::-1], **how)
-        )
-        compared = await me.compare_async(one, two)
-        beating.cancel()
-        return one, compared
-
-    one, compared = asyncio.run(work())
+    beating = asyncio.create_task(beat())
+    how: dict[str, Any] = {"metrics": ["my_metrics.py:sleepy"], "quiet": True}
+    one, two = await asyncio.gather(
+        me.evaluate_async(ROWS, **how), me.evaluate_async(ROWS[::-1], **how)
+    )
+    compared = await me.compare_async(one, two)
+    beating.cancel()
+    one, compared = one, compared
     assert one.summary.metrics[0].mean == 0.5
     assert [row.paired.n for row in compared.metrics] == [2]
     assert len(beats) > 10
 
 
-def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
+async def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
     heard: list[str] = []
 
     def metric(name: str) -> Any:
@@ -428,20 +425,17 @@ def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
 
         return me.computed_metric(score, name)
 
-    async def work() -> None:
-        together = asyncio.gather(
-            *(me.evaluate_async(IN_TASKS, [metric(name)], quiet=True) for name in ("a", "b"))
-        )
-        while not heard:
-            await asyncio.sleep(0.01)
-        third = asyncio.create_task(me.evaluate_async(ROWS, [metric("c")], quiet=True))
-        await asyncio.sleep(0.05)
-        third.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await third
-        await together
-
-    asyncio.run(work())
+    together = asyncio.gather(
+        *(me.evaluate_async(IN_TASKS, [metric(name)], quiet=True) for name in ("a", "b"))
+    )
+    while not heard:
+        await asyncio.sleep(0.01)
+    third = asyncio.create_task(me.evaluate_async(ROWS, [metric("c")], quiet=True))
+    await asyncio.sleep(0.05)
+    third.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await third
+    await together
     assert sorted(name for name, _ in groupby(heard)) == ["a", "b"]
 
 
@@ -486,11 +480,8 @@ def test_a_metric_that_scored_nothing_passes_no_check() -> None:
         done.check("safety >= 0")
 
 
-def test_it_runs_in_a_loop_that_runs() -> None:
-    async def cell() -> me.Run:
-        return scored(ROWS)
-
-    assert asyncio.run(cell()).exit_code == 0
+async def test_it_runs_in_a_loop_that_runs() -> None:
+    assert scored(ROWS).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,8 @@ pytestmark = pytest.mark.night
 
 ALONE = {
     "case_labels": "",
-    "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",
-    "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "memory_splits": "",
     "million_rows": "--units 60",
     "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
@@ -25,20 +23,15 @@ ALONE = {
     "nearest_samples": "",
     "record_files": "--units 300 400 --latency-ms 1",
     "reduction": "--units 300 --rounds 1",
-    "sinks": "--units 4 --rounds 1",
-    "wide_inputs": "--doublings 1 --largest 2000",
 }
 # In the Ray of this session, or, where they measure a process, in one of their own.
 ON_RAY = {
-    "context_memory": "--megabytes 1 --characters 200000",
     "executors": "--units 3 --rows 2 --rounds 1",
-    "overlap": "--samples 4",
     "rate_limits": "--seconds 0.5",
     "storm": "--units 2",
 }
 # In a process of their own: they start a Ray, or vLLM's warnings would be taken for errors here
 IN_A_PROCESS = {
-    "counter": "--members 4",
     "driver_ceiling": "--units 40 80 --replicas 1",
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",

@@ -1,21 +1,16 @@
 """An OpenTelemetry collector's HTTP port for logs: it parses what comes as
-ExportLogsServiceRequest, and keeps it. `python -m tests.servers.collector` is one in a process of
-its own, which prints its address and serves until it is ended."""
+ExportLogsServiceRequest, and keeps it."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
@@ -124,23 +119,3 @@ def collecting(**settings: Any) -> Iterator[Collector]:
             yield collector
         finally:
             server.shutdown()
-
-
-@contextlib.contextmanager
-def collecting_process() -> Iterator[str]:
-    """The endpoint of a collector that shares no interpreter lock with its clients."""
-    command = [sys.executable, "-m", "tests.servers.collector"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-
-
-if __name__ == "__main__":
-    with collecting() as running:
-        print(running.endpoint, flush=True)
-        signal.pause()

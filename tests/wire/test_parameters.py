@@ -47,29 +47,27 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "sk-test-secret")
 
 
-def answers(server: Provider, workers: int = 2, calls: int = 3, **fields: Any) -> list[Response]:
+async def answers(
+    server: Provider, workers: int = 2, calls: int = 3, **fields: Any
+) -> list[Response]:
     """What a candidate answers to calls of several workers at once."""
     extra = {"extra": {"top_k": 5}} | fields
     candidate = Candidate(name="c", model="m", backend="openai", base_url=server.base_url, **extra)
-
-    async def ask() -> list[Response]:
-        book = LocalParameters()
-        async with closing_clients():
-            generators = [OpenAIGenerator(candidate, ServerConfig(), book) for _ in range(workers)]
-            return await asyncio.gather(
-                *(model.generate(PROMPT, candidate) for model in generators for _ in range(calls))
-            )
-
-    return asyncio.run(ask())
+    book = LocalParameters()
+    async with closing_clients():
+        generators = [OpenAIGenerator(candidate, ServerConfig(), book) for _ in range(workers)]
+        return await asyncio.gather(
+            *(model.generate(PROMPT, candidate) for model in generators for _ in range(calls))
+        )
 
 
 @pytest.mark.parametrize("form", ["openai", "azure", "vllm", "litellm", "fastapi", "xai"])
-def test_a_candidate_is_asked_without_what_its_server_refuses(form: str) -> None:
+async def test_a_candidate_is_asked_without_what_its_server_refuses(form: str) -> None:
     """At most one 400 a parameter, over two workers of three calls each."""
     for refused in subsets(SIX, form):
         script = RefusingServer(form, refused, lambda body: "In Bergen")
         with serving(script) as server:
-            assert [response.text for response in answers(server)] == ["In Bergen"] * 6
+            assert [response.text for response in await answers(server)] == ["In Bergen"] * 6
         assert script.refusals == dict.fromkeys(refused, 1)
         kept = {*SIX} - {*refused} | (
             {"max_completion_tokens"} if "max_tokens" in refused else set()
@@ -78,27 +76,27 @@ def test_a_candidate_is_asked_without_what_its_server_refuses(form: str) -> None
         assert sent == kept
 
 
-def test_a_candidate_that_takes_no_limit_under_any_name_gets_none() -> None:
+async def test_a_candidate_that_takes_no_limit_under_any_name_gets_none() -> None:
     both = ("max_completion_tokens", "max_tokens")
     script = RefusingServer("openai", both, lambda body: "In Bergen")
     with serving(script) as server:
-        assert {response.error for response in answers(server)} == {None}
+        assert {response.error for response in await answers(server)} == {None}
     assert script.refusals == dict.fromkeys(both, 1)
     assert not server.requests[-1].keys() & {*both}
 
 
-def test_a_refusal_that_names_none_is_an_error_of_its_row_and_no_loop() -> None:
+async def test_a_refusal_that_names_none_is_an_error_of_its_row_and_no_loop() -> None:
     script = RefusingServer("openai", ("temperature",), says_more=True)
     with serving(script) as server:
-        responses = answers(server)
+        responses = await answers(server)
     assert all("400" in (response.error or "") and response.text == "" for response in responses)
     assert script.refusals == {"temperature": 1, "": 6}
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "seed", "max_tokens", "stop"])
-def test_what_is_null_is_not_sent(name: str) -> None:
+async def test_what_is_null_is_not_sent(name: str) -> None:
     with serving(lambda body: "In Bergen") as server:
-        answers(server, 1, 1, sampling={name: None}, extra={"reasoning_effort": "low"})
+        await answers(server, 1, 1, sampling={name: None}, extra={"reasoning_effort": "low"})
     sent = server.requests[0]
     assert sent.keys() >= {*SIX, "reasoning_effort"} - {name, "top_k"}
     assert name not in sent
@@ -137,19 +135,15 @@ def judge_config(kind: str, server: Provider, **judging: Any) -> JudgingConfig:
     return JudgingConfig(servers={"at": named}, tries=1, cache="off", **judging)
 
 
-def verdicts(config: JudgingConfig, workers: int = 2, calls: int = 3) -> list[Any]:
+async def verdicts(config: JudgingConfig, workers: int = 2, calls: int = 3) -> list[Any]:
     message = (Message(role="user", content="How good is it?"),)
-
-    async def ask() -> list[Any]:
-        book = LocalParameters()
-        async with closing_clients():
-            judges = [build_judge("at/m", config, parameters=book) for _ in range(workers)]
-            return await asyncio.gather(
-                *(judge.judge(message, Rating) for judge in judges for _ in range(calls)),
-                return_exceptions=True,
-            )
-
-    return asyncio.run(ask())
+    book = LocalParameters()
+    async with closing_clients():
+        judges = [build_judge("at/m", config, parameters=book) for _ in range(workers)]
+        return await asyncio.gather(
+            *(judge.judge(message, Rating) for judge in judges for _ in range(calls)),
+            return_exceptions=True,
+        )
 
 
 def sent_names(body: dict[str, Any], names: tuple[str, ...]) -> set[str]:
@@ -159,30 +153,30 @@ def sent_names(body: dict[str, Any], names: tuple[str, ...]) -> set[str]:
 @pytest.mark.parametrize(
     ("kind", "form"), [(kind, form) for kind, (*_, forms) in JUDGES.items() for form in forms]
 )
-def test_a_judge_is_asked_without_what_its_server_refuses(kind: str, form: str) -> None:
+async def test_a_judge_is_asked_without_what_its_server_refuses(kind: str, form: str) -> None:
     _, names, _ = JUDGES[kind]
     for refused in subsets(names, form):
         script = RefusingServer(form, refused, lambda body: VERDICT)
         with serving(script) as server:
             config = judge_config(kind, server, parameters=GIVEN[kind])
-            assert [verdict.judgment.score for verdict in verdicts(config)] == [4] * 6
+            assert [verdict.judgment.score for verdict in await verdicts(config)] == [4] * 6
         assert script.refusals == dict.fromkeys(refused, 1)
         assert sent_names(server.requests[-1], names) >= {*names} - {*refused}
         assert not sent_names(server.requests[-1], names) & {*refused}
 
 
 @pytest.mark.parametrize("kind", JUDGES)
-def test_a_judges_refusal_that_names_none_is_an_error_and_no_loop(kind: str) -> None:
+async def test_a_judges_refusal_that_names_none_is_an_error_and_no_loop(kind: str) -> None:
     form = JUDGES[kind][2][0]
     script = RefusingServer(form, ("temperature",), says_more=True)
     with serving(script) as server:
-        errors = verdicts(judge_config(kind, server))
+        errors = await verdicts(judge_config(kind, server))
     assert all(isinstance(error, JudgeError) and error.status == 400 for error in errors)
     assert script.refusals == {"temperature": 1, "": 6}
 
 
 @pytest.mark.parametrize("kind", JUDGES)
-def test_a_judge_is_asked_at_temperature_0_unless_the_job_says_otherwise(kind: str) -> None:
+async def test_a_judge_is_asked_at_temperature_0_unless_the_job_says_otherwise(kind: str) -> None:
     cases: dict[str, dict[str, Any]] = {
         "no": {},
         "plain": {"temperature": 0.5},
@@ -192,7 +186,7 @@ def test_a_judge_is_asked_at_temperature_0_unless_the_job_says_otherwise(kind: s
     sent = {}
     for name, parameters in cases.items():
         with serving(lambda body: VERDICT) as server:
-            verdicts(judge_config(kind, server, parameters=parameters), 1, 1)
+            await verdicts(judge_config(kind, server, parameters=parameters), 1, 1)
         body = server.requests[0].get("generationConfig", {}) | server.requests[0]
         sent[name] = body.get("temperature")
     assert sent == {"no": 0, "plain": 0.5, "its own": 1, "null": None}

@@ -36,17 +36,13 @@ def prompt(text: str, rubric: str = "Judge it.", readers: int = 6) -> JudgePromp
     return JudgePrompt(rubric, sections).read_by(readers)
 
 
-def verdicts_on(
+@closing_clients()
+async def verdicts_on(
     wire: str, server: Provider, cache: PromptCache, *prompts: JudgePrompt, is_batch: bool = False
 ) -> list[Verdict]:
     """The verdicts on prompts that are asked at once."""
-
-    @closing_clients()
-    async def run() -> list[Verdict]:
-        judge = build(wire, server, RetryPolicy(), price=PRICE, cache=cache)
-        return list(await asyncio.gather(*(judge.judge(prompt, Rating) for prompt in prompts)))
-
-    return asyncio.run(run())
+    judge = build(wire, server, RetryPolicy(), price=PRICE, cache=cache)
+    return list(await asyncio.gather(*(judge.judge(prompt, Rating) for prompt in prompts)))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +55,12 @@ def verdicts_on(
         ("openai-compatible", KNOWN, ServerCache(floor=1024)),
     ],
 )
-def test_one_call_fills_the_cache_and_the_others_read_it(
+async def test_one_call_fills_the_cache_and_the_others_read_it(
     wire: str, cache: PromptCache, server_cache: ServerCache
 ) -> None:
     prompts = [prompt(f"Rest {number}.", rubric) for number in range(3) for rubric in ("A", "B")]
     with serving(lambda body: GOOD, 0.01, cache=server_cache) as server:
-        verdicts = verdicts_on(wire, server, cache, *prompts)
+        verdicts = await verdicts_on(wire, server, cache, *prompts)
     used = sum((verdict.usage for verdict in verdicts), Usage())
     # As the server counted them, whatever each provider's own way
     assert used == Usage(
@@ -84,10 +80,10 @@ def test_one_call_fills_the_cache_and_the_others_read_it(
     assert saved > 0
 
 
-def test_what_anthropic_is_sent() -> None:
+async def test_what_anthropic_is_sent() -> None:
     with serving(lambda body: GOOD, cache=ServerCache(floor=1024)) as server:
-        verdicts_on("anthropic", server, MARKED, prompt("Rest."))
-        verdicts_on("anthropic", server, MARKED, prompt("Rest.", readers=1))
+        await verdicts_on("anthropic", server, MARKED, prompt("Rest."))
+        await verdicts_on("anthropic", server, MARKED, prompt("Rest.", readers=1))
     shared, first = server.requests
     blocks = shared["messages"][0]["content"]
     assert [block.get("cache_control") for block in blocks] == [{"type": "ephemeral"}] * 2 + [None]
@@ -99,11 +95,11 @@ def test_what_anthropic_is_sent() -> None:
     assert isinstance(first["messages"][0]["content"], str)
 
 
-def test_what_openai_is_sent() -> None:
+async def test_what_openai_is_sent() -> None:
     with serving(lambda body: GOOD) as server:
         for cache, readers in ((KNOWN, 6), (MARKED, 6), (MARKED, 1)):
-            verdicts_on("openai", server, cache, prompt("Rest.", readers=readers))
-        verdicts_on("openai-compatible", server, MARKED, prompt("Rest."))
+            await verdicts_on("openai", server, cache, prompt("Rest.", readers=readers))
+        await verdicts_on("openai-compatible", server, MARKED, prompt("Rest."))
     implicit, marked, first, compatible = server.requests
     assert implicit["prompt_cache_key"] == marked["prompt_cache_key"]
     assert isinstance(implicit["messages"][1]["content"], str)

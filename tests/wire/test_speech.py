@@ -75,27 +75,21 @@ def joyful() -> TransformersSpeech:
     )
 
 
-def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> RecognisedSpeech:
+async def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> RecognisedSpeech:
     """A recording heard by the server's audio model."""
     (folder / "own.wav").write_bytes(tone_wav(1.0))
-
-    async def run() -> RecognisedSpeech:
-        api = SpeechServer(
-            base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s
-        )
-        listener = OpenAIListener(server=api, access=access(Slept()))
-        ears: SpeechEmotion = ListenerSpeech(listener)
-        try:
-            store = AudioStore(str(folder / "store"))
-            return (
-                await recognise_speech(
-                    [Utterance(text="x", recording=str(folder / "own.wav"))], ears, store, None
-                )
-            )[0]
-        finally:
-            await listener.aclose()
-
-    return asyncio.run(run())
+    api = SpeechServer(base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s)
+    listener = OpenAIListener(server=api, access=access(Slept()))
+    ears: SpeechEmotion = ListenerSpeech(listener)
+    try:
+        store = AudioStore(str(folder / "store"))
+        return (
+            await recognise_speech(
+                [Utterance(text="x", recording=str(folder / "own.wav"))], ears, store, None
+            )
+        )[0]
+    finally:
+        await listener.aclose()
 
 
 def test_a_text_is_spoken_once_and_kept_whole(tmp_path: Path) -> None:
@@ -164,9 +158,9 @@ def test_what_is_no_wav_degrades_and_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.wav")) == []
 
 
-def test_a_recording_goes_to_the_audio_model_with_the_labels(tmp_path: Path) -> None:
+async def test_a_recording_goes_to_the_audio_model_with_the_labels(tmp_path: Path) -> None:
     with serving(lambda body: f"```json\n{JOY}\n```") as server:
-        heard = listened(server, tmp_path)
+        heard = await listened(server, tmp_path)
         [body] = server.requests
     assert (heard.source, heard.backend, heard.degraded) == ("recording", "openai", None)
     assert heard.distribution["joy"] == pytest.approx(0.5)  # 0.6 of 1.2: made to sum to 1
@@ -192,10 +186,10 @@ ANSWERS: dict[str, tuple[str | Answer | Fault, str]] = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_an_ear_that_fails_degrades_to_uniform(case: str, tmp_path: Path) -> None:
+async def test_an_ear_that_fails_degrades_to_uniform(case: str, tmp_path: Path) -> None:
     answer, reason = ANSWERS[case]
     with serving(lambda body: answer) as server:
-        heard = listened(server, tmp_path, timeout_s=0.5 if case == "timeout" else 10.0)
+        heard = await listened(server, tmp_path, timeout_s=0.5 if case == "timeout" else 10.0)
     assert (heard.source, heard.backend) == ("recording", "openai")
     assert is_uniform(heard.distribution)
     assert reason in str(heard.degraded)

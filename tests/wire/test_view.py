@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,20 @@ Asked = tuple[int, dict[str, str], str]
 Ask = Callable[..., Awaitable[Asked]]
 
 
-def asking(folder: str, steps: Callable[[Ask, str], Awaitable[None]]) -> None:
-    """Runs the steps against a server of the folder's runs, with a function that makes one request
-    and the server's URL."""
+@asynccontextmanager
+async def asking(folder: object) -> AsyncIterator[tuple[Ask, str]]:
+    """A function that makes one request to a server of the folder's runs, and the server's URL."""
+    async with serving_runs(RunList(str(folder))) as url, aiohttp.ClientSession() as session:
 
-    async def whole() -> None:
-        async with serving_runs(RunList(folder)) as url, aiohttp.ClientSession() as session:
+        async def ask(path: str, method: str = "GET", **headers: str) -> Asked:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            where = URL(url[:-1] + path, encoded=True)
+            async with session.request(
+                method, where, headers=sent, allow_redirects=False
+            ) as answer:
+                return answer.status, dict(answer.headers), await answer.text()
 
-            async def ask(path: str, method: str = "GET", **headers: str) -> Asked:
-                sent = {name.replace("_", "-"): value for name, value in headers.items()}
-                where = URL(url[:-1] + path, encoded=True)
-                async with session.request(
-                    method, where, headers=sent, allow_redirects=False
-                ) as answer:
-                    return answer.status, dict(answer.headers), await answer.text()
-
-            await steps(ask, url)
-
-    asyncio.run(whole())
+        yield ask, url
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work / "runs"
 
 
-def test_the_list_names_every_run_and_ends_no_script(folder: Path) -> None:
-    async def steps(ask: Ask, url: str) -> None:
+async def test_the_list_names_every_run_and_ends_no_script(folder: Path) -> None:
+    async with asking(folder) as (ask, _):
         status, headers, page = await ask("/")
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert "connect-src 'self'" in page.replace("&#39;", "'")
@@ -81,11 +78,9 @@ def test_the_list_names_every_run_and_ends_no_script(folder: Path) -> None:
             "bad": "damaged",
         }  # fmt: skip
 
-    asking(str(folder), steps)
 
-
-def test_a_run_has_its_page_and_its_samples_at_its_own_address(folder: Path) -> None:
-    async def steps(ask: Ask, url: str) -> None:
+async def test_a_run_has_its_page_and_its_samples_at_its_own_address(folder: Path) -> None:
+    async with asking(folder) as (ask, _):
         status, headers, _ = await ask("/run/run-a")
         assert (status, headers["Location"]) == (302, "/run/run-a/")
         status, headers, page = await ask("/run/run-a/")
@@ -112,11 +107,9 @@ def test_a_run_has_its_page_and_its_samples_at_its_own_address(folder: Path) -> 
         assert where.path == "/run/odd <b> & 'name'/"
         assert json.loads((await ask(f"{odd}/data/units"))[2])["n"] == 3
 
-    asking(str(folder), steps)
 
-
-def test_a_query_that_makes_no_sense_is_refused_and_its_field_named(folder: Path) -> None:
-    async def steps(ask: Ask, url: str) -> None:
+async def test_a_query_that_makes_no_sense_is_refused_and_its_field_named(folder: Path) -> None:
+    async with asking(folder) as (ask, _):
         at = "/run/run-a/data/units?"
         for query in ("sort=m0%2B,%20(SELECT%201)", "candidate=1%20OR%201=1", "drop=1"):
             status, _, text = await ask(at + query)
@@ -129,14 +122,11 @@ def test_a_query_that_makes_no_sense_is_refused_and_its_field_named(folder: Path
         ends = await asyncio.gather(*searches, *(ask(f"{at}fresh=1") for _ in range(5)))
         assert [json.loads(text)["n"] for _, _, text in ends] == [1] * 40 + [100] * 5
 
-    asking(str(folder), steps)
 
-
-def test_a_part_that_breaks_is_an_answer_and_the_server_stays(tmp_path: Path) -> None:
+async def test_a_part_that_breaks_is_an_answer_and_the_server_stays(tmp_path: Path) -> None:
     write_run(tmp_path / "run", plain_records(2000), 2000)
     broken, _ = sorted((tmp_path / "run" / "records").iterdir())
-
-    async def steps(ask: Ask, url: str) -> None:
+    async with asking(tmp_path) as (ask, _):
         units = [unit for unit, _ in json.loads((await ask("/run/run/data/units"))[2])["rows"]]
         broken.write_bytes(b"PAR1")
         status, _, text = await ask(f"/run/run/data/unit?id={units[0]}")
@@ -155,15 +145,13 @@ def test_a_part_that_breaks_is_an_answer_and_the_server_stays(tmp_path: Path) ->
         assert (await ask("/run/run/"))[0] == 200
         assert json.loads((await ask("/run/run/data/units"))[2])["notice"] == ""
 
-    asking(str(tmp_path), steps)
-
 
 ELSEWHERE = """..%2fsecret %2e%2e%2fsecret .. . %2fetc run-a%2f..%2f..%2fsecret ..%5csecret none %00
     run-a%00 %ff secret run-a%2frecords""".split()
 
 
-def test_no_id_leads_out_of_the_folder(folder: Path) -> None:
-    async def steps(ask: Ask, url: str) -> None:
+async def test_no_id_leads_out_of_the_folder(folder: Path) -> None:
+    async with asking(folder) as (ask, _):
         for name in ELSEWHERE:
             for rest in ("", "/", "/data/units", "/events"):
                 status, _, text = await ask(f"/run/{name}{rest}")
@@ -179,11 +167,9 @@ def test_no_id_leads_out_of_the_folder(folder: Path) -> None:
             status, _, text = await ask(path)
             assert (status, "root:" in text) == (404, False), path
 
-    asking(str(folder), steps)
 
-
-def test_what_cannot_be_shown_is_a_page_that_says_why(folder: Path) -> None:
-    async def steps(ask: Ask, url: str) -> None:
+async def test_what_cannot_be_shown_is_a_page_that_says_why(folder: Path) -> None:
+    async with asking(folder) as (ask, _):
         status, headers, page = await ask("/run/bad/")
         assert (status, "manifest.json is not JSON" in page) == (500, True)
         assert "<img" not in page
@@ -198,14 +184,11 @@ def test_what_cannot_be_shown_is_a_page_that_says_why(folder: Path) -> None:
         status, _, page = await ask("/compare?run=run-a:nobody&run=run-b")
         assert (status, "no candidate" in page) == (400, True)
 
-    asking(str(folder), steps)
 
-
-def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None:
+async def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None:
     paths = ("/events", "/run/run-a/data/units", "/run/run-a/events")
     pages = ("/", "/run/run-a/", "/compare?run=run-a:small-t0&run=run-b:small-t0")
-
-    async def steps(ask: Ask, url: str) -> None:
+    async with asking(folder) as (ask, _):
         for site in ("cross-site", "same-site"):
             for path in paths:
                 assert (await ask(path, Sec_Fetch_Site=site))[0] == 403, path
@@ -239,8 +222,6 @@ def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None
         policy = (await ask("/run/run-a/data/units"))[1]["Content-Security-Policy"]
         assert "default-src 'none'" in policy
 
-    asking(str(folder), steps)
-
 
 async def _events(url: str, path: str, n: int, then: Callable[[int], None]) -> list[Any]:
     """The first `n` events of a stream; `then` is called after each with how many there were."""
@@ -259,7 +240,7 @@ async def _events(url: str, path: str, n: int, then: Callable[[int], None]) -> l
     pytest.fail("the stream has ended")
 
 
-def test_the_list_hears_of_runs_that_come_change_and_go(tmp_path: Path) -> None:
+async def test_the_list_hears_of_runs_that_come_change_and_go(tmp_path: Path) -> None:
     write_run(tmp_path / "one", plain_records(3), 3)
     write_run(tmp_path / "two", plain_records(3), 3)
 
@@ -271,17 +252,15 @@ def test_the_list_hears_of_runs_that_come_change_and_go(tmp_path: Path) -> None:
         if n == 3:
             (tmp_path / "one" / "manifest.json").write_text("{")
 
-    async def steps(ask: Ask, url: str) -> None:
+    async with asking(tmp_path) as (_, url):
         first, came, gone, broke = await _events(url, "/events", 4, change)
         assert (first["all"], {row["id"] for row in first["rows"]}) == (True, {"one", "two"})
         assert "three" in {row["id"] for row in came["rows"]}
         assert gone["gone"] == ["two"]
         assert [(row["id"], row["status"]) for row in broke["rows"]] == [("one", "damaged")]
 
-    asking(str(tmp_path), steps)
 
-
-def test_a_run_s_page_hears_how_far_it_is_and_that_it_ended(tmp_path: Path) -> None:
+async def test_a_run_s_page_hears_how_far_it_is_and_that_it_ended(tmp_path: Path) -> None:
     run = unfinished(tmp_path / "run", "running", 3)
     summary = write_run(tmp_path / "other", plain_records(3), 3).read_summary()
 
@@ -289,7 +268,7 @@ def test_a_run_s_page_hears_how_far_it_is_and_that_it_ended(tmp_path: Path) -> N
         if n == 1:
             run.write_part(to_table([record("late", "x", candidates()[0])]))
 
-    async def steps(ask: Ask, url: str) -> None:
+    async with asking(tmp_path) as (_, url):
         with run.held():
             *_, last = await _events(url, "/run/run/events", 2, change)
             while last.get("n_done") != 4:
@@ -301,10 +280,8 @@ def test_a_run_s_page_hears_how_far_it_is_and_that_it_ended(tmp_path: Path) -> N
             (last,) = await _events(url, "/run/run/events", 1, change)
         assert (last["status"], "is_so_far" in last) == ("finished", False)
 
-    asking(str(tmp_path), steps)
 
-
-def test_nobody_looks_at_the_folder_while_nobody_listens(
+async def test_nobody_looks_at_the_folder_while_nobody_listens(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
@@ -315,8 +292,7 @@ def test_nobody_looks_at_the_folder_while_nobody_listens(
         return look(self)
 
     monkeypatch.setattr(RunList, "_look", counted)
-
-    async def steps(ask: Ask, url: str) -> None:
+    async with asking(folder) as (_, url):
         streams = [_events(url, "/events", 1, lambda n: None) for _ in range(5)]
         await asyncio.gather(*streams)
         n = len(looks)
@@ -324,10 +300,8 @@ def test_nobody_looks_at_the_folder_while_nobody_listens(
         await asyncio.sleep(2.5)
         assert len(looks) == n
 
-    asking(str(folder), steps)
 
-
-def test_runs_in_the_cloud_are_listed_and_opened(
+async def test_runs_in_the_cloud_are_listed_and_opened(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving_s3() as cloud:
@@ -340,8 +314,7 @@ def test_runs_in_the_cloud_are_listed_and_opened(
                 remote.write_part(local.read_part(part))
             remote.write_manifest(local.read_manifest())
             remote.write_summary(local.read_summary(), "")
-
-        async def steps(ask: Ask, url: str) -> None:
+        async with asking("s3://bucket/results") as (ask, url):
             (first,) = await _events(url, "/events", 1, lambda n: None)
             assert {row["id"]: row["status"] for row in first["rows"]} == {
                 "one": "finished", "two": "finished",
@@ -350,10 +323,8 @@ def test_runs_in_the_cloud_are_listed_and_opened(
             assert (await ask("/run/..%2fone/"))[0] == 404
             assert (await ask("/compare?run=one:small-t0&run=two:small-t0"))[0] == 200
 
-        asking("s3://bucket/results", steps)
 
-
-def test_a_reader_who_goes_while_a_run_is_opened_leaves_it_to_the_next(
+async def test_a_reader_who_goes_while_a_run_is_opened_leaves_it_to_the_next(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, opened = threading.Event(), threading.Event(), list[str]()
@@ -365,8 +336,7 @@ def test_a_reader_who_goes_while_a_run_is_opened_leaves_it_to_the_next(
         return open_view(run, **named)
 
     monkeypatch.setattr(run_view, "open_view", slowly)
-
-    async def steps(ask: Ask, url: str) -> None:
+    async with asking(folder) as (ask, _):
         request = asyncio.ensure_future(ask("/run/run-a/"))
         await asyncio.to_thread(begun.wait, WITHIN_S)
         request.cancel()
@@ -375,8 +345,6 @@ def test_a_reader_who_goes_while_a_run_is_opened_leaves_it_to_the_next(
         go_on.set()
         assert (await later)[0] == 200
         assert opened == ["run-a"]
-
-    asking(str(folder), steps)
 
 
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:

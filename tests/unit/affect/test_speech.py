@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,18 +76,14 @@ class Voice:
         return hum()
 
 
-def recognised(
+async def recognised(
     folder: Path,
     utterances: Sequence[Utterance],
     speaker: Speaker | None = None,
     backend: SpeechEmotion | None = None,
 ) -> list[RecognisedSpeech]:
     ear = backend or ListenerSpeech(Ear({"joy": 1.0}))
-
-    async def recognise() -> list[RecognisedSpeech]:
-        return await recognise_speech(utterances, ear, AudioStore(str(folder / "store")), speaker)
-
-    return asyncio.run(recognise())
+    return await recognise_speech(utterances, ear, AudioStore(str(folder / "store")), speaker)
 
 
 def clip_file(samples: np.ndarray, rate_hz: int = RATE) -> bytes:
@@ -118,12 +113,12 @@ EARS: list[SpeechEmotion] = [
 
 
 @pytest.mark.parametrize("ear", EARS, ids=lambda ear: ear.name)
-def test_any_recording_has_a_distribution(ear: SpeechEmotion, tmp_path: Path) -> None:
+async def test_any_recording_has_a_distribution(ear: SpeechEmotion, tmp_path: Path) -> None:
     paths = [tmp_path / f"{n}.wav" for n in range(len(ODD))]
     for path, wav in zip(paths, ODD.values(), strict=True):
         path.write_bytes(wav)
     utterances = [Utterance(text="x", recording=str(path)) for path in paths]
-    results = recognised(tmp_path, utterances, backend=ear)
+    results = await recognised(tmp_path, utterances, backend=ear)
     for result in results:
         assert tuple(result.distribution) == ear.labels.labels
         assert math.fsum(result.distribution.values()) == pytest.approx(1.0, abs=1e-6)
@@ -133,35 +128,35 @@ def test_any_recording_has_a_distribution(ear: SpeechEmotion, tmp_path: Path) ->
     assert reasons["empty"] == "recording: not a wav file"
 
 
-def test_a_models_labels_become_ours(tmp_path: Path) -> None:
+async def test_a_models_labels_become_ours(tmp_path: Path) -> None:
     (tmp_path / "own.wav").write_bytes(hum())
     own = [Utterance(text="x", recording=str(tmp_path / "own.wav"))]
-    [four] = recognised(tmp_path, own, backend=classifier("ang", "hap", "neu", "sad"))
+    [four] = await recognised(tmp_path, own, backend=classifier("ang", "hap", "neu", "sad"))
     assert four.distribution["angry"] == pytest.approx(0.9)
     eight = classifier(
         "fearful", "calm", "neutral", "angry", "happy", "sad", "disgust", "surprised", score=0.3
     )
     assert eight.labels == EKMAN
-    [result] = recognised(tmp_path, own, backend=eight)
+    [result] = await recognised(tmp_path, own, backend=eight)
     assert result.distribution["neutral"] == pytest.approx(0.2)  # calm and neutral share one
     with pytest.raises(ConfigError, match="LABEL_0"):
         classifier("LABEL_0", "LABEL_1")
 
 
-def test_a_failing_backend_is_named_in_the_reason(tmp_path: Path) -> None:
+async def test_a_failing_backend_is_named_in_the_reason(tmp_path: Path) -> None:
     (tmp_path / "own.wav").write_bytes(hum())
     own = [Utterance(text="x", recording=str(tmp_path / "own.wav"))]
-    [broken] = recognised(tmp_path, own, backend=broken_classifier())
+    [broken] = await recognised(tmp_path, own, backend=broken_classifier())
     assert broken.degraded == "transformers:fake failed: RuntimeError"
-    [down] = recognised(tmp_path, own, backend=ListenerSpeech(Ear(Unavailable("down"))))
+    [down] = await recognised(tmp_path, own, backend=ListenerSpeech(Ear(Unavailable("down"))))
     assert (down.degraded, down.is_heard) == ("openai: down", False)
 
 
-def test_a_recording_of_its_own_is_heard_instead_of_synthesis(tmp_path: Path) -> None:
+async def test_a_recording_of_its_own_is_heard_instead_of_synthesis(tmp_path: Path) -> None:
     (tmp_path / "own.wav").write_bytes(hum())
     sample = Sample(id="s", query="Hello?", metadata={"audio": "own.wav"})
     voice = Voice()
-    [result] = recognised(tmp_path, [to_utterance(sample, str(tmp_path))], voice)
+    [result] = await recognised(tmp_path, [to_utterance(sample, str(tmp_path))], voice)
     assert (result.source, result.backend, result.degraded) == ("recording", "openai", None)
     assert (result.audio, voice.calls) == (str(tmp_path / "own.wav"), 0)
 
@@ -183,7 +178,7 @@ def test_a_recordings_path_is_that_of_its_dataset(
     assert to_utterance(sample, folder).recording == recording
 
 
-def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
+async def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
     (tmp_path / "broken.wav").write_bytes(b"RIFF....WAVE")
     utterances = [
         Utterance(text="Hello?"),
@@ -194,7 +189,7 @@ def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
         Utterance(text="Good evening"),
     ]
     voice = Voice()
-    results = recognised(tmp_path, utterances, voice)
+    results = await recognised(tmp_path, utterances, voice)
     sources = ["synthesised", "none", "none", "none", "none", "synthesised"]
     assert [result.source for result in results] == sources
     backends = ["openai", "uniform", "uniform", "uniform", "uniform", "openai"]
@@ -211,8 +206,8 @@ def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
     assert voice.calls == 2
 
 
-def test_without_a_voice_there_is_no_sound(tmp_path: Path) -> None:
-    [result] = recognised(tmp_path, [Utterance(text="Hello?")])
+async def test_without_a_voice_there_is_no_sound(tmp_path: Path) -> None:
+    [result] = await recognised(tmp_path, [Utterance(text="Hello?")])
     assert result == RecognisedSpeech(
         distribution=EKMAN.uniform(), backend="uniform", source="none"
     )

@@ -48,60 +48,55 @@ class Hum:
         )
 
 
-def spoken(store: AudioStore, speaker: Hum, *texts: str) -> list[str]:
-    async def all_of_them() -> list[str]:
-        return [
-            sound.file
-            for sound in await asyncio.gather(
-                *(store.get_or_speak(text, speaker) for text in texts)
-            )
-        ]
-
-    return asyncio.run(all_of_them())
+async def spoken(store: AudioStore, speaker: Hum, *texts: str) -> list[str]:
+    return [
+        sound.file
+        for sound in await asyncio.gather(*(store.get_or_speak(text, speaker) for text in texts))
+    ]
 
 
 def files(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("*.wav")}
 
 
-def test_a_second_run_synthesises_nothing(tmp_path: Path) -> None:
+async def test_a_second_run_synthesises_nothing(tmp_path: Path) -> None:
     first, second, speaker = AudioStore(str(tmp_path)), AudioStore(str(tmp_path)), Hum()
-    names = spoken(first, speaker, "one", "two", "one")
-    assert spoken(second, speaker, "one", "two") == names[:2]
+    names = await spoken(first, speaker, "one", "two", "one")
+    assert await spoken(second, speaker, "one", "two") == names[:2]
     assert sorted(speaker.seen) == ["one", "two"]
     assert first.counts == {"misses": 2, "synthesised": 2, "hits": 1}
     assert second.counts == {"hits": 2}
     assert files(tmp_path) == set(names)
 
 
-def test_each_voice_and_text_has_its_own_file(tmp_path: Path) -> None:
+async def test_each_voice_and_text_has_its_own_file(tmp_path: Path) -> None:
     store = AudioStore(str(tmp_path))
     names = {
         name
         for voice in ("low", "high")
-        for name in spoken(store, Hum(voice), "one", "One", "one ")
+        for name in await spoken(store, Hum(voice), "one", "One", "one ")
     }
     assert len(names) == 6
 
 
-def test_what_fails_is_not_kept_and_asked_again(tmp_path: Path) -> None:
+async def test_what_fails_is_not_kept_and_asked_again(tmp_path: Path) -> None:
     store = AudioStore(str(tmp_path))
     for speaker, error in (
         (Hum(fault=Unavailable("down")), JudgeError),
         (Hum(wav=b"RIFF, or not"), DataError),
     ):
         with pytest.raises(error):
-            spoken(store, speaker, "one")
+            await spoken(store, speaker, "one")
     assert files(tmp_path) == set()
-    spoken(store, good := Hum(), "one")
+    await spoken(store, good := Hum(), "one")
     assert good.seen == ["one"]
     assert store.counts == {"misses": 3, "synthesised": 1}
 
 
-def test_a_file_that_somebody_broke_is_spoken_anew(tmp_path: Path) -> None:
-    [name] = spoken(AudioStore(str(tmp_path)), Hum(), "one")
+async def test_a_file_that_somebody_broke_is_spoken_anew(tmp_path: Path) -> None:
+    [name] = await spoken(AudioStore(str(tmp_path)), Hum(), "one")
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:60])
-    spoken(AudioStore(str(tmp_path)), again := Hum(), "one")
+    await spoken(AudioStore(str(tmp_path)), again := Hum(), "one")
     assert again.seen == ["one"]
     assert decode_wav((tmp_path / name).read_bytes()).duration_s > 0
 
@@ -112,17 +107,17 @@ def test_a_folder_that_cannot_be_is_a_config_error(tmp_path: Path) -> None:
         AudioStore(str(tmp_path / "file" / "audio"))
 
 
-def test_sound_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
+async def test_sound_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
     store = AudioStore(str(tmp_path / "audio"))
     shutil.rmtree(tmp_path / "audio")
-    spoken(store, Hum(), "one")
+    await spoken(store, Hum(), "one")
     assert store.counts == {"misses": 1, "synthesised": 1, "unkept": 1}
 
 
-def test_a_cloud_folder_keeps_its_files_without_locks(tmp_path: Path) -> None:
+async def test_a_cloud_folder_keeps_its_files_without_locks(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/audio"
-    names = spoken(AudioStore(url), Hum(), "one", "one")
-    spoken(AudioStore(url), again := Hum(), "one")
+    names = await spoken(AudioStore(url), Hum(), "one", "one")
+    await spoken(AudioStore(url), again := Hum(), "one")
     assert again.seen == []
     assert files(tmp_path / "audio") == set(names)
     assert not (tmp_path / "audio" / "locks").exists()

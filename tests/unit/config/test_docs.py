@@ -1,11 +1,24 @@
-"""The pages for people are short enough to be read."""
+"""What pages and shipped jobs say is what the code has: keys, counts, messages, lengths."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+import memray_eval.cli.config  # noqa: F401 (its commands join the app)
+from memray_eval.cli.app import app
+from memray_eval.config.loading import find_job, load_config, shipped_jobs
+from memray_eval.config.reference import job_keys, job_reference, job_schema
+from memray_eval.config.sections import CountRange, EngineConfig, least_of, most_of
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.scan import scan
+from memray_eval.errors import ConfigError
+from memray_eval.execution.prepare.resolve import resolve_reading
 from tests.bench.sentences import MOST, median_words, pages
 from tests.conftest import REPOSITORY
 
@@ -27,3 +40,167 @@ def test_every_readme_is_counted() -> None:
 
 def test_the_readme_of_a_newcomer_has_70_lines() -> None:
     assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 70
+
+
+def test_every_key_is_described() -> None:
+    texts = [key.description for key in job_keys()]
+    assert all(texts)
+    assert len(texts) > 200
+    assert not [text for text in texts if len(text) >= 200 or "|" in text]  # a column of the page
+
+
+def test_the_schema_has_every_description_and_default() -> None:
+    schema = job_schema()
+    replicas = schema["$defs"]["EngineConfig"]["properties"]["replicas"]
+    assert (replicas["default"], replicas["description"]) == (1, "Engines of one model.")
+    own = {key.owner.__name__ for key in job_keys()} & schema["$defs"].keys()
+    assert len(own) > 10
+    for home in (schema, *(schema["$defs"][name] for name in own)):
+        assert all("description" in value for value in home["properties"].values()), home["title"]
+    assert set(schema["required"]) == {"dataset", "candidates"}
+
+
+def test_the_page_is_the_one_in_jobs() -> None:
+    # memray-eval schema --markdown > jobs/keys.md
+    assert (REPOSITORY / "jobs" / "keys.md").read_text("utf-8") == job_reference()
+
+
+def test_commands_print_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    app(["schema"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["title"] == "Job"
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "dataset: d.jsonl\ncandidates: [{name: a, model: b}]\njudging: {tries: 2}\nlimit: 7\n"
+    )
+    words = ["config", "show", str(job), "--set", "engine.replicas=3", "--set", "limit=4"]
+    app(words, standalone_mode=False)
+    text = capsys.readouterr().out
+    assert "  replicas: 3    # --set\n" in text
+    assert "  tries: 2    # job.yaml\n" in text
+    assert "limit: 4    # --set\n" in text
+    assert "\ntolerance: 0.05\n" in text
+    shown = yaml.safe_load(text)
+    assert shown["dataset"] == str(tmp_path / "d.jsonl")
+    assert (shown["engine"]["replicas"], shown["judging"]["tries"]) == (3, 2)
+
+
+def test_a_name_is_a_shipped_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shipped_jobs()["quickstart"] == REPOSITORY / "jobs" / "quickstart.yaml"
+    job = load_config(Path("quickstart"))
+    assert job.dataset == str(REPOSITORY / "dataset" / "samples")
+    assert job.out == str(tmp_path / "results")
+
+
+def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text("dataset: d.jsonl\ncandidates: [{name: a, model: b}]\n")
+    assert load_config(Path("quickstart")).dataset == str(tmp_path / "d.jsonl")
+    assert find_job(Path("jobs/quickstart")) == Path("jobs/quickstart")
+
+
+def test_a_job_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(ConfigError, match=r"no file quickstat; .*names alone: .*quickstart"):
+        load_config(Path("quickstat"))
+
+
+NEW_SUITES = ("mrcr", "graphwalks", "babilong", "helmet", "long-context-2026")
+
+
+@pytest.mark.parametrize("name", NEW_SUITES)
+def test_the_shipped_long_context_datasets_are_valid(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    read = resolve_reading(load_config(Path(name)))
+    problems: list[Problem] = []
+    result = scan(read.dataset, read.reader, on_problem=problems.append)
+    assert not problems
+    assert result.n_samples > 1
+
+
+def test_of_many_tasks_the_nearest_one_is_named() -> None:
+    job = load_config(Path("long-context-2026"), {"tasks": ["mrcr:3needle"]})
+    with pytest.raises(ConfigError, match=r"no task 'mrcr:3needle'; did you mean 'mrcr:.needle'\?"):
+        resolve_reading(job)
+
+
+JOB = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]}
+
+
+def replicas(tmp_path: Path, value: Any) -> int | CountRange:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(JOB | {"engine": {"replicas": value}}))
+    return load_config(path, {}, []).engine.replicas
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        (3, 3, 3),
+        ({"min": 1, "max": 8}, 1, 8),
+        ({"max": 8}, 1, 8),
+        ({"min": 4, "max": 4}, 4, 4),
+    ],
+)
+def test_a_number_or_a_range(tmp_path: Path, value: Any, least: int, most: int) -> None:
+    counts = replicas(tmp_path, value)
+    assert isinstance(counts, CountRange if isinstance(value, dict) else int)
+    assert (least_of(counts), most_of(counts)) == (least, most)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (0, ": must be 1 or more or a mapping of keys, not 0"),
+        (-2, ": must be 1 or more or a mapping of keys, not -2"),
+        ("two", ": must be a whole number or a mapping of keys, not text"),
+        (1.5, ": must be a whole number or a mapping of keys, not 1.5"),
+        ([1, 8], ": must be a whole number or a mapping of keys, not a list"),
+        ({"min": 4, "max": 2}, ": min is 4, which is more than max, 2"),
+        ({"min": 0, "max": 2}, ".min: must be 1 or more, not 0"),
+        ({"min": 1, "max": "many"}, ".max: must be a whole number, not text"),
+        ({"min": 1}, ".max: missing"),
+        ({"min": 1, "max": 8, "mx": 8}, ".mx: no such key; did you mean 'max'?"),
+    ],
+)
+def test_what_is_neither_is_told_of_once(tmp_path: Path, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        replicas(tmp_path, value)
+    (line,) = [line for line in str(raised.value).splitlines() if "replicas" in line]
+    assert line.strip() == f"engine.replicas{message}"
+    assert "CountRange" not in str(raised.value)
+
+
+def test_a_range_outlives_the_file_that_a_run_keeps_of_its_job() -> None:
+    engine = EngineConfig.model_validate({"replicas": {"min": 2, "max": 4}})
+    assert engine.model_dump(mode="json")["replicas"] == {"min": 2, "max": 4}
+    assert EngineConfig.model_validate(engine.model_dump(mode="json")) == engine
+    assert EngineConfig().model_dump(mode="json")["replicas"] == 1
+
+
+@pytest.mark.parametrize("words", ["engine.replicas={min: 1, max: 8}", "engine.replicas=8"])
+def test_set_takes_both(tmp_path: Path, words: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(JOB))
+    assert most_of(load_config(path, {}, [words]).engine.replicas) == 8
+
+
+def test_set_changes_one_end_of_a_range(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(JOB | {"engine": {"replicas": {"min": 1, "max": 8}}}))
+    changed = load_config(path, {}, ["engine.replicas.max=4"])
+    assert changed.engine.replicas == CountRange(min=1, max=4)
+
+
+PAGE = REPOSITORY / "jobs" / "TROUBLESHOOTING.md"
+
+
+def test_every_quoted_message_is_in_the_sources() -> None:
+    quoted = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert len(quoted) >= 20
+    sources = "\n".join(
+        path.read_text("utf-8") for path in (REPOSITORY / "memray_eval").rglob("*.py")
+    )
+    joined = re.sub(r'"\s*\n\s*f?"', "", sources)  # a message goes on in the next line
+    assert [words for words in quoted if words not in joined] == []

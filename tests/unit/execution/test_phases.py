@@ -1,13 +1,18 @@
-"""Whether a run judges while it generates or afterwards, and what it needs at which time."""
+"""Phases of a run: which come when, on what nodes, and what stages do in each."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.execution.block_stages import PART, finish_ungenerated, read_waiting
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
@@ -15,10 +20,21 @@ from memray_eval.execution.prepare.checks import decide_phases
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.execution.prepare.stored_config import apply_resume_settings
+from memray_eval.execution.progress import EnginePhase, EnginePhases
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
+from memray_eval.execution.stage_context import StageContext
+from memray_eval.metrics import pick
+from memray_eval.ports import Embedder
+from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.results.schema import from_table, to_table
+from memray_eval.stages.embed import embed_records
+from memray_eval.stages.judge import JudgingOptions, judge_record
+from memray_eval.types import Record, Response
 from tests.conftest import SAMPLES
+from tests.unit.execution.near import KeptReports, NearContext
 
 GPU, CPU, HEAD = Node(cpus=4, gpus=1), Node(cpus=8), Node(cpus=0)
 URL = "http://127.0.0.1:9/v1"
@@ -141,3 +157,160 @@ def test_judges_are_counted_on_nodes_without_gpus() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+AT_JUDGE, AT_EMBED = ["empathy", "politeness", "readability_score"], ["relevance"]
+
+
+class NoEmbedder:
+    name = "none"
+
+    async def embed(self, texts: Any) -> Any:
+        raise AssertionError("a failed response has no text to embed")
+
+
+class NoJudge:
+    name = "openai/judge"
+
+    async def judge(self, messages: Any, judgment: Any) -> Any:
+        raise AssertionError("a failed response is not judged")
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> StageContext:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    return NearContext(folder.path, KeptReports())
+
+
+def unit(record: Record, number: int, error: str | None = None) -> Record:
+    response = Response(error=error) if error else Response(text="Rest.")
+    return record.model_copy(update={"unit_id": f"{number:016x}", "response": response})
+
+
+def test_failed_units_get_the_scores_that_both_stages_would_give(
+    record: Record, context: StageContext
+) -> None:
+    units = [unit(record, 1), unit(record, 2, "down"), unit(record, 3, "gone"), unit(record, 4)]
+    stages = ["judge", "embed", "write"]
+    options, names = MetricOptions(), [*AT_JUDGE, *AT_EMBED]
+    left = finish_ungenerated(to_table(units), names, options, stages, context)
+    assert left.to_pylist() == [{"unit_id": f"{number:016x}"} for number in (1, 4)]
+    folder = RunFolder(context.folder)
+    (part,) = folder.parts(RECORDS)
+    written = list(from_table(folder.read_part(part)))
+    assert [item.unit_id for item in written] == [f"{number:016x}" for number in (2, 3)]
+
+    async def together(failed: Record) -> Record:
+        judges = {"empathy": [NoJudge()], "politeness": []}
+        judged = await judge_record(failed, pick(AT_JUDGE), judges, JudgingOptions())
+        embedder: Embedder = NoEmbedder()
+        (scored,) = await embed_records([judged], pick(AT_EMBED), embedder)
+        return scored
+
+    assert written == [asyncio.run(together(failed)) for failed in units[1:3]]
+    assert [words[:3] for words in context.counter.reports] == [("add", item, 2) for item in stages]
+    assert all(words[-1] == 2 for words in context.counter.reports)
+
+
+def test_where_nothing_failed_nothing_is_written(record: Record, context: StageContext) -> None:
+    table = to_table([unit(record, 1)])
+    left = finish_ungenerated(table, AT_JUDGE, MetricOptions(), ["judge"], context)
+    assert left.num_rows == 1
+    assert RunFolder(context.folder).parts(RECORDS) == []
+    assert context.counter.reports == []
+
+
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
+    record: Record, context: StageContext, is_earlier: bool
+) -> None:
+    folder = RunFolder(context.folder)
+    earlier = to_table([unit(record, 1, "down"), unit(record, 2)])
+    parts = [folder.write_part(item, RESPONSES) for item in (earlier, to_table([unit(record, 1)]))]
+    table, names = pa.table({PART: parts}), [record.candidate.name]
+    state = ResumeState(generated=UnitIdSet(f"{number:016x}" for number in (1, 2)))
+    waiting = list(from_table(read_waiting(table, state, names, context, is_earlier)))
+    assert sorted(item.unit_id for item in waiting) == [f"{number:016x}" for number in (1, 2)]
+    assert all(item.response is not None and item.response.error is None for item in waiting)
+    assert context.counter.of("add_carried") == ([[2]] if is_earlier else [])
+
+
+Entered = list[tuple[float, str, EnginePhase]]  # at a time, an engine, its phase
+BOTH_WAIT: Entered = [(0.0, "a", "PENDING"), (5.0, "b", "PENDING")]
+BOTH_UP: Entered = [
+    *BOTH_WAIT,
+    (20.0, "a", "starting"),
+    (21.0, "a", "downloading"),
+    (50.0, "b", "loading"),
+    (60.0, "a", "loading"),
+    (61.0, "b", "up"),
+    (90.0, "a", "up"),
+]
+
+
+def entered(steps: Entered) -> tuple[EnginePhases, list[str]]:
+    lines = list[str]()
+    phases = EnginePhases(lines.append)
+    for now, name, phase in steps:
+        phases.enter(name, "m", phase, now)
+    return phases, lines
+
+
+@pytest.mark.parametrize(
+    ("steps", "now", "expected"),
+    [
+        (BOTH_WAIT, 10.0, [("PENDING", 2, 10.0)]),
+        (BOTH_UP[:4], 30.0, [("PENDING", 1, 25.0), ("downloading", 1, 9.0)]),
+        (
+            [*BOTH_UP[:4], (25.0, "a", "downloading")],
+            30.0,
+            [("PENDING", 1, 25.0), ("downloading", 1, 9.0)],
+        ),
+        (BOTH_UP[:-1], 70.0, [("loading", 1, 10.0), ("up", 1, 9.0)]),
+        (BOTH_UP, 95.0, []),
+    ],
+)
+def test_engines_are_shown_by_phase_while_some_are_not_up(
+    steps: Entered, now: float, expected: list[tuple[EnginePhase, int, float]]
+) -> None:
+    shown = entered(steps)[0].at(now)
+    assert [(engines.phase, engines.n, engines.longest_s) for engines in shown] == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (BOTH_UP[:-1], []),
+        (
+            BOTH_UP,
+            [
+                "Engines of m: 2 up, after at most 45 s PENDING, 1 s starting, "
+                "39 s downloading, 30 s loading."
+            ],
+        ),
+        (
+            [(0.0, "a", "loading"), (9.0, "a", "up")],
+            ["Engines of m: 1 up, after at most 9 s loading."],
+        ),
+    ],
+)
+def test_a_line_says_how_long_each_phase_took(steps: Entered, expected: list[str]) -> None:
+    assert entered(steps)[1] == expected
+
+
+def shown(counter: RunCounter) -> list[tuple[EnginePhase, int]]:
+    snapshot = counter.snapshot(0)
+    assert snapshot is not None
+    return [(engines.phase, engines.n) for engines in snapshot.engines]
+
+
+def test_a_lost_engine_waits_for_a_node_again_and_one_that_has_ended_is_not_shown() -> None:
+    counter = RunCounter()
+    for engine in ("a", "b"):
+        counter.engines.enter(engine, "m", "up")
+    counter.engines.enter("a", None, "PENDING")
+    counter.engines.enter("unknown", None, "PENDING")
+    assert shown(counter) == [("PENDING", 1), ("up", 1)]
+    counter.engines.end("a")
+    assert shown(counter) == []

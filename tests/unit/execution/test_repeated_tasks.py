@@ -3,7 +3,6 @@ are stored already."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from unittest.mock import AsyncMock, MagicMock
@@ -98,7 +97,7 @@ def test_stored_responses_are_taken_when_a_task_is_run_again(
 
 
 @pytest.mark.parametrize("is_restarted", [True, False])
-def test_a_restarted_client_asks_for_no_response_that_is_stored(
+async def test_a_restarted_client_asks_for_no_response_that_is_stored(
     tmp_path: Path, units: list[Record], is_restarted: bool
 ) -> None:
     """The block that it is to make again is the one that it was sent: its prompts are there."""
@@ -112,13 +111,14 @@ def test_a_restarted_client_asks_for_no_response_that_is_stored(
         async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
             return Response(text="another answer")
 
-    async def ask() -> list[pa.Table]:
-        client = AskServers(ServerConfig(), context_of(tmp_path), lambda: is_restarted)
-        return [out async for out in client(rows)]
-
+    client = AskServers(ServerConfig(), context_of(tmp_path), lambda: is_restarted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(openai_generator, "OpenAIGenerator", Server)
-        records = [record for table in asyncio.run(ask()) for record in from_table(table)]
+        records = [
+            record
+            for table in ([out async for out in client(rows)])
+            for record in from_table(table)
+        ]
     kept = {1, 2, 4} if is_restarted else set()
     assert [record.unit_id for record in records] == [unit.unit_id for unit in units]
     assert [record.response and record.response.text for record in records] == [

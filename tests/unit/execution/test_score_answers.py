@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -107,15 +106,11 @@ def score_of(context: StageContext, state: ResumeState | None = None) -> ScoreAn
     )
 
 
-def apart(table: pa.Table, context: StageContext) -> pa.Table:
+async def apart(table: pa.Table, context: StageContext) -> pa.Table:
     """What the stages make that read and judge one after the other."""
     read = read_answers(table, READER, ResumeState(), context)
     judge = JudgeRecords(NAMES, MetricOptions(), {}, JudgingConfig(), None, context)
-
-    async def judged() -> pa.Table:
-        return pa.concat_tables([block async for block in judge(read)])
-
-    return asyncio.run(judged())
+    return pa.concat_tables([block async for block in judge(read)])
 
 
 def by_unit(table: pa.Table) -> dict[str, dict[str, Any]]:
@@ -123,11 +118,11 @@ def by_unit(table: pa.Table) -> dict[str, dict[str, Any]]:
     return {scored["sample_id"]: scored for scored in table.to_pylist()}
 
 
-def test_rows_and_scores_are_those_of_the_stages_apart(
+async def test_rows_and_scores_are_those_of_the_stages_apart(
     table: pa.Table, context: StageContext
 ) -> None:
     at_once = by_unit(score_of(context)(table))
-    one_by_one = by_unit(apart(table, replace(context, counter=RunCounter())))
+    one_by_one = by_unit(await apart(table, replace(context, counter=RunCounter())))
     assert len(at_once) == len(ROWS)
     assert "surrogates not allowed" in at_once["q14"]["error"]
     assert json.dumps(at_once, sort_keys=True) == json.dumps(one_by_one, sort_keys=True)

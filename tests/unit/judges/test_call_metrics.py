@@ -113,7 +113,7 @@ def test_what_another_run_is_asking_for_is_waited_for(
     assert (verdict.cached, calls.sent, calls.repeated) == (cached, sent, repeated)
 
 
-def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
+async def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
     book, under_way = CallMetrics(), asyncio.Event()
 
     class Hanging(ScriptedAdapter):
@@ -122,16 +122,13 @@ def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
             await asyncio.Event().wait()
             return ""
 
-    async def give_up() -> int:
-        judge = scripted_judge(Hanging(), {"observer": book.observer_for("a/b")})
-        asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
-        await under_way.wait()
-        in_flight = book.drain()["a/b"].in_flight
-        asking.cancel()
-        await asyncio.wait([asking])
-        return in_flight
-
-    assert asyncio.run(give_up()) == 1
+    judge = scripted_judge(Hanging(), {"observer": book.observer_for("a/b")})
+    asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
+    await under_way.wait()
+    in_flight = book.drain()["a/b"].in_flight
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert in_flight == 1
     measured = book.drain()["a/b"]
     assert (measured.in_flight, measured.calls.outcomes) == (0, {"abandoned": 1})
 
@@ -149,7 +146,7 @@ def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
     assert book.drain() == {}
 
 
-def test_a_wait_for_a_slot_is_measured() -> None:
+async def test_a_wait_for_a_slot_is_measured() -> None:
     """The limiter lets the call go after 3 s of the injected clock."""
     now = [1000.0]
 
@@ -158,16 +155,13 @@ def test_a_wait_for_a_slot_is_measured() -> None:
             now[0] += 3.0 * bool(wanted.costs)
             return Grant((now[0],) * len(wanted.costs))
 
-    async def one_call() -> None:
-        hooks, limits = RunHooks(clock=lambda: now[0]), RateLimits(requests_per_min=60)
-        observer = book.observer_for("a/b")
-        gate = gate_to(Slow(), hooks=hooks, limits=limits, is_firm=False, observer=observer)
-        async with gate.permit(10.0):
-            pass
-        await gate.aclose()
-
     book = CallMetrics(lambda: now[0])
-    asyncio.run(one_call())
+    hooks, limits = RunHooks(clock=lambda: now[0]), RateLimits(requests_per_min=60)
+    observer = book.observer_for("a/b")
+    gate = gate_to(Slow(), hooks=hooks, limits=limits, is_firm=False, observer=observer)
+    async with gate.permit(10.0):
+        pass
+    await gate.aclose()
     measured = book.drain()["a/b"]
     assert (measured.waits_s, measured.calls.waited_s, measured.waiting) == ((3.0,), 3.0, 0)
 

@@ -1,19 +1,23 @@
-"""Prompts that begin alike: when the shared part comes first, whose call goes ahead, and that
-nobody waits for ever."""
+"""Prompts whose start a provider keeps, and the marks that no prompt can forge."""
 
 from __future__ import annotations
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.errors import BudgetSpent, Stopped, Unavailable
+from memray_eval.errors import BudgetSpent, ConfigError, ResourceError, Stopped, Unavailable
+from memray_eval.execution.services import prompt_secret
 from memray_eval.judges.limits.limiter_member import CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, StartQueue
+from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from tests.fake_judges import Rating, ScriptedAdapter, scripted_judge
@@ -74,29 +78,26 @@ class Log:
             self.lines.append(f"{name} done")
 
 
-def through(*calls: Callable[[Log], Any], queue: StartQueue | None = None) -> list[str]:
-    async def run() -> list[str]:
-        log = Log(queue or StartQueue())
-        tasks = [asyncio.create_task(call(log)) for call in calls]
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
-        return log.lines
-
-    return asyncio.run(run())
+async def through(*calls: Callable[[Log], Any], queue: StartQueue | None = None) -> list[str]:
+    log = Log(queue or StartQueue())
+    tasks = [asyncio.create_task(call(log)) for call in calls]
+    await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+    return log.lines
 
 
-def test_the_first_call_goes_ahead_and_the_others_follow_together() -> None:
-    lines = through(*(lambda log, name=name: log.call(name) for name in "abc"))
+async def test_the_first_call_goes_ahead_and_the_others_follow_together() -> None:
+    lines = await through(*(lambda log, name=name: log.call(name) for name in "abc"))
     assert lines[:4] == ["a ahead", "a done", "b cached", "c cached"]
 
 
-def test_other_starts_do_not_wait() -> None:
-    lines = through(lambda log: log.call("a", "k"), lambda log: log.call("b", "l"))
+async def test_other_starts_do_not_wait() -> None:
+    lines = await through(lambda log: log.call("a", "k"), lambda log: log.call("b", "l"))
     assert lines[:2] == ["a ahead", "b ahead"]
 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), BudgetSpent("no money"), Stopped("end")])
-def test_where_the_first_fails_the_next_goes_ahead(error: Exception) -> None:
-    lines = through(
+async def test_where_the_first_fails_the_next_goes_ahead(error: Exception) -> None:
+    lines = await through(
         lambda log: log.call("a", fails=error),
         lambda log: log.call("b", fails=error),
         lambda log: log.call("c"),
@@ -121,16 +122,16 @@ def test_a_call_that_is_given_up_lets_the_next_go_ahead() -> None:
     assert asyncio.run(run()) == ["a ahead", "c ahead", "c done"]
 
 
-def test_a_start_that_nobody_used_for_long_is_written_again() -> None:
+async def test_a_start_that_nobody_used_for_long_is_written_again() -> None:
     now = [0.0]
     queue = StartQueue(clock=lambda: now[0])
-    assert through(lambda log: log.call("a"), queue=queue)[0] == "a ahead"
+    assert (await through(lambda log: log.call("a"), queue=queue))[0] == "a ahead"
     now[0] = LASTS_S - 1
-    assert through(lambda log: log.call("b"), queue=queue)[0] == "b cached"
+    assert (await through(lambda log: log.call("b"), queue=queue))[0] == "b cached"
     now[0] = 2 * LASTS_S - 2  # the last use counts
-    assert through(lambda log: log.call("c"), queue=queue)[0] == "c cached"
+    assert (await through(lambda log: log.call("c"), queue=queue))[0] == "c cached"
     now[0] = 4 * LASTS_S
-    assert through(lambda log: log.call("d"), queue=queue)[0] == "d ahead"
+    assert (await through(lambda log: log.call("d"), queue=queue))[0] == "d ahead"
 
 
 def judge_of(
@@ -139,18 +140,15 @@ def judge_of(
     return scripted_judge(adapter, access, cache=cache)
 
 
-def ask(judge: StructuredJudge, *prompts: JudgePrompt) -> list[Any]:
-    async def all_of_them() -> list[Any]:
-        verdicts = (judge.judge(prompt, Rating) for prompt in prompts)
-        gathered = asyncio.gather(*verdicts, return_exceptions=True)
-        return list(await asyncio.wait_for(gathered, 5))
-
-    return asyncio.run(all_of_them())
+async def ask(judge: StructuredJudge, *prompts: JudgePrompt) -> list[Any]:
+    verdicts = (judge.judge(prompt, Rating) for prompt in prompts)
+    gathered = asyncio.gather(*verdicts, return_exceptions=True)
+    return list(await asyncio.wait_for(gathered, 5))
 
 
-def test_one_call_puts_the_start_into_the_cache_and_the_others_read_it() -> None:
+async def test_one_call_puts_the_start_into_the_cache_and_the_others_read_it() -> None:
     adapter = ScriptedAdapter(GOOD, lasts_s=0.01)
-    verdicts = ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(5)))
+    verdicts = await ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(5)))
     assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 5
     starts = {start.key for _, start in adapter.sent if start is not None}
     assert (len(adapter.sent), len(starts)) == (5, 1)
@@ -161,25 +159,25 @@ def test_one_call_puts_the_start_into_the_cache_and_the_others_read_it() -> None
     assert '"score"' in messages[-1]["content"]  # the schema stands in the prompt
 
 
-def test_short_prompts_and_such_as_share_nothing_go_at_once_with_the_rubric_first() -> None:
+async def test_short_prompts_and_such_as_share_nothing_go_at_once_with_the_rubric_first() -> None:
     adapter = ScriptedAdapter(GOOD, lasts_s=0.01)
-    ask(judge_of(adapter), *(prompt(f"answer {number}", readers=1) for number in range(5)))
+    await ask(judge_of(adapter), *(prompt(f"answer {number}", readers=1) for number in range(5)))
     assert adapter.most_in_flight == 5
     assert {start for _, start in adapter.sent} == {None}
     sent = [prompt(f"answer {number}")[1].content for number in range(5)]
     assert [messages[-1]["content"] for messages, _ in adapter.sent] == sent
 
 
-def test_a_malformed_first_answer_has_filled_the_cache() -> None:
+async def test_a_malformed_first_answer_has_filled_the_cache() -> None:
     adapter = ScriptedAdapter("no json", GOOD, lasts_s=0.01)
-    verdicts = ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
+    verdicts = await ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
     assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 3
     assert adapter.most_in_flight == 3  # the second try and the two that waited
 
 
-def test_while_the_first_waits_to_be_tried_again_the_next_goes_ahead() -> None:
+async def test_while_the_first_waits_to_be_tried_again_the_next_goes_ahead() -> None:
     adapter = ScriptedAdapter(Unavailable("down"), GOOD, lasts_s=0.01)
-    verdicts = ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
+    verdicts = await ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
     assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 3
     assert len(adapter.sent) == 4
 
@@ -199,9 +197,11 @@ class NoMoney:
         return
 
 
-def test_the_end_of_the_money_reaches_all_that_wait() -> None:
+async def test_the_end_of_the_money_reaches_all_that_wait() -> None:
     adapter = ScriptedAdapter(GOOD, lasts_s=0.01)
-    ended = ask(judge_of(adapter, admission=NoMoney()), *(prompt(f"answer {n}") for n in range(20)))
+    ended = await ask(
+        judge_of(adapter, admission=NoMoney()), *(prompt(f"answer {n}") for n in range(20))
+    )
     assert {type(error) for error in ended} == {BudgetSpent}
     assert adapter.sent == []
 
@@ -224,3 +224,53 @@ def test_a_machine_with_another_secret_asks_the_same_call_with_another_nonce() -
     assert call.key == same.key
     assert call.messages != same.messages
     assert call.key != judge.call(prompt("b"), Rating).key
+
+
+def test_a_secret_is_made_once_and_is_nobody_elses_to_read(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "calls.sqlite"
+    with ThreadPoolExecutor(8) as threads:
+        secrets = set(threads.map(secret_beside, [str(file)] * 32))
+    assert len(secrets) == 1
+    assert len(secrets.pop()) == SECRET_BYTES
+    (kept,) = (tmp_path / "new").iterdir()
+    assert kept.name == "calls.sqlite.secret"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert secret_beside(str(tmp_path / "calls.sqlite")) != secret_beside(str(file))
+
+
+def test_a_folder_of_segments_has_the_first_of_its_secrets(tmp_path: Path) -> None:
+    folder = f"file://{tmp_path}/calls"
+    slept: list[float] = []
+
+    def another_begins(delay_s: float) -> None:
+        """Between writing a secret and looking again, one that began before writes its own."""
+        slept.append(delay_s)
+        first = tmp_path / "calls" / "prompt-secret-000000000000001-aa"
+        first.write_text("ab" * SECRET_BYTES)
+
+    assert secret_in(folder, another_begins) == b"\xab" * SECRET_BYTES
+    assert secret_in(folder, another_begins) == b"\xab" * SECRET_BYTES
+    assert len(slept) == 1  # who finds one does not wait
+
+
+@pytest.mark.parametrize("content", ["", "xyz", "ab" * 31, "ab" * 40])
+def test_what_is_no_secret_is_said_in_a_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "calls.secret").write_text(content)
+    with pytest.raises(ConfigError, match="is no secret of judge prompts"):
+        secret_beside(str(tmp_path / "calls"))
+    (tmp_path / "prompt-secret-1").write_text(content)
+    with pytest.raises(ConfigError, match="prompt-secret-1 is no secret"):
+        secret_in(f"file://{tmp_path}")
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="cannot be used"):
+        secret_beside(str(tmp_path / "file" / "calls"))
+
+
+def test_without_a_memory_of_calls_each_session_has_its_own(tmp_path: Path) -> None:
+    assert prompt_secret("off", str(tmp_path)) != prompt_secret("off", str(tmp_path))
+    kept = str(tmp_path / "calls")
+    assert prompt_secret(kept, "results/r") == prompt_secret(kept, "results/other")
+    assert list(tmp_path.iterdir()) == [tmp_path / "calls.secret"]

@@ -24,23 +24,20 @@ PROMPT = Prompt(messages=(Message(role="user", content="q"),))
         (Response(text="", refusal="I cannot."), "refusal"),
     ],
 )
-def test_why_a_function_gave_no_answer(returned: Any, cause: str | None) -> None:
+async def test_why_a_function_gave_no_answer(returned: Any, cause: str | None) -> None:
     class Code:
         def load(self) -> Any:
             return lambda messages: returned
 
     candidate = Candidate(name="c", model="mine/f", backend="code")
 
-    async def ask() -> Response:
-        generator = FunctionGenerator(cast(Any, Code()), ServerConfig())
-        return await generator.generate(PROMPT, candidate)
-
-    response = asyncio.run(ask())
+    generator = FunctionGenerator(cast(Any, Code()), ServerConfig())
+    response = await generator.generate(PROMPT, candidate)
     assert (response.no_answer, response.error) == (cause, None)
 
 
 @pytest.mark.parametrize("at_once", [1, None])
-def test_calls_beside_each_other(at_once: int | None) -> None:
+async def test_calls_beside_each_other(at_once: int | None) -> None:
     under_way, most = 0, 0
 
     class Code:
@@ -55,10 +52,7 @@ def test_calls_beside_each_other(at_once: int | None) -> None:
         under_way -= 1
         return "Bergen"
 
-    async def ask() -> None:
-        generator = FunctionGenerator(cast(Any, Code()), ServerConfig(), at_once)
-        candidate = Candidate(name="c", model="mine/f", backend="code")
-        await asyncio.gather(*(generator.generate(PROMPT, candidate) for _ in range(3)))
-
-    asyncio.run(ask())
+    generator = FunctionGenerator(cast(Any, Code()), ServerConfig(), at_once)
+    candidate = Candidate(name="c", model="mine/f", backend="code")
+    await asyncio.gather(*(generator.generate(PROMPT, candidate) for _ in range(3)))
     assert most == (at_once or 3)

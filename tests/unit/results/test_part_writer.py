@@ -65,62 +65,52 @@ def units(folder: RunFolder) -> list[str]:
     ]
 
 
-def test_many_small_blocks_become_few_files(folder: WatchedFolder, blocks: Blocks) -> None:
-    async def write() -> None:
-        writer = PartWriter(folder, RECORDS, most_waiting=32)
-        await asyncio.gather(*map(writer.write, blocks(300)))
-
-    asyncio.run(write())
+async def test_many_small_blocks_become_few_files(folder: WatchedFolder, blocks: Blocks) -> None:
+    writer = PartWriter(folder, RECORDS, most_waiting=32)
+    await asyncio.gather(*map(writer.write, blocks(300)))
     sizes = [folder.read_part(name).num_rows for name in folder.parts()]
     assert (sum(sizes), len(sizes), max(sizes)) == (4800, 3, MAX_ROWS)
     assert sorted(units(folder)) == [f"{number:016x}" for number in range(4800)]
 
 
-def test_a_row_is_in_a_file_when_its_write_ends_and_the_file_grows(
+async def test_a_row_is_in_a_file_when_its_write_ends_and_the_file_grows(
     folder: WatchedFolder, blocks: Blocks
 ) -> None:
-    async def write() -> None:
-        writer = PartWriter(folder, RECORDS, most_waiting=1)
-        for number, block in enumerate(blocks(10), 1):
-            await writer.write(block)
-            assert len(units(folder)) == 16 * number
-            assert len(folder.parts()) == 1
-
-    asyncio.run(write())
+    writer = PartWriter(folder, RECORDS, most_waiting=1)
+    for number, block in enumerate(blocks(10), 1):
+        await writer.write(block)
+        assert len(units(folder)) == 16 * number
+        assert len(folder.parts()) == 1
     assert folder.writes == [16 * number for number in range(1, 11)]
 
 
-def test_the_first_block_is_written_at_once_and_the_next_ones_together_a_little_later(
+async def test_the_first_block_is_written_at_once_and_the_next_ones_together_a_little_later(
     folder: WatchedFolder, blocks: Blocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_writer, "LONGEST_WAIT_S", 0.6)
     age_s = [0.0]
 
-    async def write() -> tuple[float, float]:
-        writer = PartWriter(folder, RECORDS, 32, clock=lambda: time.monotonic() + age_s[0])
-        age_s[0] = 1000.0  # long enough under way that rows may wait
-        started = time.monotonic()
-        first, *others = blocks(4)
-        await writer.write(first)
-        soon = time.monotonic() - started
-        await asyncio.gather(*map(writer.write, others))
-        return soon, time.monotonic() - started
-
-    soon, later = asyncio.run(write())
+    writer = PartWriter(folder, RECORDS, 32, clock=lambda: time.monotonic() + age_s[0])
+    age_s[0] = 1000.0  # long enough under way that rows may wait
+    started = time.monotonic()
+    first, *others = blocks(4)
+    await writer.write(first)
+    soon = time.monotonic() - started
+    await asyncio.gather(*map(writer.write, others))
+    soon, later = soon, time.monotonic() - started
     assert folder.writes == [16, 64]
     assert soon < 0.6 <= later
 
 
-def test_a_run_that_has_just_begun_does_not_wait(folder: WatchedFolder, blocks: Blocks) -> None:
-    async def write() -> float:
-        writer = PartWriter(folder, RECORDS, 32)
-        started = time.monotonic()
-        for block in blocks(3):
-            await writer.write(block)
-        return time.monotonic() - started
-
+async def test_a_run_that_has_just_begun_does_not_wait(
+    folder: WatchedFolder, blocks: Blocks
+) -> None:
     # Two pauses at most: ten times what a small write takes, never LONGEST_WAIT_S each
-    assert asyncio.run(write()) < 2 * part_writer.LONGEST_WAIT_S
+    writer = PartWriter(folder, RECORDS, 32)
+    started = time.monotonic()
+    for block in blocks(3):
+        await writer.write(block)
+    assert (time.monotonic() - started) < 2 * part_writer.LONGEST_WAIT_S
     assert folder.writes == [16, 32, 48]
 
 
@@ -128,7 +118,7 @@ def test_a_run_that_has_just_begun_does_not_wait(folder: WatchedFolder, blocks: 
     ("n", "rows", "text", "most_waiting"),
     [(3, 4, "", 3), (2, MAX_ROWS // 2, "", 9), (2, 20, "word " * 200_000, 9)],
 )
-def test_when_many_wait_none_waits(
+async def test_when_many_wait_none_waits(
     folder: WatchedFolder,
     blocks: Blocks,
     monkeypatch: pytest.MonkeyPatch,
@@ -141,42 +131,33 @@ def test_when_many_wait_none_waits(
     monkeypatch.setattr(part_writer, "LONGEST_WAIT_S", 3600.0)
     age_s = [0.0]
 
-    async def write() -> None:
-        writer = PartWriter(folder, RECORDS, most_waiting, lambda: time.monotonic() + age_s[0])
-        age_s[0] = 1e6
-        await writer.write(blocks(1)[0])
-        many = blocks(n, rows, first=16, text=text)
-        await asyncio.wait_for(asyncio.gather(*map(writer.write, many)), 60)
-
-    asyncio.run(write())
+    writer = PartWriter(folder, RECORDS, most_waiting, lambda: time.monotonic() + age_s[0])
+    age_s[0] = 1e6
+    await writer.write(blocks(1)[0])
+    many = blocks(n, rows, first=16, text=text)
+    await asyncio.wait_for(asyncio.gather(*map(writer.write, many)), 60)
     assert len(units(folder)) == 16 + n * rows
 
 
-def test_long_texts_make_more_files(folder: WatchedFolder, blocks: Blocks) -> None:
-    async def write() -> None:
-        writer = PartWriter(folder, RECORDS, most_waiting=4)
-        await asyncio.gather(*map(writer.write, blocks(12, 4, text="word " * 200_000)))
-
-    asyncio.run(write())
+async def test_long_texts_make_more_files(folder: WatchedFolder, blocks: Blocks) -> None:
+    writer = PartWriter(folder, RECORDS, most_waiting=4)
+    await asyncio.gather(*map(writer.write, blocks(12, 4, text="word " * 200_000)))
     assert len(folder.parts()) == 2  # 48 MB
     for name in folder.parts():
         assert folder.read_part(name).nbytes <= MAX_BYTES
 
 
-def test_what_cannot_be_written_is_told_to_each_and_costs_no_row_that_was(
+async def test_what_cannot_be_written_is_told_to_each_and_costs_no_row_that_was(
     folder: WatchedFolder, blocks: Blocks
 ) -> None:
-    async def write() -> None:
-        writer = PartWriter(folder, RECORDS, most_waiting=2)
-        first, *lost, last = blocks(4)
-        await writer.write(first)
-        folder.is_full = True
-        outcomes = await asyncio.gather(*map(writer.write, lost), return_exceptions=True)
-        assert [str(error) for error in outcomes] == ["no space left on device"] * 2
-        folder.is_full = False
-        await writer.write(last)
-
-    asyncio.run(write())
+    writer = PartWriter(folder, RECORDS, most_waiting=2)
+    first, *lost, last = blocks(4)
+    await writer.write(first)
+    folder.is_full = True
+    outcomes = await asyncio.gather(*map(writer.write, lost), return_exceptions=True)
+    assert [str(error) for error in outcomes] == ["no space left on device"] * 2
+    folder.is_full = False
+    await writer.write(last)
     whole = [f"{number:016x}" for number in range(64)]
     assert sorted(units(folder)) == whole[:16] + whole[48:]
 
@@ -238,7 +219,7 @@ def test_a_kill_at_any_moment_loses_no_row_whose_write_had_ended(folder: Watched
     assert sum(len(index.units) for index in folder.read_indexes(folder.list_parts())) == len(held)
 
 
-def test_a_store_that_takes_no_quick_writes_of_one_file_gets_another(
+async def test_a_store_that_takes_no_quick_writes_of_one_file_gets_another(
     tmp_path: Path, blocks: Blocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Resting(WatchedFolder):
@@ -247,27 +228,21 @@ def test_a_store_that_takes_no_quick_writes_of_one_file_gets_another(
     folder = Resting(str(tmp_path / "run"))
     folder.create()
 
-    async def write() -> None:
-        writer = PartWriter(folder, RECORDS, most_waiting=1)  # full at once: it does not wait
-        for block in blocks(3):
-            await writer.write(block)
-
-    asyncio.run(write())
+    writer = PartWriter(folder, RECORDS, most_waiting=1)  # full at once: it does not wait
+    for block in blocks(3):
+        await writer.write(block)
     assert len(folder.parts()) == 3
     assert len(units(folder)) == 48
 
 
-def test_an_urgent_row_waits_for_no_other_and_its_parts_stay_small(
+async def test_an_urgent_row_waits_for_no_other_and_its_parts_stay_small(
     folder: WatchedFolder, blocks: Blocks
 ) -> None:
     def stopped_clock() -> float:
         return 0.0  # by which no other row would be due again
 
-    async def write_in_turn() -> None:
-        writer = PartWriter(folder, RECORDS, 1, stopped_clock, most_rows=4, is_urgent=True)
-        for block in blocks(10, rows=1):
-            await asyncio.wait_for(writer.write(block), 5.0)
-
-    asyncio.run(write_in_turn())
+    writer = PartWriter(folder, RECORDS, 1, stopped_clock, most_rows=4, is_urgent=True)
+    for block in blocks(10, rows=1):
+        await asyncio.wait_for(writer.write(block), 5.0)
     assert folder.writes == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
     assert folder.records().count_rows() == 10

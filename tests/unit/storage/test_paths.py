@@ -1,8 +1,16 @@
+"""Paths of any storage, work beside each other, and scratch folders that go with their process."""
+
 from __future__ import annotations
 
 import gzip
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,11 +21,13 @@ from memray_eval.errors import ConfigError, EvalError, ResourceError
 from memray_eval.storage.leases import hold_lease
 from memray_eval.storage.paths import (
     locate,
+    map_ahead,
     open_reader,
     translate_cloud_errors,
     whole_file,
     write_whole,
 )
+from memray_eval.storage.scratch import ScratchFolder, sweep
 
 LOCAL = fs.LocalFileSystem()
 URL = "s3://bucket/run"
@@ -222,3 +232,105 @@ def test_who_loses_the_lease_is_interrupted_and_leaves_it_alone(tmp_path: Path) 
     ):
         until_interrupted()
     assert path.read_text() == '{"token": "other"}'
+
+
+def test_results_come_in_the_order_of_the_items_however_long_each_takes() -> None:
+    def slow_first(number: int) -> int:
+        time.sleep(0.05 if number % 4 == 0 else 0.0)
+        return number
+
+    assert list(map_ahead(slow_first, range(20), at_once=4)) == list(range(20))
+    assert list(map_ahead(slow_first, [], at_once=4)) == []
+
+
+def test_calls_are_side_by_side_and_never_more_than_are_taken_soon() -> None:
+    meeting, started = threading.Barrier(3, timeout=20), []
+
+    def numbers() -> Iterator[int]:
+        for number in range(9):
+            started.append(number)
+            yield number
+
+    def meet(number: int) -> int:
+        meeting.wait()  # for two others: one after the other, none would ever end
+        return number
+
+    results = map_ahead(meet, numbers(), at_once=3)
+    assert next(results) == 0
+    assert len(started) <= 4
+    assert list(results) == list(range(1, 9))
+
+
+def test_an_error_ends_it_and_calls_that_wait_are_not_made() -> None:
+    calls = []
+
+    def fail(number: int) -> int:
+        calls.append(number)
+        time.sleep(0.01)
+        raise ValueError(f"no {number}")
+
+    with pytest.raises(ValueError, match="no 0"):
+        list(map_ahead(fail, range(100), at_once=2))
+    assert len(calls) <= 3
+
+
+MAKES = """
+import os, signal, sys, time
+from memray_eval.storage.scratch import ScratchFolder
+folder = ScratchFolder("calls")
+(folder.path / "big").write_bytes(b"x" * 1000)
+print(folder.path, flush=True)
+if sys.argv[1] == "forks" and os.fork() == 0:
+    sys.exit()  # takes nothing of its parent's
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "waits":
+    sys.stdin.read()
+if sys.argv[1] == "fails":
+    raise ValueError
+print((folder.path / "big").exists(), flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def run(how: str) -> Path:
+    done = subprocess.run([sys.executable, "-c", MAKES, how], capture_output=True, text=True)
+    assert done.returncode == {"killed": -signal.SIGKILL, "fails": 1}.get(how, 0)
+    path, *rest = done.stdout.split()
+    assert "False" not in rest
+    return Path(path)
+
+
+@pytest.mark.parametrize("how", ["ends", "fails", "forks"])
+def test_nothing_stays_after_an_end(how: str, tmp_path: Path) -> None:
+    assert not run(how).exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_next_one_removes_what_a_kill_left(tmp_path: Path) -> None:
+    left = run("killed")
+    assert (left / "big").exists()
+    with ScratchFolder("keys") as folder:
+        assert not left.exists()
+        assert list(tmp_path.iterdir()) == [Path(folder).parent]
+        assert not list(Path(folder).iterdir())
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_that_is_in_use_stays(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", MAKES, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        used = Path(process.stdout.readline().decode().strip())
+        (tmp_path / "memray-eval-of-somebody-else").mkdir()
+        assert sweep() == 0
+        assert (used / "big").exists()
+        process.communicate()
+    assert [path.name for path in tmp_path.iterdir()] == ["memray-eval-of-somebody-else"]
+    assert os.path.exists(tmp_path)

@@ -1,19 +1,26 @@
+"""The instruction suite's samples, and the answers of ../shared/data/field-cases (not in the
+repository) by its metrics."""
+
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.benchmarks import get_suite
+from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.datasets.sources import Entry
-from memray_eval.metric import ComputedMetric, score_by_code
+from memray_eval.metric import ComputedMetric, score_by_code, unscorable
 from memray_eval.metrics import pick
+from memray_eval.metrics.instruction import answer_f1, exact_match
 from memray_eval.types import Candidate, Response, Sample
+from tests.conftest import REPOSITORY
 
 SUITE = get_suite("instruction")
 READING = SampleReader(suite="instruction", adapt=SUITE.adapt)
@@ -66,3 +73,27 @@ def test_a_bad_record_is_named_when_the_dataset_is_read(
     (problem,) = map(str, problems)
     assert f"{path}, line 1: sample a1: " in problem
     assert message in problem
+
+
+CASES = REPOSITORY.parent / "shared" / "data" / "field-cases" / "answers.jsonl"
+ROWS = (
+    [json.loads(line) for line in CASES.read_text("utf-8").splitlines()] if CASES.exists() else []
+)
+
+
+@pytest.mark.skipif(not ROWS, reason="no ../shared/data/field-cases here")
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS])
+def test_a_field_case_is_right(row: dict[str, Any]) -> None:
+    fields = {name: row[name] for name in ("id", "query", "response", "answers")}
+    record = parse_answer(fields, "qa")
+    metric = (answer_f1 if row["metric"] == "answer_f1" else exact_match).METRIC
+    metric = replace(metric, on_no_answer="exclude")
+    without = unscorable(metric, record.sample, record.response)
+    if row["right"] is None:
+        assert without is not None
+        assert without.status == ("no_answer" if row["kind"] == "thinking" else "not_applicable")
+        assert without.error
+        return
+    assert without is None
+    assert record.response is not None
+    assert metric.measure(record.sample, record.response).value == pytest.approx(row["right"])

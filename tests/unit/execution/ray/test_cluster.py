@@ -1,17 +1,23 @@
-"""How a cluster's address is taken, and what others hold of one. Clusters themselves:
-tests/processes and tests/clusters."""
+"""How a cluster's address is taken, what others hold of one, the groups that wait for its nodes,
+and a run's counter as workers see it. Clusters themselves: tests/processes and tests/clusters."""
 
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Holding
+from memray_eval.execution.ray import placement_groups
 from memray_eval.execution.ray.cluster import connected, subtract_holdings
+from memray_eval.execution.ray.placement_groups import pending_groups
+from memray_eval.execution.ray.progress_counter import REPORTS, RemoteCounter
 from memray_eval.execution.ray.ray_compat import DRIVER_LOGGERS, Held
+from memray_eval.execution.run_counter import RunCounter
 
 
 @pytest.mark.parametrize("address", ["head", "http://head:8265", "127.0.0.1:port"])
@@ -68,3 +74,45 @@ def test_loggers_are_left_as_they_were() -> None:
     with pytest.raises(ConfigError), connected(ClusterConfig(address="head")):
         pytest.fail("connected")
     assert before == {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
+
+
+BUNDLES = {0: {"CPU": 1.0, "GPU": 1.0}, 1: {"CPU": 1.0, "GPU": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "expected"),
+    [
+        ("memray_eval-engine 1700000000.500000 org/model 1a2b3c4d", "PENDING", "org/model"),
+        (
+            "memray_eval 1700000000.500000 read and fold tasks 1a2b3c4d",
+            "RESCHEDULING",
+            "read and fold tasks",
+        ),
+        ("memray_eval 1700000000.500000 1a2b3c4d", "PENDING", ""),  # of an earlier version
+        ("memray_eval-engine 1700000000.500000 org/model 1a2b3c4d", "CREATED", None),
+        ("somebody else's", "PENDING", None),
+        ("", "PENDING", None),
+    ],
+)
+def test_the_groups_of_our_runs_are_read_by_their_names(
+    name: str, state: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table: dict[str, Any] = {"id": {"name": name, "state": state, "bundles": BUNDLES}}
+    monkeypatch.setattr(placement_groups, "placement_group_table", lambda: table)
+    found = [(group.owner, dict(group.resources), group.since) for group in pending_groups()]
+    resources = {"CPU": 2.0, "GPU": 2.0}
+    assert found == ([] if expected is None else [(expected, resources, 1700000000.5)])
+
+
+def test_what_is_reported_goes_to_a_method_of_the_counter() -> None:
+    sent = list[tuple[object, ...]]()
+    actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *values: sent.append(values)))
+    RemoteCounter(actor).add("judge", 3, 0.0, 1.0)
+    assert sent == [("add", "judge", 3, 0.0, 1.0)]
+    for name in REPORTS:
+        assert hasattr(RunCounter, name)
+
+
+def test_a_counter_has_no_other_methods() -> None:
+    with pytest.raises(AttributeError):
+        RemoteCounter(SimpleNamespace()).absent  # noqa: B018

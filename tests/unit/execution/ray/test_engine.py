@@ -1,20 +1,58 @@
-"""What the placement group of an engine asks for: Ray Data LLM's own request must fit into it."""
+"""An engine: the placement group that it asks for, how it starts (in turn with others of its node,
+again where it died), what its steps become for Prometheus, what is asked of it once more."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import ray
 
 from memray_eval.config.sections import EngineConfig
+from memray_eval.errors import GenerationError, ServiceLost
+from memray_eval.execution.block_stages import collect_engine_answers
+from memray_eval.execution.exported_metrics import ENGINE_SERIES, RUN, EngineMetrics, Series
 from memray_eval.execution.plan import Device, fit_engine
+from memray_eval.execution.prompt_stage import (
+    ANSWER,
+    ANSWER_TYPE,
+    ASKING,
+    ENGINE_SCHEMA,
+    SAMPLING,
+    SECOND,
+    TOKENS,
+)
+from memray_eval.execution.ray import engine_start
 from memray_eval.execution.ray.engine import (
     _actor_options,
     _stage_options,
     engine_environment,
     engine_kwargs,
 )
+from memray_eval.execution.ray.engine_client import ask_again
+from memray_eval.execution.ray.engine_start import (
+    LAST_LINES,
+    MOST_STARTS,
+    last_lines,
+    start_engine,
+    turn_on_node,
+)
+from memray_eval.execution.ray.pipeline import _to_eval_error
 from memray_eval.execution.ray.placement_groups import group_of_engine
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.stage_context import StageContext
+from memray_eval.results.schema import from_table, to_table
+from memray_eval.types import Candidate, Record, Sample
 
 WORKER = {"CPU": 2.0, "GPU": 1.0}
 
@@ -98,3 +136,332 @@ def test_an_engine_of_several_copies_is_let_all_their_prompts(
     assert options["max_pending_requests"] == pending
     at_once = (fitted.max_num_seqs or 0) * fitted.data_parallel
     assert fitted.rows * (fitted.concurrent_batches or 0) >= at_once
+
+
+class Context:
+    def get_node_id(self) -> str:
+        return f"node{os.getpid()}"
+
+    def get_actor_id(self) -> str:
+        return f"actor{os.getpid()}"
+
+
+@pytest.fixture
+def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that this process, as an engine's actor, prints to."""
+    monkeypatch.setattr(engine_start.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(ray, "get_runtime_context", Context)
+    path = tmp_path / "worker.out"
+    path.write_text(":actor_name:Engine\nloading weights\n\nout of memory\n")
+    path.with_suffix(".err").write_text("a warning\n")
+    monkeypatch.setattr(engine_start, "worker_output_path", lambda: str(path))
+    monkeypatch.setattr(engine_start, "TELL_S", 0.0)
+    return path
+
+
+class Died(BaseException):
+    """In place of this process's end."""
+
+
+def dying(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(code: int) -> None:
+        raise Died(code)
+
+    monkeypatch.setattr(os, "_exit", end)
+
+
+def failing(error: Exception) -> Any:
+    def make_stage() -> None:
+        raise error
+
+    return make_stage
+
+
+def starts(folder: Path) -> list[Path]:
+    return list(folder.glob("*.starts"))
+
+
+def test_a_start_that_succeeds_leaves_nothing(output: Path) -> None:
+    assert start_engine(lambda: "stage", "m", 2) == "stage"
+    assert starts(output.parent) == []
+
+
+def test_one_that_fails_ends_its_process_and_the_last_one_says_why(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying(monkeypatch)
+    error = RuntimeError("Engine core initialization failed.\nSee above")
+    for _ in range(MOST_STARTS - 1):
+        with pytest.raises(Died):
+            start_engine(failing(error), "org/m", 2)
+    with pytest.raises(GenerationError) as raised:
+        start_engine(failing(error), "org/m", 2)
+    assert str(raised.value) == (
+        "an engine of org/m failed 3 times: RuntimeError: Engine core initialization failed. See "
+        "above\nThe last lines of its log:\n  loading weights\n  out of memory\n  a warning"
+    )
+    assert starts(output.parent) == []
+
+
+def test_one_that_is_killed_each_time_is_given_up_before_it_starts_again(output: Path) -> None:
+    for _ in range(MOST_STARTS):
+        with pytest.raises(Died):  # in place of SIGKILL, which runs nothing of ours
+            start_engine(failing(Died()), "m", 2)  # type: ignore[arg-type]
+    with pytest.raises(GenerationError, match=r"died 3 times while it started\nThe last lines of"):
+        start_engine(lambda: pytest.fail("it is started again"), "m", 2)
+
+
+def test_what_would_fail_again_is_not_tried_again(output: Path) -> None:
+    reason = "an engine of m failed at its start: ValueError: no such dtype"
+    with pytest.raises(GenerationError, match=reason):
+        start_engine(failing(ValueError("no such dtype")), "m", 2)
+
+
+def test_starts_are_counted_anew_when_one_has_succeeded(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying(monkeypatch)
+    for _ in range(2):
+        for _ in range(MOST_STARTS - 1):
+            with pytest.raises(Died):
+                start_engine(failing(RuntimeError("once")), "m", 2)
+        start_engine(lambda: "stage", "m", 2)
+
+
+def test_the_end_of_a_log_is_short_and_has_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else")
+    path = tmp_path / "worker.out"
+    path.write_text("\n".join([*map(str, range(99)), "x" * 9999, "key sk-of-somebody-else"]))
+    lines = last_lines(str(path))
+    assert (len(lines), lines[-1]) == (LAST_LINES, "key [key]")
+    assert max(map(len, lines)) == engine_start.LINE_CHARS
+    assert last_lines(str(tmp_path / "none")) == []
+
+
+def test_at_most_so_many_of_a_node_are_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_start.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(engine_start, "TURN_S", 0.01)
+    entered = threading.Event()
+
+    def enter() -> None:
+        with turn_on_node("node", 2):
+            entered.set()
+
+    third = threading.Thread(target=enter)
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(turn_on_node("node", 2))
+        with turn_on_node("another", 2), turn_on_node("node", None):
+            third.start()
+            assert not entered.wait(0.1)
+    assert entered.wait(5)
+    third.join()
+
+
+def test_the_turn_of_a_process_that_died_is_free(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:  # pragma: no cover
+        engine_start.tempfile.tempdir = str(tmp_path)
+        with turn_on_node("node", 1):
+            os.write(writing, b"x")
+            time.sleep(60)
+        os._exit(0)
+    assert os.read(reading, 1) == b"x"
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    before = engine_start.tempfile.tempdir
+    engine_start.tempfile.tempdir = str(tmp_path)
+    try:
+        with turn_on_node("node", 1):
+            pass
+    finally:
+        engine_start.tempfile.tempdir = before
+        os.close(reading)
+        os.close(writing)
+
+
+def test_an_error_of_ours_comes_through_rays_as_it_was_raised() -> None:
+    log = "an engine of m died\nThe last lines of its log:\n  loading"
+    tried = "\nFailed to apply UDF transform after 1/1 attempts (total backoff 0.0s)."
+    inner = ray.exceptions.RayTaskError("f", "", GenerationError(log), "p", 1, "ip")
+    outer = ray.exceptions.RayTaskError("g", "", ServiceLost(f"the ledger{tried}"), "p", 1, "ip")
+    for error, kind, text in ((inner, GenerationError, log), (outer, ServiceLost, "the ledger")):
+        translated = _to_eval_error(error.make_dual_exception_instance(), "m")
+        assert (type(translated), str(translated)) == (kind, text)
+    other = _to_eval_error(ray.exceptions.RaySystemError("It died\nValueError: no"), "m")
+    assert "the pipeline for m stopped: ValueError: no." in str(other)
+
+
+OURS = {"model": "org/m", "replica": "0a1b"}
+
+
+class Recorder:
+    def __init__(self, series: Series, run_id: str, seen: list[tuple[Any, ...]]) -> None:
+        self._series, self._seen, self.run_id = series, seen, run_id
+
+    def _note(self, amount: float, tags: Mapping[str, str]) -> None:
+        assert {*tags, RUN} == {*self._series.tags, RUN}
+        assert OURS.items() <= tags.items()
+        own = tuple(value for tag, value in tags.items() if tag not in OURS)
+        self._seen.append((self._series.name.removeprefix("memray_vllm_"), *own, amount))
+
+    def inc(self, amount: float, tags: Mapping[str, str]) -> None:
+        assert self._series.kind == "counter"
+        assert amount > 0
+        self._note(amount, tags)
+
+    def set(self, amount: float, tags: Mapping[str, str]) -> None:
+        assert self._series.kind == "gauge"
+        self._note(amount, tags)
+
+    def observe(self, amount: float, tags: Mapping[str, str]) -> None:
+        assert self._series.kind == "histogram"
+        self._note(amount, tags)
+
+
+def scheduled(queries: int = 0, hits: int = 0) -> SimpleNamespace:
+    """A step of vLLM's scheduler (its SchedulerStats)."""
+    return SimpleNamespace(
+        kv_cache_usage=0.25,
+        num_running_reqs=3,
+        num_waiting_reqs=2,
+        num_skipped_waiting_reqs=1,
+        prefix_cache_stats=SimpleNamespace(queries=queries, hits=hits),
+    )
+
+
+def iteration(preempted: int = 0, ttfts_s: tuple[float, ...] = ()) -> SimpleNamespace:
+    return SimpleNamespace(num_preempted_reqs=preempted, time_to_first_tokens_iter=[*ttfts_s])
+
+
+GAUGES = [("kv_cache", 0.25), ("requests", "running", 3), ("requests", "waiting", 3)]
+
+
+@pytest.mark.parametrize(
+    ("step", "tokens", "expected"),
+    [
+        (None, None, []),
+        (scheduled(), None, GAUGES),
+        (
+            scheduled(queries=100, hits=60),
+            iteration(preempted=2, ttfts_s=(0.5, 0.7)),
+            [
+                *GAUGES,
+                ("prompt_tokens", "hit", 60),
+                ("prompt_tokens", "miss", 40),
+                ("preemptions", 2),
+                ("ttft_seconds", 0.5),
+                ("ttft_seconds", 0.7),
+            ],
+        ),
+        (scheduled(queries=8), iteration(), [*GAUGES, ("prompt_tokens", "miss", 8)]),
+    ],
+)
+def test_a_step_is_recorded(step: Any, tokens: Any, expected: list[tuple[Any, ...]]) -> None:
+    seen = list[tuple[Any, ...]]()
+    recorders = list[Recorder]()
+
+    def new_recorder(series: Series, run_id: str) -> Recorder:
+        recorders.append(Recorder(series, run_id, seen))
+        return recorders[-1]
+
+    metrics = EngineMetrics("org/m", "0a1b", "run-1", new_recorder)
+    metrics.record(step, tokens, mm_cache_stats=None, engine_idx=0)
+    assert seen == expected
+    assert {recorder.run_id for recorder in recorders} == {"run-1"}
+    assert len(recorders) == len(ENGINE_SERIES)
+
+
+TIMES = {"first_token_latency": 0.5, "first_token_ts": 1.0, "last_token_ts": 2.0}
+
+
+def answer(text: str, finish: str = "stop", tokens: int = 3) -> dict[str, Any]:
+    return {
+        "generated_text": text,
+        "generated_tokens": [1] * tokens,
+        "finish_reason": finish,
+        "num_input_tokens": 10,
+        "num_cached_tokens": 0,
+        "metrics": TIMES,
+        "__inference_error__": "",
+    }
+
+
+def rows(retry_max_tokens: int | None, n: int) -> pa.Table:
+    candidate = Candidate(name="c", model="m", retry_max_tokens=retry_max_tokens)
+    records = [
+        Record(unit_id=f"{i}", sample=Sample(id=f"{i}", query="q"), candidate=candidate)
+        for i in range(n)
+    ]
+    sampling = {"temperature": 0.0, "max_tokens": 7, "stop": []}
+    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [json.dumps(sampling)] * n}
+    table = to_table(records)
+    for field in list(ENGINE_SCHEMA)[len(table.schema) :]:
+        table = table.append_column(field, pa.array(own[field.name], field.type))
+    return table
+
+
+def answered(table: pa.Table, answers: list[dict[str, Any] | None]) -> pa.Table:
+    column = pa.array(answers, ANSWER_TYPE)
+    return table.drop_columns([*ASKING]).append_column(ANSWER, column)
+
+
+def asked_again(table: pa.Table, first: list[Any], second: list[Any]) -> tuple[pa.Table, list[Any]]:
+    tables = list[Any]()
+
+    async def ask(some: pa.Table) -> pa.Table:
+        sampled = map(json.loads, some[SAMPLING].to_pylist())
+        tables.extend(zip(some["unit_id"].to_pylist(), sampled, strict=True))
+        return answered(some, second)
+
+    return asyncio.run(ask_again(table, answered(table, first), ask)), tables
+
+
+def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: Any) -> None:
+    first = [
+        answer("Paris."),
+        answer("<think>Hm", "length", 7),
+        None,
+        answer("", "length", 7),
+        answer(""),
+    ]
+    second = [answer("<think>Hm.</think>Lyon."), answer("", "length", 64)]
+    table, tables = asked_again(rows(64, 5), first, second)
+    assert [(unit, sampling["max_tokens"]) for unit, sampling in tables] == [("1", 64), ("3", 64)]
+    assert [value is None for value in table[SECOND].to_pylist()] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    context = StageContext(str(tmp_path), RunCounter())
+    responses = [value.response for value in from_table(collect_engine_answers(table, context))]
+    assert [
+        value and (value.text, value.no_answer, value.raised_max_tokens) for value in responses
+    ] == [("Paris.", None, None), ("Lyon.", None, 64), None, ("", "limit", 64), ("", "empty", None)]
+    assert responses[1] is not None
+    assert (responses[1].prompt_tokens, responses[1].output_tokens, responses[1].duration_s) == (
+        20,
+        10,
+        3.0,
+    )
+
+
+def test_without_the_key_nothing_is_asked_again() -> None:
+    table, tables = asked_again(rows(None, 1), [answer("", "length")], [])
+    assert (tables, table[SECOND].to_pylist()) == ([], [None])
+
+
+def test_a_second_asking_that_the_engine_refuses_leaves_the_first_outcome(tmp_path: Any) -> None:
+    refused = answer("") | {"__inference_error__": "too long"}
+    table, _ = asked_again(rows(64, 1), [answer("", "length", 7)], [refused])
+    context = StageContext(str(tmp_path), RunCounter())
+    (record,) = from_table(collect_engine_answers(table, context))
+    assert record.response is not None
+    assert (record.response.no_answer, record.response.error) == ("limit", None)
+    assert record.response.output_tokens == 7

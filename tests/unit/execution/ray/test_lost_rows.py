@@ -134,51 +134,45 @@ def test_engines_that_die_of_everything_stop_the_run() -> None:
     assert engine.deaths < LOST_BESIDE + MOST_IN_VAIN + 4  # one more of each table's, at most
 
 
-def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
-    async def ask() -> list[str]:
-        turns, events = Turns(), list[str]()
-
-        async def beside(name: str) -> None:
-            async with turns.take():
-                events.append(f"{name} begins")
-                await asyncio.sleep(0.01)
-                events.append(f"{name} ends")
-
-        async def later() -> None:
-            with pytest.raises(EngineReserved):
-                await beside("turned away")
-            await turns.wait_for_others()
-            await beside("later")
-
-        first = asyncio.create_task(beside("first"))
-        await asyncio.sleep(0)
-        alone = asyncio.create_task(turns.reserve())
-        await asyncio.sleep(0)
-        last = asyncio.create_task(later())
-        ticket = await alone
-        assert events == ["first begins", "first ends"]
-        assert not turns.are_free
-        async with turns.take(ticket):
-            events.append("alone")
-            await asyncio.sleep(0.01)
-        await asyncio.gather(first, last)
-        assert turns.are_free
-        return events
-
+async def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
     events = ["first begins", "first ends", "alone", "later begins", "later ends"]
-    assert asyncio.run(ask()) == events
+    turns, events = Turns(), list[str]()
+
+    async def beside(name: str) -> None:
+        async with turns.take():
+            events.append(f"{name} begins")
+            await asyncio.sleep(0.01)
+            events.append(f"{name} ends")
+
+    async def later() -> None:
+        with pytest.raises(EngineReserved):
+            await beside("turned away")
+        await turns.wait_for_others()
+        await beside("later")
+
+    first = asyncio.create_task(beside("first"))
+    await asyncio.sleep(0)
+    alone = asyncio.create_task(turns.reserve())
+    await asyncio.sleep(0)
+    last = asyncio.create_task(later())
+    ticket = await alone
+    assert events == ["first begins", "first ends"]
+    assert not turns.are_free
+    async with turns.take(ticket):
+        events.append("alone")
+        await asyncio.sleep(0.01)
+    await asyncio.gather(first, last)
+    assert turns.are_free
+    assert events == events
 
 
-def test_a_turn_that_nobody_takes_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_nobody_takes_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_client, "LEASE_S", 0.01)
 
-    async def ask() -> None:
-        turns = Turns()
-        ticket = await turns.reserve()  # by a client that is lost then
-        async with asyncio.timeout(5):
-            await turns.wait_for_others()
-            async with turns.take(ticket):  # it was there after all: another turn
-                assert not turns.are_free
-        assert turns.are_free
-
-    asyncio.run(ask())
+    turns = Turns()
+    ticket = await turns.reserve()  # by a client that is lost then
+    async with asyncio.timeout(5):
+        await turns.wait_for_others()
+        async with turns.take(ticket):  # it was there after all: another turn
+            assert not turns.are_free
+    assert turns.are_free

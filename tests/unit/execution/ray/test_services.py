@@ -81,7 +81,7 @@ def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: P
         (RuntimeError("RayTaskError"), False, 1),
     ],
 )
-def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdict(
+async def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdict(
     fault: str | Exception, kept: bool, stops: int
 ) -> None:
     class Full:
@@ -97,19 +97,16 @@ def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdict(
 
     reasons = list[str]()
 
-    async def keep() -> bool:
-        services = JudgeServices(limiter=None, calls=Full(), max_in_flight=64)
-        calls = services.connect(
-            lambda line: None, lambda: False, lambda judge: CallObserver(), reasons.append
-        ).calls
-        assert calls is not None
-        is_kept = await calls.put(build_call("a"))
-        if isinstance(fault, Exception):
-            with pytest.raises(Stopped):
-                await calls.claim("b")
-        return is_kept
-
-    assert asyncio.run(keep()) == kept
+    services = JudgeServices(limiter=None, calls=Full(), max_in_flight=64)
+    calls = services.connect(
+        lambda line: None, lambda: False, lambda judge: CallObserver(), reasons.append
+    ).calls
+    assert calls is not None
+    is_kept = await calls.put(build_call("a"))
+    if isinstance(fault, Exception):
+        with pytest.raises(Stopped):
+            await calls.claim("b")
+    assert is_kept == kept
     assert len(set(reasons)) == stops
 
 
@@ -159,7 +156,7 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[BudgetPort]:
     return ports
 
 
-def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
+async def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
     """Eight actors with 25 calls under way each want twice what there is."""
     chance, counts, most_reserved = random.Random(1), Counts[str](), [0]
     budget, members, calls = Budget(tokens=100_000), 8, 250
@@ -184,11 +181,8 @@ def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
 
         await asyncio.gather(*(call() for _ in range(calls)))
 
-    async def main() -> Spending:
-        await asyncio.gather(*map(member, ledgers(actor, members, counts)))
-        return actor.spent()
-
-    assert asyncio.run(main()).tokens == spent[0]
+    await asyncio.gather(*map(member, ledgers(actor, members, counts)))
+    assert actor.spent().tokens == spent[0]
     assert 99_800 <= most_reserved[0] <= 100_000
     assert spent[0] >= 99_800, "what was given back was spent"
     assert refused[0] > 100
@@ -197,19 +191,16 @@ def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
     assert counts["reserve_all"] < granted / 3 + refused[0]
 
 
-def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor() -> None:
+async def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor() -> None:
     actor = RunLedger(Budget(tokens=100), Spending())
 
-    async def main() -> None:
-        (ledger,) = ledgers(actor, 1, Counts())
-        draws = [asyncio.create_task(ledger.reserve(Spending(tokens=80))) for _ in range(3)]
-        for draw in draws:
-            ticket = await asyncio.wait_for(draw, 10)
-            if ticket:
-                await ledger.settle(ticket, Spending(tokens=10))
-        assert actor.spent() == Spending(tokens=30)
-
-    asyncio.run(main())
+    (ledger,) = ledgers(actor, 1, Counts())
+    draws = [asyncio.create_task(ledger.reserve(Spending(tokens=80))) for _ in range(3)]
+    for draw in draws:
+        ticket = await asyncio.wait_for(draw, 10)
+        if ticket:
+            await ledger.settle(ticket, Spending(tokens=10))
+    assert actor.spent() == Spending(tokens=30)
 
 
 def test_a_dead_service_is_named() -> None:

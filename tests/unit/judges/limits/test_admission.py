@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -41,9 +41,10 @@ from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
+    NO_LIMITS,
     TICK,
-    Provider,
     Slot,
+    VirtualLoop,
     clock,
     most,
     one_request,
@@ -52,6 +53,7 @@ from tests.unit.judges.limits.test_rate_limiter import (
 
 pytestmark = pytest.mark.heavy  # simulates many thousands of calls
 
+LOOP = VirtualLoop
 USED = CallCost(1000, 300)
 FAST = RateLimits(requests_per_min=6000)
 OPENAI = {
@@ -174,26 +176,19 @@ def start(count: int, call: Callable[[], Awaitable[CallPermit]]) -> list[asyncio
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 5, 64])
-def test_never_more_calls_are_in_flight_than_may_be(max_in_flight: int) -> None:
-    async def main() -> Calls:
-        call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=max_in_flight)
-        await settled(start(200, lambda: call(gate)))
-        return call
-
-    call = run(main())
+async def test_never_more_calls_are_in_flight_than_may_be(max_in_flight: int) -> None:
+    call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=max_in_flight)
+    await settled(start(200, lambda: call(gate)))
     assert call.peak == max_in_flight
     assert len(call.sent) == 200
 
 
-def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
-    async def main() -> tuple[list[float], list[int]]:
-        times = [EPOCH + 0.1 * slot for slot in range(40)]
-        call, limiter = Calls(), Scripted(Grant(tuple(times[:20])), Grant(tuple(times[20:])))
-        gate = gate_to(limiter)
-        await settled(start(40, lambda: call(gate, takes_s=0)))
-        return call.sent, [len(wanted.costs) for wanted in limiter.seen]
-
-    sent, reserved = run(main())
+async def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
+    times = [EPOCH + 0.1 * slot for slot in range(40)]
+    call, limiter = Calls(), Scripted(Grant(tuple(times[:20])), Grant(tuple(times[20:])))
+    gate = gate_to(limiter)
+    await settled(start(40, lambda: call(gate, takes_s=0)))
+    sent, reserved = call.sent, [len(wanted.costs) for wanted in limiter.seen]
     assert sent == pytest.approx([0.1 * slot for slot in range(40)], abs=TICK)
     assert reserved == [40, 20], "half of the first were left"
 
@@ -201,147 +196,121 @@ def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
 @pytest.mark.parametrize(
     ("late_s", "times_asked"), [(0.0, 1), (0.9 * LATE_S, 1), (1.1 * LATE_S, 2), (60.0, 2)]
 )
-def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
+async def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
     late_s: float, times_asked: int
 ) -> None:
-    async def main() -> tuple[int, list[float]]:
-        async def slow() -> Grant:
-            at = clock()
-            await asyncio.sleep(late_s)
-            return Grant((at,))
+    async def slow() -> Grant:
+        at = clock()
+        await asyncio.sleep(late_s)
+        return Grant((at,))
 
-        call, limiter = Calls(), Scripted(slow, Grant((EPOCH + 100,)))
-        await call(gate_to(limiter))
-        return len(limiter.seen), call.sent
-
-    assert run(main()) == (times_asked, [pytest.approx(late_s if times_asked == 1 else 100)])
-
-
-def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back() -> None:
-    async def main() -> None:
-        free, call = {"limits": RateLimits(), "is_firm": False}, Calls()
-        gate = gate_to(Limiter(clock=clock), **free, max_in_flight=10)
-        await settled(start(100, lambda: call(gate, takes_s=FREE_S / 4)))
-        assert call.sent[0] == 0
-        assert call.sent[1] == pytest.approx(0.5)
-        assert call.peak == 10
-        assert max(call.sent) == pytest.approx(0.5 + 9 * 0.5, abs=0.01), (
-            "no call waited for anything but a place"
-        )
-
-    run(main())
+    call, limiter = Calls(), Scripted(slow, Grant((EPOCH + 100,)))
+    await call(gate_to(limiter))
+    assert (len(limiter.seen), call.sent) == (
+        times_asked,
+        [pytest.approx(late_s if times_asked == 1 else 100)],
+    )
 
 
-def test_429s_of_one_member_stop_the_others() -> None:
-    async def main() -> None:
-        limiter, call = Limiter(clock=clock), Calls()
-        one_gate, other = (gate_to(limiter, member=name) for name in "ab")
-        calls = start(200, lambda: call(other, takes_s=0.01))
-        refused = start(
-            30, lambda: call(one_gate, takes_s=0.6, fails=Throttled("429", retry_after_s=8.0))
-        )
-        await settled([*calls, *refused])
-        assert len(call.sent) == 230
-        [(paused_from, paused_until)] = [
-            gap for gap in pairwise(call.sent) if gap[1] - gap[0] > 1.0
-        ]
-        assert 0.6 <= paused_from <= 1.5, "both were at work, with slots ahead"
-        assert paused_until >= paused_from + 8.0
-
-    run(main())
+async def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back() -> None:
+    free, call = {"limits": RateLimits(), "is_firm": False}, Calls()
+    gate = gate_to(Limiter(clock=clock), **free, max_in_flight=10)
+    await settled(start(100, lambda: call(gate, takes_s=FREE_S / 4)))
+    assert call.sent[0] == 0
+    assert call.sent[1] == pytest.approx(0.5)
+    assert call.peak == 10
+    assert max(call.sent) == pytest.approx(0.5 + 9 * 0.5, abs=0.01), (
+        "no call waited for anything but a place"
+    )
 
 
-def test_the_limiter_hears_of_a_429_with_the_time_of_its_sending() -> None:
-    async def main() -> list[tuple[str, float, float | None, int]]:
-        call, limiter = Calls(), Scripted(Grant((EPOCH + 3,)))
-        gate = gate_to(limiter)
-        for retry_after_s in (7.0, None):
-            with pytest.raises(Throttled):
-                await call(gate, takes_s=2, fails=Throttled("429", retry_after_s=retry_after_s))
-            limiter.answers.append(Grant((EPOCH + 20,)))
-        return limiter.throttles
+async def test_429s_of_one_member_stop_the_others() -> None:
+    limiter, call = Limiter(clock=clock), Calls()
+    one_gate, other = (gate_to(limiter, member=name) for name in "ab")
+    calls = start(200, lambda: call(other, takes_s=0.01))
+    refused = start(
+        30, lambda: call(one_gate, takes_s=0.6, fails=Throttled("429", retry_after_s=8.0))
+    )
+    await settled([*calls, *refused])
+    assert len(call.sent) == 230
+    [(paused_from, paused_until)] = [gap for gap in pairwise(call.sent) if gap[1] - gap[0] > 1.0]
+    assert 0.6 <= paused_from <= 1.5, "both were at work, with slots ahead"
+    assert paused_until >= paused_from + 8.0
 
-    assert run(main()) == [("judge", EPOCH + 3, 7.0, 0), ("judge", EPOCH + 20, None, 0)]
+
+async def test_the_limiter_hears_of_a_429_with_the_time_of_its_sending() -> None:
+    call, limiter = Calls(), Scripted(Grant((EPOCH + 3,)))
+    gate = gate_to(limiter)
+    for retry_after_s in (7.0, None):
+        with pytest.raises(Throttled):
+            await call(gate, takes_s=2, fails=Throttled("429", retry_after_s=retry_after_s))
+        limiter.answers.append(Grant((EPOCH + 20,)))
+    assert limiter.throttles == [("judge", EPOCH + 3, 7.0, 0), ("judge", EPOCH + 20, None, 0)]
 
 
-def test_calls_that_have_ended_or_outlived_it_are_counted_with_a_429_and_only_once() -> None:
+async def test_calls_that_have_ended_or_outlived_it_are_counted_with_a_429_and_only_once() -> None:
     """Those sent no later; what is refused after all is taken off again."""
-
-    async def main() -> None:
-        limiter, call, refusal = Scripted(), Calls(), Throttled("429", retry_after_s=1.0)
-        gate = gate_to(limiter)
-        await call(gate, takes_s=0)
-        await asyncio.sleep(2 * REPORT_S)
-        assert [report.done for report in limiter.reports] == [1]
-        calls = start(3, lambda: call(gate, takes_s=0.4)) + start(
-            2, lambda: call(gate, takes_s=1.5)
-        )
-        calls += start(2, lambda: call(gate, takes_s=0.5, fails=refusal)) + start(
-            1, lambda: call(gate, takes_s=0.6, fails=refusal)
-        )
-        await asyncio.sleep(0.1)
-        calls += start(1, lambda: call(gate, takes_s=1.5))
-        await settled(calls)
-        assert [done for *_, done in limiter.throttles] == [3 + 2 + 2, -1, -1]
-        await asyncio.sleep(2 * REPORT_S)
-        everything = [wanted.done for wanted in [*limiter.seen, *limiter.reports]]
-        assert sum(everything) == 1 + 1, "the one that was sent later"
-
-    run(main())
+    limiter, call, refusal = Scripted(), Calls(), Throttled("429", retry_after_s=1.0)
+    gate = gate_to(limiter)
+    await call(gate, takes_s=0)
+    await asyncio.sleep(2 * REPORT_S)
+    assert [report.done for report in limiter.reports] == [1]
+    calls = start(3, lambda: call(gate, takes_s=0.4)) + start(2, lambda: call(gate, takes_s=1.5))
+    calls += start(2, lambda: call(gate, takes_s=0.5, fails=refusal)) + start(
+        1, lambda: call(gate, takes_s=0.6, fails=refusal)
+    )
+    await asyncio.sleep(0.1)
+    calls += start(1, lambda: call(gate, takes_s=1.5))
+    await settled(calls)
+    assert [done for *_, done in limiter.throttles] == [3 + 2 + 2, -1, -1]
+    await asyncio.sleep(2 * REPORT_S)
+    everything = [wanted.done for wanted in [*limiter.seen, *limiter.reports]]
+    assert sum(everything) == 1 + 1, "the one that was sent later"
 
 
-def test_a_429_that_the_limiter_takes_for_a_hiccup_stops_nobody() -> None:
-    async def main() -> None:
-        limiter, call = Scripted(Grant((EPOCH,)), Grant(free_until=EPOCH + 100)), Calls()
-        gate = gate_to(limiter)
-        refused = asyncio.ensure_future(
-            call(gate, takes_s=1, fails=Throttled("429", retry_after_s=50.0))
-        )
-        await asyncio.sleep(0.1)
-        await settled([refused, *start(1, lambda: call(gate))])
-        await settled(start(3, lambda: call(gate)))
-        assert call.sent == pytest.approx([0, 0.1, 1.1, 1.1, 1.1], abs=TICK)
-
-    run(main())
+async def test_a_429_that_the_limiter_takes_for_a_hiccup_stops_nobody() -> None:
+    limiter, call = Scripted(Grant((EPOCH,)), Grant(free_until=EPOCH + 100)), Calls()
+    gate = gate_to(limiter)
+    refused = asyncio.ensure_future(
+        call(gate, takes_s=1, fails=Throttled("429", retry_after_s=50.0))
+    )
+    await asyncio.sleep(0.1)
+    await settled([refused, *start(1, lambda: call(gate))])
+    await settled(start(3, lambda: call(gate)))
+    assert call.sent == pytest.approx([0, 0.1, 1.1, 1.1, 1.1], abs=TICK)
 
 
-def test_a_429_pauses_its_member_where_the_limiter_cannot_be_asked() -> None:
-    async def main() -> None:
-        limiter, call = Scripted(), Calls()
-        gate = gate_to(limiter)
-        refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=30.0)))
-        await asyncio.sleep(0.5)
-        limiter.is_down = True
-        await settled(refused)
-        limiter.is_down = False
-        limiter.answers += [Grant((EPOCH + 5,)), Grant((EPOCH + 31.5,))]
-        await call(gate)
-        assert call.sent == pytest.approx([0, 31.5], abs=TICK), (
-            "the first slot was before the end of the pause"
-        )
-
-    run(main())
+async def test_a_429_pauses_its_member_where_the_limiter_cannot_be_asked() -> None:
+    limiter, call = Scripted(), Calls()
+    gate = gate_to(limiter)
+    refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=30.0)))
+    await asyncio.sleep(0.5)
+    limiter.is_down = True
+    await settled(refused)
+    limiter.is_down = False
+    limiter.answers += [Grant((EPOCH + 5,)), Grant((EPOCH + 31.5,))]
+    await call(gate)
+    assert call.sent == pytest.approx([0, 31.5], abs=TICK), (
+        "the first slot was before the end of the pause"
+    )
 
 
-def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
-    async def main() -> None:
-        async def slow() -> Grant:
-            await asyncio.sleep(1.5)
-            return Grant(free_until=clock() + FREE_S)
+async def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
+    async def slow() -> Grant:
+        await asyncio.sleep(1.5)
+        return Grant(free_until=clock() + FREE_S)
 
-        limiter, call = Scripted(Grant((EPOCH,)), slow), Calls()
-        gate = gate_to(limiter)
-        limiter.paused_until = EPOCH + 6
-        refused = asyncio.ensure_future(
-            call(gate, takes_s=1, fails=Throttled("429", retry_after_s=5.0))
-        )
-        await asyncio.sleep(0.1)
-        later = start(3, lambda: call(gate))
-        limiter.answers.append(Grant((EPOCH + 6.1,) * 3))
-        await settled([refused, *later])
-        assert call.sent == pytest.approx([0, 6.1, 6.1, 6.1], abs=TICK)
-
-    run(main())
+    limiter, call = Scripted(Grant((EPOCH,)), slow), Calls()
+    gate = gate_to(limiter)
+    limiter.paused_until = EPOCH + 6
+    refused = asyncio.ensure_future(
+        call(gate, takes_s=1, fails=Throttled("429", retry_after_s=5.0))
+    )
+    await asyncio.sleep(0.1)
+    later = start(3, lambda: call(gate))
+    limiter.answers.append(Grant((EPOCH + 6.1,) * 3))
+    await settled([refused, *later])
+    assert call.sent == pytest.approx([0, 6.1, 6.1, 6.1], abs=TICK)
 
 
 # When a call begins, and how long after it is cancelled
@@ -379,175 +348,148 @@ def test_calls_that_are_cancelled_anywhere_free_their_places(
     run(main())
 
 
-def test_a_call_that_is_cancelled_as_it_gets_its_place_hands_it_on() -> None:
-    async def main() -> None:
-        call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=1)
+async def test_a_call_that_is_cancelled_as_it_gets_its_place_hands_it_on() -> None:
+    call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=1)
 
-        async def first() -> None:
-            async with gate.permit(1000):
-                await asyncio.sleep(1)
-            unlucky.cancel()
-
-        leaving = asyncio.ensure_future(first())
-        await asyncio.sleep(0.5)
-        [unlucky, next_one] = start(2, lambda: call(gate))
-        await settled([leaving, unlucky, next_one])
-        assert unlucky.cancelled()
-        assert call.sent == [1.0]
-
-    run(main())
-
-
-def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
-    async def main() -> None:
-        async def slow() -> Grant:
+    async def first() -> None:
+        async with gate.permit(1000):
             await asyncio.sleep(1)
-            return Grant((clock(),))
+        unlucky.cancel()
 
-        limiter, call = Scripted(slow), Calls()
-        gate = gate_to(limiter)
-        calls = start(10, lambda: call(gate))
-        await asyncio.sleep(0.5)
-        for cancelled in calls[1:8]:
-            cancelled.cancel()
-        await settled(calls)
-        assert [len(wanted.costs) for wanted in limiter.seen] == [10, 2]
-        assert len(call.sent) == 3
-
-    run(main())
+    leaving = asyncio.ensure_future(first())
+    await asyncio.sleep(0.5)
+    [unlucky, next_one] = start(2, lambda: call(gate))
+    await settled([leaving, unlucky, next_one])
+    assert unlucky.cancelled()
+    assert call.sent == [1.0]
 
 
-def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
-    async def main() -> None:
-        call = Calls()
-        gate = gate_to(Limiter(clock=clock), max_in_flight=10)
-        down = Unavailable("503")
-        await settled(start(FAILURES, lambda: call(gate, takes_s=0, fails=down)))
-        opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
-        await settled(waiting)
-        later = sorted(sent - opened_s for sent in call.sent[FAILURES:])
-        assert later[0] == pytest.approx(5, abs=0.2), "none while it is open"
-        assert later[1] >= later[0] + 1, "and one alone to see"
-        assert later[-1] <= later[0] + 10, "then all as before"
-        assert len(later) == 20
+async def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
+    async def slow() -> Grant:
+        await asyncio.sleep(1)
+        return Grant((clock(),))
 
-    run(main())
+    limiter, call = Scripted(slow), Calls()
+    gate = gate_to(limiter)
+    calls = start(10, lambda: call(gate))
+    await asyncio.sleep(0.5)
+    for cancelled in calls[1:8]:
+        cancelled.cancel()
+    await settled(calls)
+    assert [len(wanted.costs) for wanted in limiter.seen] == [10, 2]
+    assert len(call.sent) == 3
 
 
-def test_a_judge_that_stays_down_makes_calls_fail() -> None:
-    async def main() -> list[Any]:
-        config = BreakerConfig(outage_s=30)
-        call, limiter = Calls(), Scripted()
-        gate = gate_to(limiter, config, max_in_flight=2)
-        calls = start(FAILURES + 20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503")))
-        ends = await settled(calls)
-        assert clock() - EPOCH < 60
-        assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10, (
-            "they wait without asking for slots all the time"
-        )
-        return ends
+async def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
+    call = Calls()
+    gate = gate_to(Limiter(clock=clock), max_in_flight=10)
+    down = Unavailable("503")
+    await settled(start(FAILURES, lambda: call(gate, takes_s=0, fails=down)))
+    opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
+    await settled(waiting)
+    later = sorted(sent - opened_s for sent in call.sent[FAILURES:])
+    assert later[0] == pytest.approx(5, abs=0.2), "none while it is open"
+    assert later[1] >= later[0] + 1, "and one alone to see"
+    assert later[-1] <= later[0] + 10, "then all as before"
+    assert len(later) == 20
 
-    ends = run(main())
+
+async def test_a_judge_that_stays_down_makes_calls_fail() -> None:
+    config = BreakerConfig(outage_s=30)
+    call, limiter = Calls(), Scripted()
+    gate = gate_to(limiter, config, max_in_flight=2)
+    calls = start(FAILURES + 20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503")))
+    ends = await settled(calls)
+    assert clock() - EPOCH < 60
+    assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10, (
+        "they wait without asking for slots all the time"
+    )
     assert {type(end) for end in ends} == {Unavailable}
     assert any("has not answered" in str(end) for end in ends)
 
 
 @pytest.mark.parametrize(("used", "is_open"), [(CallCost(), True), (USED, False)])
-def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: CallCost, is_open: bool) -> None:
+async def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: CallCost, is_open: bool) -> None:
     """The client's own error for it is no JudgeError; a call that was cancelled says nothing."""
-
-    async def main() -> float:
-        call, gate = Calls(), gate_to(Limiter(clock=clock))
-        down = [(Unavailable("503"), CallCost())]
-        for fails, takes in (*down * 19, (ValueError("misfit"), used), *down):
-            with pytest.raises(type(fails)):
-                await call(gate, takes_s=0, used=takes, fails=fails)
-        before_s = clock()
-        await call(gate, takes_s=0)
-        return clock() - before_s
-
-    assert (run(main()) > 4) == is_open
+    call, gate = Calls(), gate_to(Limiter(clock=clock))
+    down = [(Unavailable("503"), CallCost())]
+    for fails, takes in (*down * 19, (ValueError("misfit"), used), *down):
+        with pytest.raises(type(fails)):
+            await call(gate, takes_s=0, used=takes, fails=fails)
+    before_s = clock()
+    await call(gate, takes_s=0)
+    assert ((clock() - before_s) > 4) == is_open
 
 
-def test_a_limiter_that_fails_makes_waiting_calls_fail_and_works_again_when_it_is_back() -> None:
-    async def main() -> None:
-        async def dies() -> Grant:
-            await asyncio.sleep(1)
-            raise ConnectionError("the actor died")
-
-        limiter, call = Scripted(dies), Calls()
-        gate = gate_to(limiter, max_in_flight=40)
-        ends = await settled(start(40, lambda: call(gate)))
-        assert {(type(end), str(end)) for end in ends} == {
-            (JudgeError, "the rate limiter cannot be reached: ConnectionError")
-        }
-        assert len({id(end) for end in ends}) == 40, (
-            "every call has its own error: tokens and cost are written on it"
-        )
-        await settled(start(40, lambda: call(gate)))
-        assert len(call.sent) == 40
-
-    run(main())
-
-
-def test_pauses_are_heard_again_when_the_limiter_is_back() -> None:
-    async def main() -> None:
-        limiter, call = Scripted(), Calls()
-        limiter.is_down = True
-        gate = gate_to(limiter)
-        assert isinstance((await settled(start(1, lambda: call(gate))))[0], JudgeError)
-        limiter.is_down = False
-        await call(gate)
-        limiter.pauses.put_nowait(clock() + 50)
+async def test_a_limiter_that_fails_makes_waiting_calls_fail_and_works_again_when_it_is_back() -> (
+    None
+):
+    async def dies() -> Grant:
         await asyncio.sleep(1)
-        limiter.answers += [Grant((clock(),)), Grant((clock() + 60,))]
-        await call(gate)
-        assert call.sent[-1] > 50, "the first slot was before the end of the pause"
+        raise ConnectionError("the actor died")
 
-    run(main())
+    limiter, call = Scripted(dies), Calls()
+    gate = gate_to(limiter, max_in_flight=40)
+    ends = await settled(start(40, lambda: call(gate)))
+    assert {(type(end), str(end)) for end in ends} == {
+        (JudgeError, "the rate limiter cannot be reached: ConnectionError")
+    }
+    assert len({id(end) for end in ends}) == 40, (
+        "every call has its own error: tokens and cost are written on it"
+    )
+    await settled(start(40, lambda: call(gate)))
+    assert len(call.sent) == 40
 
 
-def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
+async def test_pauses_are_heard_again_when_the_limiter_is_back() -> None:
+    limiter, call = Scripted(), Calls()
+    limiter.is_down = True
+    gate = gate_to(limiter)
+    assert isinstance((await settled(start(1, lambda: call(gate))))[0], JudgeError)
+    limiter.is_down = False
+    await call(gate)
+    limiter.pauses.put_nowait(clock() + 50)
+    await asyncio.sleep(1)
+    limiter.answers += [Grant((clock(),)), Grant((clock() + 60,))]
+    await call(gate)
+    assert call.sent[-1] > 50, "the first slot was before the end of the pause"
+
+
+async def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     forget_logged()
 
-    async def main() -> None:
-        limiter, call = Scripted(), Calls()
-        gate = gate_to(limiter)
+    limiter, call = Scripted(), Calls()
+    gate = gate_to(limiter)
 
-        async def paid() -> CallPermit:
-            async with gate.permit(1000) as permit:
-                limiter.is_down = True
-                await gate.observe_headers(OPENAI)
-                return permit
+    async def paid() -> CallPermit:
+        async with gate.permit(1000) as permit:
+            limiter.is_down = True
+            await gate.observe_headers(OPENAI)
+            return permit
 
-        await paid()
-        limiter.is_down = False
-        await gate.observe_headers(OPENAI)
-        await gate.observe_headers(OPENAI)
-        assert len(limiter.learnt) == 1, "told with the next answer"
-        refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=1)))
-        await asyncio.sleep(0.5)
-        limiter.is_down = True
-        assert isinstance((await settled(refused))[0], Throttled)
-
-    run(main())
+    await paid()
+    limiter.is_down = False
+    await gate.observe_headers(OPENAI)
+    await gate.observe_headers(OPENAI)
+    assert len(limiter.learnt) == 1, "told with the next answer"
+    refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=1)))
+    await asyncio.sleep(0.5)
+    limiter.is_down = True
+    assert isinstance((await settled(refused))[0], Throttled)
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     causes = [(record.args[2], record.exc_info is not None) for record in warnings]
     assert causes[:2] == [(1, True), (2, True)], "the limits, and the 429"
     assert len({record.args[1] for record in warnings}) == len(warnings), "each effect once"
 
 
-def test_estimates_follow_what_calls_take() -> None:
-    async def main() -> list[CallCost]:
-        limiter, call = Scripted(), Calls()
-        gate = gate_to(limiter)
-        for used in (CallCost(2000, 50), CallCost(4000, 150), CallCost(), USED):
-            await call(gate, used=used)
-        return [wanted.costs[0] for wanted in limiter.seen]
-
-    first, second, third, fourth = run(main())
+async def test_estimates_follow_what_calls_take() -> None:
+    limiter, call = Scripted(), Calls()
+    gate = gate_to(limiter)
+    for used in (CallCost(2000, 50), CallCost(4000, 150), CallCost(), USED):
+        await call(gate, used=used)
+    first, second, third, fourth = [wanted.costs[0] for wanted in limiter.seen]
     assert first == CallCost(1000, FIRST_OUTPUT_TOKENS)
     assert second == CallCost(2000, 50), "the first figure is better than a guess"
     assert third == CallCost(2000 + MEMORY * 2000, 50 + MEMORY * 100)
@@ -563,50 +505,44 @@ def test_estimates_follow_what_calls_take() -> None:
         (Unavailable("503"), CallCost(), CallCost(), 1),  # it may have
     ],
 )
-def test_estimates_are_settled_against_what_is_known_of_the_use(
+async def test_estimates_are_settled_against_what_is_known_of_the_use(
     fails: JudgeError | None, used: CallCost, correction: CallCost, done: int
 ) -> None:
-    async def main() -> list[Reservation]:
-        limiter, call = Scripted(), Calls()
-        gate = gate_to(limiter)
-        await settled(start(1, lambda: call(gate, used=used, fails=fails)))
-        await asyncio.sleep(REPORT_S)
-        return limiter.reports
-
-    assert [(report.correction, report.done) for report in run(main())] == (
+    limiter, call = Scripted(), Calls()
+    gate = gate_to(limiter)
+    await settled(start(1, lambda: call(gate, used=used, fails=fails)))
+    await asyncio.sleep(REPORT_S)
+    assert [(report.correction, report.done) for report in limiter.reports] == (
         [(correction, done)] if any(correction) or done else []
     )
 
 
-def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
+async def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
     """It may be what the reservation waits for."""
 
-    async def main() -> None:
-        async def long() -> Grant:
-            await asyncio.sleep(60)
-            return Grant((clock(),))
+    async def long() -> Grant:
+        await asyncio.sleep(60)
+        return Grant((clock(),))
 
-        limiter, call = Scripted(Grant((EPOCH,) * 3), long), Calls()
-        gate = gate_to(limiter)
-        calls = [
-            start(1, lambda takes_s=takes_s: call(gate, takes_s=takes_s))[0]
-            for takes_s in (0, 1, 1.5, 0)
-        ]
-        await asyncio.sleep(0.1)
-        assert [report.done for report in limiter.reports] == [1], (
-            "the first at once: others wait for it"
-        )
-        await asyncio.sleep(2 + REPORT_S)
-        assert [report.done for report in limiter.reports] == [1, 2], "later ones together"
-        await settled(calls)
-        await asyncio.sleep(REPORT_S)
-        everything = [*limiter.seen, *limiter.reports]
-        assert sum(wanted.done for wanted in everything) == 4
-        assert sum(sum(wanted.correction) for wanted in everything) == pytest.approx(0), (
-            "1000 and 300, as was estimated"
-        )
-
-    run(main())
+    limiter, call = Scripted(Grant((EPOCH,) * 3), long), Calls()
+    gate = gate_to(limiter)
+    calls = [
+        start(1, lambda takes_s=takes_s: call(gate, takes_s=takes_s))[0]
+        for takes_s in (0, 1, 1.5, 0)
+    ]
+    await asyncio.sleep(0.1)
+    assert [report.done for report in limiter.reports] == [1], (
+        "the first at once: others wait for it"
+    )
+    await asyncio.sleep(2 + REPORT_S)
+    assert [report.done for report in limiter.reports] == [1, 2], "later ones together"
+    await settled(calls)
+    await asyncio.sleep(REPORT_S)
+    everything = [*limiter.seen, *limiter.reports]
+    assert sum(wanted.done for wanted in everything) == 4
+    assert sum(sum(wanted.correction) for wanted in everything) == pytest.approx(0), (
+        "1000 and 300, as was estimated"
+    )
 
 
 @pytest.mark.parametrize(
@@ -648,44 +584,37 @@ def test_no_header_is_an_error(headers: dict[str, str]) -> None:
     assert limits is None or limits != RateLimits()
 
 
-def test_the_limiter_is_told_only_what_is_new() -> None:
-    async def main() -> list[RateLimits]:
-        limiter = Scripted()
-        gate = gate_to(limiter)
-        for headers in (
-            {},
-            OPENAI,
-            OPENAI,
-            {"x-ratelimit-limit-requests": "500"},
-            OPENAI | {"x-ratelimit-limit-requests": "60"},
-        ):
-            await gate.observe_headers(headers)
-        return limiter.learnt
-
-    assert run(main()) == [
+async def test_the_limiter_is_told_only_what_is_new() -> None:
+    limiter = Scripted()
+    gate = gate_to(limiter)
+    for headers in (
+        {},
+        OPENAI,
+        OPENAI,
+        {"x-ratelimit-limit-requests": "500"},
+        OPENAI | {"x-ratelimit-limit-requests": "60"},
+    ):
+        await gate.observe_headers(headers)
+    assert limiter.learnt == [
         RateLimits(requests_per_min=500, tokens_per_min=30_000),
         RateLimits(requests_per_min=60, tokens_per_min=30_000),
     ]
 
 
 @pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 500)])
-def test_reservations_carry_all_that_is_known_of_the_limits(
+async def test_reservations_carry_all_that_is_known_of_the_limits(
     is_firm: bool, requests_per_min: float
 ) -> None:
     """For a limiter that is restarted: what the user or the table says, and the headers; firm
     limits stay as set."""
-
-    async def main() -> RateLimits:
-        limiter, call = Scripted(), Calls()
-        limits = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
-        gate = gate_to(limiter, limits=limits, is_firm=is_firm)
-        await gate.observe_headers(OPENAI)
-        await call(gate)
-        restarted, wanted = Limiter(clock=clock), limiter.seen[0]
-        await restarted.reserve(wanted._replace(costs=()))
-        return restarted.limits_by_judge()["judge"]
-
-    assert run(main()) == RateLimits(
+    limiter, call = Scripted(), Calls()
+    limits = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
+    gate = gate_to(limiter, limits=limits, is_firm=is_firm)
+    await gate.observe_headers(OPENAI)
+    await call(gate)
+    restarted, wanted = Limiter(clock=clock), limiter.seen[0]
+    await restarted.reserve(wanted._replace(costs=()))
+    assert (restarted.limits_by_judge()["judge"]) == RateLimits(
         requests_per_min=requests_per_min,
         tokens_per_min=30_000,
         output_tokens_per_min=8000,
@@ -709,45 +638,58 @@ class ScriptedBudget:
 
 
 @pytest.mark.parametrize("fails", [None, Malformed("x"), Throttled("429"), ValueError("misfit")])
-def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_was_used(
+async def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_was_used(
     fails: Exception | None,
 ) -> None:
-    async def main() -> list[tuple[str, float, int]]:
-        budget, call = ScriptedBudget(), Calls()
-        gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget, max_output_tokens=500)
-        await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
-        return budget.events
-
-    assert run(main()) == [("reserve", 0.0, 1700), ("settle", pytest.approx(3.0), 910)]
+    budget, call = ScriptedBudget(), Calls()
+    gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget, max_output_tokens=500)
+    await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
+    assert budget.events == [("reserve", 0.0, 1700), ("settle", pytest.approx(3.0), 910)]
 
 
 @pytest.mark.parametrize("cancel_after_s", [1.0, 2.5])
-def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) -> None:
+async def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) -> None:
     """While it waits for its slot, and in flight."""
-
-    async def main() -> list[tuple[str, float, int]]:
-        budget, call = ScriptedBudget(), Calls()
-        gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(call(gate), cancel_after_s)
-        return budget.events
-
-    (_, reserved_s, _), (_, settled_s, spent) = run(main())
+    budget, call = ScriptedBudget(), Calls()
+    gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call(gate), cancel_after_s)
+    (_, reserved_s, _), (_, settled_s, spent) = budget.events
     assert (reserved_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), 0)
 
 
-def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_place() -> None:
-    async def main() -> None:
-        limiter, budget, call = Scripted(), ScriptedBudget(refuses=True), Calls()
-        gate = gate_to(limiter, budget=budget, max_in_flight=1)
-        for _ in range(2):
-            with pytest.raises(BudgetSpent):
-                await call(gate)
-        budget.refuses = False
-        await call(gate)
-        assert len(limiter.seen) == 1
+async def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_place() -> None:
+    limiter, budget, call = Scripted(), ScriptedBudget(refuses=True), Calls()
+    gate = gate_to(limiter, budget=budget, max_in_flight=1)
+    for _ in range(2):
+        with pytest.raises(BudgetSpent):
+            await call(gate)
+    budget.refuses = False
+    await call(gate)
+    assert len(limiter.seen) == 1
 
-    run(main())
+
+class Provider:
+    """Lets so many calls in within any 60 s, and answers the others with a 429 and the time until
+    there is room, or always the same time."""
+
+    def __init__(self, per_min: int, retry_after_s: float | None = None) -> None:
+        self.per_min, self.answered, self.refused = per_min, list[float](), list[float]()
+        self._inside, self._retry_after_s = deque[float](), retry_after_s
+
+    def is_used_by_others(self) -> None:
+        self._inside.extend([clock()] * self.per_min)
+
+    def ask(self) -> float | None:
+        """Seconds to wait; None: it is answered."""
+        while self._inside and self._inside[0] <= clock() - 60.0:
+            self._inside.popleft()
+        if len(self._inside) >= self.per_min:
+            self.refused.append(clock())
+            return self._retry_after_s or self._inside[0] + 60.0 - clock()
+        self._inside.append(clock())
+        self.answered.append(clock())
+        return None
 
 
 class Restarting:
@@ -756,6 +698,9 @@ class Restarting:
 
     def __init__(self) -> None:
         self._limiter, self._killed = Limiter(clock=clock), asyncio.Event()
+
+    def limits(self) -> RateLimits:
+        return self._limiter.limits_by_judge()["judge"]
 
     def kill(self) -> None:
         self._limiter = Limiter(HORIZON_S, clock)
@@ -778,56 +723,119 @@ class Restarting:
         return call
 
 
-def at_work(
-    limiter_of: Callable[[], Restarting | Limiter], provider: Provider, *, limits: RateLimits,
-    is_firm: bool = True,
-    headers: dict[str, str] | None = None, kills_s: Sequence[float] = (), minutes: float = 5,
-) -> None:  # fmt: skip
-    """Four members with more to ask than they may."""
+async def at_work(
+    provider: Provider,
+    limits: RateLimits = NO_LIMITS,
+    is_firm: bool = False,
+    headers: Mapping[str, str] = {},
+    events: Sequence[tuple[float, int | None]] = (),
+    others_per_min: float | None = None,
+    minutes: float = 5,
+) -> RateLimits:
+    """Four members with more to ask than they may; the limits that they keep in the end. After
+    so many seconds each, `events` are the provider's next limit, or (None) kill the limiter."""
+    limiter, members = Restarting(), 4
 
     async def judge(gate: AdmissionController) -> None:
         while True:
             try:
                 async with gate.permit(1000) as permit:
                     if (retry_after_s := provider.ask()) is not None:
+                        await asyncio.sleep(0.3)
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
-                    await gate.observe_headers(headers or {})
+                    await gate.observe_headers(headers)
                     permit.used = USED
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
-    async def main() -> None:
-        limiter = limiter_of()
-        gates = [
-            gate_to(
-                limiter, member=str(n), members=4, limits=limits, is_firm=is_firm, max_in_flight=64
-            )
-            for n in range(4)
-        ]
-        tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
-        for kill_s in kills_s:
-            await asyncio.sleep(EPOCH + kill_s - clock())
-            assert isinstance(limiter, Restarting)
+    async def another_user(per_min: float) -> None:
+        while True:
+            provider.ask()
+            await asyncio.sleep(60 / per_min)
+
+    options = {"limits": limits, "is_firm": is_firm, "members": members, "max_in_flight": 64}
+    gates = [gate_to(limiter, member=str(n), **options) for n in range(members)]
+    tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
+    if others_per_min is not None:
+        tasks.append(asyncio.ensure_future(another_user(others_per_min)))
+    for at_s, per_min in events:
+        await asyncio.sleep(EPOCH + at_s - clock())
+        if per_min is None:
             limiter.kill()
-        await asyncio.sleep(EPOCH + 60 * minutes - clock())
-        for task in tasks:
-            task.cancel()
-        for gate in gates:
-            await gate.aclose()
-        ends = await settled(tasks)
-        assert {type(end) for end in ends} == {asyncio.CancelledError}
+        else:
+            provider.per_min = per_min
+    await asyncio.sleep(EPOCH + 60 * minutes - clock())
+    for task in tasks:
+        task.cancel()
+    for gate in gates:
+        await gate.aclose()
+    ends = await settled(tasks)
+    assert {type(end) for end in ends} == {asyncio.CancelledError}
+    return limiter.limits()
 
-    run(main())
+
+class Load(NamedTuple):
+    """What members ask of a provider, and what comes of it: how many are refused at most before
+    `since_min` and, as a share, from then on, and how much of the limit is used from then on."""
+
+    per_min: int
+    minutes: float
+    since_min: float
+    used: float
+    first_refused: int
+    refused: float
+    retry_after_s: float | None = None
+    is_used_up: bool = False
+    options: Mapping[str, Any] = {}
 
 
-def test_all_but_two_percent_of_3000_calls_a_minute_are_used_without_a_429() -> None:
-    provider = Provider(3000)
-    limits = RateLimits(requests_per_min=3000)
-    at_work(lambda: Limiter(clock=clock), provider, limits=limits)
-    steady = [at for at in provider.answered if EPOCH + 60 <= at < EPOCH + 240]
-    assert len(steady) >= 0.98 * 3 * 3000
-    assert len(provider.refused) <= 2
+def known(per_min: float, **options: Any) -> Mapping[str, Any]:
+    return {"limits": RateLimits(requests_per_min=per_min), **options}
+
+
+UNDER_WAY = 4 * 64 + 20  # when a limit is met that nobody knew
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        Load(3000, 4, 1, 0.98, 2, 0.0, options=known(3000, is_firm=True)),
+        # Of a few calls a minute those that try it out are no small part
+        Load(5, 20, 1, 0.6, UNDER_WAY, 0.25),
+        Load(20, 20, 1, 0.6, UNDER_WAY, 0.1),
+        Load(60, 20, 1, 0.6, UNDER_WAY, 0.03),
+        Load(600, 10, 1, 0.6, UNDER_WAY, 0.03),
+        Load(600, 10, 1, 0.6, UNDER_WAY, 0.03, retry_after_s=1.0),
+        Load(3000, 4, 1, 0.6, 2 * UNDER_WAY, 0.03, retry_after_s=0.1),
+        # The first calls get 429s, of which nothing can be read
+        Load(600, 10, 2, 0.6, UNDER_WAY, 0.03, is_used_up=True),
+        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"events": [(300, 150)]}),
+        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"events": [(300, 900)]}),
+        # Another user takes half of it, as far as there is room: the count is of both
+        Load(600, 10, 2, 0.8, UNDER_WAY, 0.25, options=known(600, others_per_min=300)),
+    ],
+)
+async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
+    provider = Provider(load.per_min, load.retry_after_s)
+    if load.is_used_up:
+        provider.is_used_by_others()
+    limits = await at_work(provider, **load.options, minutes=load.minutes)
+    since = EPOCH + 60 * load.since_min
+    answered, refused = (
+        sum(at > since for at in times) for times in (provider.answered, provider.refused)
+    )
+    assert answered >= load.used * (load.minutes - load.since_min) * provider.per_min
+    assert refused <= load.refused * (answered + refused)
+    assert len(provider.refused) - refused <= load.first_refused
+    assert limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
+
+
+async def test_a_limit_that_is_assumed_too_high_costs_few_429s() -> None:
+    provider = Provider(600)
+    await at_work(provider, **known(6000), minutes=10)
+    assert len(provider.answered) >= 0.6 * 10 * 600
+    assert len(provider.refused) < 0.1 * len(provider.answered)
 
 
 class Shedding:
@@ -866,41 +874,35 @@ class Shedding:
 
 
 @pytest.mark.parametrize(("seed", "members"), [(0, 1), (1, 4), (2, 4), (3, 8)])
-def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(
+async def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(
     seed: int, members: int
 ) -> None:
     """Also at the start, when there are refusals and no answers yet."""
-
-    async def main() -> None:
-        limiter, n_calls = Limiter(clock=clock), 1000 * members
-        took_s = await Shedding(seed).takes_s(
-            limiter, n_calls, members, limits=RateLimits(), is_firm=False
-        )
-        assert limiter.limits_by_judge()["judge"].requests_per_min is None, "taken for a limit"
-        assert await limiter.pause("judge", 0.0) == 0.0, "paused"
-        assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
-
-    run(main())
+    limiter, n_calls = Limiter(clock=clock), 1000 * members
+    took_s = await Shedding(seed).takes_s(
+        limiter, n_calls, members, limits=RateLimits(), is_firm=False
+    )
+    assert limiter.limits_by_judge()["judge"].requests_per_min is None, "taken for a limit"
+    assert await limiter.pause("judge", 0.0) == 0.0, "paused"
+    assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed: int) -> None:
-    async def main() -> None:
-        judge, limits = Shedding(seed), RateLimits(requests_per_min=600)
-        took_s = await judge.takes_s(Limiter(clock=clock), 1500, 4, limits=limits, is_firm=True)
-        assert judge.n_asked >= 0.8 * 600 * took_s / 60
-
-    run(main())
+async def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed: int) -> None:
+    judge, limits = Shedding(seed), RateLimits(requests_per_min=600)
+    took_s = await judge.takes_s(Limiter(clock=clock), 1500, 4, limits=limits, is_firm=True)
+    assert judge.n_asked >= 0.8 * 600 * took_s / 60
 
 
 @pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])
-def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
+async def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
     is_firm: bool, assumed: float
 ) -> None:
     """Also where the headers say more than is assumed, or allowed."""
     provider, headers = Provider(600), {"x-ratelimit-limit-requests": "6000" if is_firm else "600"}
-    limits, kills_s = RateLimits(requests_per_min=assumed), (70.0, 130.5, 131.0, 200.0)
-    at_work(Restarting, provider, limits=limits, is_firm=is_firm, headers=headers, kills_s=kills_s)
+    kills_s = (70.0, 130.5, 131.0, 200.0)
+    events = [(kill_s, None) for kill_s in kills_s]
+    await at_work(provider, **known(assumed, is_firm=is_firm), headers=headers, events=events)
     assert provider.refused == []
     assert len(provider.answered) >= 0.98 * 5 * 600 - len(kills_s) * 10 * (2 * HORIZON_S + 1)
     after = [Slot(at) for at in provider.answered if at > EPOCH + 70]
@@ -908,16 +910,13 @@ def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
 
 
 @pytest.mark.parametrize(("concurrency", "members"), [(8, 4), (10, 4), (6, 6)])
-def test_calls_in_flight_over_all_members_keep_their_limit_from_the_start(
+async def test_calls_in_flight_over_all_members_keep_their_limit_from_the_start(
     concurrency: int, members: int
 ) -> None:
-    async def main() -> Calls:
-        limiter, call, limits = Limiter(clock=clock), Calls(), RateLimits(concurrency=concurrency)
-        gates = [
-            gate_to(limiter, member=str(number), members=members, limits=limits)
-            for number in range(members)
-        ]
-        await settled([task for gate in gates for task in start(30, lambda gate=gate: call(gate))])
-        return call
-
-    assert run(main()).peak == concurrency
+    limiter, call, limits = Limiter(clock=clock), Calls(), RateLimits(concurrency=concurrency)
+    gates = [
+        gate_to(limiter, member=str(number), members=members, limits=limits)
+        for number in range(members)
+    ]
+    await settled([task for gate in gates for task in start(30, lambda gate=gate: call(gate))])
+    assert call.peak == concurrency

@@ -198,55 +198,48 @@ TestSpend.settings = settings(max_examples=100, stateful_step_count=30)
 TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no decorator reaches it
 
 
-def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
-    async def spend() -> list[bool]:
-        ledger = BudgetLedger(Budget(tokens=100))
-        first, second = await ledger.reserve_all([tokens(60), tokens(40)])
-        waiting = [asyncio.create_task(ledger.reserve_all([tokens(count)])) for count in (50, 10)]
-        await asyncio.sleep(0)
-        assert not any(task.done() for task in waiting)
-        await ledger.settle_all([(first, tokens(10))])
-        (third,) = await waiting[0]
-        await ledger.settle_all([(second, tokens(40)), (third, tokens(50))])
-        assert ledger.spent().tokens == 100
-        return [bool(ticket) for ticket in (first, second, third, *await waiting[1])]
-
-    assert asyncio.run(spend()) == [True, True, True, False]
-
-
-def test_of_a_batch_those_are_granted_that_fit_and_none_waits_for_another() -> None:
-    async def spend() -> None:
-        ledger = BudgetLedger(Budget(tokens=100))
-        (first,) = await ledger.reserve_all([tokens(60), tokens(60), tokens(10)])
-        await ledger.settle_all([(first, tokens(60))])
-        assert await ledger.reserve_all([tokens(60), tokens(10)]) == [0], "the first never will"
-        assert [bool(ticket) for ticket in await ledger.reserve_all([tokens(10)])] == [True]
-
-    asyncio.run(spend())
+async def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
+    ledger = BudgetLedger(Budget(tokens=100))
+    first, second = await ledger.reserve_all([tokens(60), tokens(40)])
+    waiting = [asyncio.create_task(ledger.reserve_all([tokens(count)])) for count in (50, 10)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    await ledger.settle_all([(first, tokens(10))])
+    (third,) = await waiting[0]
+    await ledger.settle_all([(second, tokens(40)), (third, tokens(50))])
+    assert ledger.spent().tokens == 100
+    assert ([bool(ticket) for ticket in (first, second, third, *await waiting[1])]) == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
-def test_what_a_dead_actor_had_reserved_comes_back() -> None:
+async def test_of_a_batch_those_are_granted_that_fit_and_none_waits_for_another() -> None:
+    ledger = BudgetLedger(Budget(tokens=100))
+    (first,) = await ledger.reserve_all([tokens(60), tokens(60), tokens(10)])
+    await ledger.settle_all([(first, tokens(60))])
+    assert await ledger.reserve_all([tokens(60), tokens(10)]) == [0], "the first never will"
+    assert [bool(ticket) for ticket in await ledger.reserve_all([tokens(10)])] == [True]
+
+
+async def test_what_a_dead_actor_had_reserved_comes_back() -> None:
     moment = [0.0]
 
-    async def spend() -> int:
-        ledger = BudgetLedger(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
-        (lost,) = await ledger.reserve_all([tokens(100)])
-        waiting = asyncio.create_task(ledger.reserve_all([tokens(100)]))
-        await asyncio.sleep(0)
-        moment[0] = 51.0
-        (ticket,) = await asyncio.wait_for(waiting, 10)
-        await ledger.settle_all([(lost, tokens(1))])  # it had not died: what it spent counts
-        assert ledger.spent() == tokens(1)
-        return ticket
-
-    assert asyncio.run(spend())
+    ledger = BudgetLedger(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
+    (lost,) = await ledger.reserve_all([tokens(100)])
+    waiting = asyncio.create_task(ledger.reserve_all([tokens(100)]))
+    await asyncio.sleep(0)
+    moment[0] = 51.0
+    (ticket,) = await asyncio.wait_for(waiting, 10)
+    await ledger.settle_all([(lost, tokens(1))])  # it had not died: what it spent counts
+    assert ledger.spent() == tokens(1)
+    assert ticket
 
 
-def test_what_was_spent_before_counts() -> None:
-    async def spend() -> list[int]:
-        return await BudgetLedger(Budget(usd=1.0), usd(0.95)).reserve_all([usd(0.1)])
-
-    assert asyncio.run(spend()) == [0]
+async def test_what_was_spent_before_counts() -> None:
+    assert (await BudgetLedger(Budget(usd=1.0), usd(0.95)).reserve_all([usd(0.1)])) == [0]
 
 
 class Kept:
@@ -264,70 +257,59 @@ class Kept:
         return self.saved[-1] if self.saved else Spending()
 
 
-def test_what_was_saved_covers_every_call_that_may_be_under_way() -> None:
+async def test_what_was_saved_covers_every_call_that_may_be_under_way() -> None:
     """However the run is killed, and in few writes."""
+    kept, at_once = Kept(), 8
+    ledger = BudgetLedger(Budget(usd=100.0, tokens=10**6), tokens(500), save=kept)
+    kept.saved.append(tokens(500))
+    places = asyncio.Semaphore(at_once)
 
-    async def main() -> None:
-        kept, at_once = Kept(), 8
-        ledger = BudgetLedger(Budget(usd=100.0, tokens=10**6), tokens(500), save=kept)
-        kept.saved.append(tokens(500))
-        places = asyncio.Semaphore(at_once)
+    async def call(number: int) -> None:
+        async with places:
+            (ticket,) = await ledger.reserve_all([Spending(usd=0.02, tokens=200)])
+            assert covers(kept.last, ledger.committed())
+            await asyncio.sleep(0)
+            cost = 0.05 if number % 50 == 0 else 0.01  # more than its estimate, now and then
+            await ledger.settle_all([(ticket, Spending(usd=cost, tokens=100))])
+            assert covers(kept.last, ledger.committed())
 
-        async def call(number: int) -> None:
-            async with places:
-                (ticket,) = await ledger.reserve_all([Spending(usd=0.02, tokens=200)])
-                assert covers(kept.last, ledger.committed())
-                await asyncio.sleep(0)
-                cost = 0.05 if number % 50 == 0 else 0.01  # more than its estimate, now and then
-                await ledger.settle_all([(ticket, Spending(usd=cost, tokens=100))])
-                assert covers(kept.last, ledger.committed())
-
-        await asyncio.gather(*(call(number) for number in range(1000)))
-        assert ledger.committed() == ledger.spent()
-        assert ledger.spent().tokens == 500 + 100_000
-        assert len(kept.saved) < 150
-        beyond = kept.last.less(ledger.committed())
-        assert beyond.usd <= 0.001 * 100 + at_once * 0.02
-        assert beyond.tokens <= 0.001 * 10**6 + at_once * 200
-
-    asyncio.run(main())
+    await asyncio.gather(*(call(number) for number in range(1000)))
+    assert ledger.committed() == ledger.spent()
+    assert ledger.spent().tokens == 500 + 100_000
+    assert len(kept.saved) < 150
+    beyond = kept.last.less(ledger.committed())
+    assert beyond.usd <= 0.001 * 100 + at_once * 0.02
+    assert beyond.tokens <= 0.001 * 10**6 + at_once * 200
 
 
 def covers(saved: Spending, committed: Spending) -> bool:
     return saved.usd + DUST_USD >= committed.usd and saved.tokens >= committed.tokens
 
 
-def test_a_batch_holds_what_it_may_cost_and_gives_back_what_it_did_not() -> None:
+async def test_a_batch_holds_what_it_may_cost_and_gives_back_what_it_did_not() -> None:
     """The book of live calls leaves it out."""
-
-    async def play() -> None:
-        kept = Kept()
-        ledger = BudgetLedger(Budget(usd=10.0), save=kept)
-        batch = await ledger.reserve(usd(6.0), "batch")
-        assert batch
-        assert not await ledger.reserve(usd(6.0), "batch")
-        call = await ledger.reserve(usd(1.0))
-        assert kept.last.usd == pytest.approx(1.0, abs=0.02)
-        await ledger.settle(batch, usd(1.5))
-        await ledger.settle(call, usd(0.5))
-        assert ledger.committed().usd == pytest.approx(0.5)
-        assert ledger.spent().usd == pytest.approx(2.0)
-        assert await ledger.reserve(usd(8.0), "batch")
-
-    asyncio.run(play())
+    kept = Kept()
+    ledger = BudgetLedger(Budget(usd=10.0), save=kept)
+    batch = await ledger.reserve(usd(6.0), "batch")
+    assert batch
+    assert not await ledger.reserve(usd(6.0), "batch")
+    call = await ledger.reserve(usd(1.0))
+    assert kept.last.usd == pytest.approx(1.0, abs=0.02)
+    await ledger.settle(batch, usd(1.5))
+    await ledger.settle(call, usd(0.5))
+    assert ledger.committed().usd == pytest.approx(0.5)
+    assert ledger.spent().usd == pytest.approx(2.0)
+    assert await ledger.reserve(usd(8.0), "batch")
 
 
-def test_a_batch_under_way_is_held_though_it_does_not_fit_and_however_long_it_takes() -> None:
+async def test_a_batch_under_way_is_held_though_it_does_not_fit_and_however_long_it_takes() -> None:
     moment = [0.0]
 
-    async def play() -> None:
-        ledger = BudgetLedger(Budget(usd=1.0), stale_s=50.0, clock=lambda: moment[0])
-        batch = await ledger.reserve(usd(3.0), "batch under way")
-        waiting = asyncio.create_task(ledger.reserve(usd(0.1)))
-        moment[0] = 51.0
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        await ledger.settle(batch, usd(0.2))
-        assert await waiting
-
-    asyncio.run(play())
+    ledger = BudgetLedger(Budget(usd=1.0), stale_s=50.0, clock=lambda: moment[0])
+    batch = await ledger.reserve(usd(3.0), "batch under way")
+    waiting = asyncio.create_task(ledger.reserve(usd(0.1)))
+    moment[0] = 51.0
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await ledger.settle(batch, usd(0.2))
+    assert await waiting

@@ -23,14 +23,15 @@ from tests.unit.judges.limits.test_admission import Calls, Scripted, gate_to, se
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
     Slot,
+    VirtualLoop,
     clock,
     most,
     of_any_size,
     one_request,
-    run,
     saturate,
 )
 
+LOOP = VirtualLoop
 LARGE = RateLimits(requests_per_min=60_000, tokens_per_min=60e6)
 SECONDS = 75.0
 
@@ -66,21 +67,18 @@ def ask(member: str, calls: int, limits: RateLimits = LARGE) -> Reservation:
     return Reservation("judge", member, (CallCost(700, 300),) * calls, limits, is_firm=True)
 
 
-def test_members_gather_as_long_as_all_their_messages_are_few() -> None:
-    async def main() -> None:
-        limiter, grants = Limiter(clock=clock), list[Grant]()
-        for number in range(32):
-            grants.append(await limiter.reserve(ask(str(number), 1)))
-        assert grants[-1].gather_s == pytest.approx(32 / MESSAGES_PER_S)
-        few = RateLimits(requests_per_min=60 * MESSAGES_PER_S)
-        small = Limiter(clock=clock)
-        for number in range(32):
-            grant = await small.reserve(ask(str(number), 1, few))
-        assert grant.gather_s == 0.0, "there are few messages anyway"
-        granted = await limiter.reserve(ask("1", 200))
-        assert LEAST_TURN <= len(granted.times) <= 40, "twice what it sends meanwhile"
-
-    run(main())
+async def test_members_gather_as_long_as_all_their_messages_are_few() -> None:
+    limiter, grants = Limiter(clock=clock), list[Grant]()
+    for number in range(32):
+        grants.append(await limiter.reserve(ask(str(number), 1)))
+    assert grants[-1].gather_s == pytest.approx(32 / MESSAGES_PER_S)
+    few = RateLimits(requests_per_min=60 * MESSAGES_PER_S)
+    small = Limiter(clock=clock)
+    for number in range(32):
+        grant = await small.reserve(ask(str(number), 1, few))
+    assert grant.gather_s == 0.0, "there are few messages anyway"
+    granted = await limiter.reserve(ask("1", 200))
+    assert LEAST_TURN <= len(granted.times) <= 40, "twice what it sends meanwhile"
 
 
 class Gathering(Scripted):
@@ -112,17 +110,16 @@ async def call_steadily(limiter: Scripted, per_s: float, seconds: float) -> Call
 
 
 @pytest.mark.parametrize("lead_s", [0.0, 2.0])
-def test_calls_gather_between_two_requests_which_ask_for_no_more_than_wait(lead_s: float) -> None:
-    async def main() -> None:
-        limiter = Gathering(gather_s=0.5, lead_s=lead_s)
-        call = await call_steadily(limiter, per_s=40, seconds=10)
-        assert len(call.sent) == 400
-        assert len(limiter.seen) <= 10 / 0.5 + 3
-        gaps = [after - before for before, after in pairwise(limiter.asked_at)]
-        assert min(gaps[1:]) >= 0.5 - 1e-6
-        assert sum(len(wanted.costs) for wanted in limiter.seen) == 400
-
-    run(main())
+async def test_calls_gather_between_two_requests_which_ask_for_no_more_than_wait(
+    lead_s: float,
+) -> None:
+    limiter = Gathering(gather_s=0.5, lead_s=lead_s)
+    call = await call_steadily(limiter, per_s=40, seconds=10)
+    assert len(call.sent) == 400
+    assert len(limiter.seen) <= 10 / 0.5 + 3
+    gaps = [after - before for before, after in pairwise(limiter.asked_at)]
+    assert min(gaps[1:]) >= 0.5 - 1e-6
+    assert sum(len(wanted.costs) for wanted in limiter.seen) == 400
 
 
 MANY = Setting(Story(""), 60, RateLimits(requests_per_min=900, tokens_per_min=990_000), 3.0, 150, 1)

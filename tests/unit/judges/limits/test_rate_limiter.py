@@ -69,6 +69,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.passed_s
 
 
+LOOP = VirtualLoop
+
+
 def clock() -> float:
     """The time of the virtual loop that runs, as an epoch time."""
     return EPOCH + asyncio.get_running_loop().time()
@@ -405,63 +408,51 @@ async def within(seconds: float, waiting: Coroutine[Any, Any, T]) -> T | None:
         return None
 
 
-def test_while_nothing_is_known_one_call_goes_first() -> None:
-    async def main() -> None:
-        limiter = Limiter(clock=clock)
-        first = await limiter.reserve(reservation(member="a"))
-        assert first == Grant((clock(),))
-        second = asyncio.create_task(limiter.reserve(reservation(member="b")))
-        assert await within(CANARY_S / 2, asyncio.shield(second)) is None, (
-            "the first has not come back"
-        )
-        await limiter.reserve(reservation(member="a", calls=0, done=1, answered=1))
-        assert await within(TICK, second) == Grant(free_until=clock() + FREE_S)
-
-    run(main())
+async def test_while_nothing_is_known_one_call_goes_first() -> None:
+    limiter = Limiter(clock=clock)
+    first = await limiter.reserve(reservation(member="a"))
+    assert first == Grant((clock(),))
+    second = asyncio.create_task(limiter.reserve(reservation(member="b")))
+    assert await within(CANARY_S / 2, asyncio.shield(second)) is None, "the first has not come back"
+    await limiter.reserve(reservation(member="a", calls=0, done=1, answered=1))
+    assert await within(TICK, second) == Grant(free_until=clock() + FREE_S)
 
 
 @pytest.mark.parametrize("is_throttled", [False, True])
-def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
-    async def main() -> None:
-        limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=60)
-        assert len((await limiter.reserve(reservation(limits=limits))).times) == 1
-        second = asyncio.create_task(limiter.reserve(reservation(limits=limits)))
-        await asyncio.sleep(2)
-        assert not second.done()
-        if is_throttled:
-            assert await limiter.throttled("judge", clock() - 2, 3.0, done=0) <= clock(), (
-                "one is no reason for a pause"
-            )
-        else:
-            await limiter.learn("judge", RateLimits(requests_per_min=600))
-        times = (await second).times
-        assert len(times) >= (1 if is_throttled else 25)
-        assert times[0] >= EPOCH + 2
-        firm = await Limiter(clock=clock).reserve(reservation(limits=limits, firm=True))
-        assert len(firm.times) > 1, "what the user says needs no proof"
-
-    run(main())
+async def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
+    limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=60)
+    assert len((await limiter.reserve(reservation(limits=limits))).times) == 1
+    second = asyncio.create_task(limiter.reserve(reservation(limits=limits)))
+    await asyncio.sleep(2)
+    assert not second.done()
+    if is_throttled:
+        assert await limiter.throttled("judge", clock() - 2, 3.0, done=0) <= clock(), (
+            "one is no reason for a pause"
+        )
+    else:
+        await limiter.learn("judge", RateLimits(requests_per_min=600))
+    times = (await second).times
+    assert len(times) >= (1 if is_throttled else 25)
+    assert times[0] >= EPOCH + 2
+    firm = await Limiter(clock=clock).reserve(reservation(limits=limits, firm=True))
+    assert len(firm.times) > 1, "what the user says needs no proof"
 
 
-def test_a_first_call_that_hangs_is_followed_by_another() -> None:
-    async def main() -> list[float]:
-        limiter = Limiter(clock=clock)
-        grants = [await limiter.reserve(reservation()) for _ in range(4)]
-        assert {len(grant.times) for grant in grants} == {1}
-        return [grant.times[0] - EPOCH for grant in grants]
+async def test_a_first_call_that_hangs_is_followed_by_another() -> None:
+    limiter = Limiter(clock=clock)
+    grants = [await limiter.reserve(reservation()) for _ in range(4)]
+    assert {len(grant.times) for grant in grants} == {1}
+    assert ([grant.times[0] - EPOCH for grant in grants]) == pytest.approx(
+        [0, CANARY_S, 2 * CANARY_S, 3 * CANARY_S], abs=3.0
+    )
 
-    assert run(main()) == pytest.approx([0, CANARY_S, 2 * CANARY_S, 3 * CANARY_S], abs=3.0)
 
-
-def test_the_first_call_keeps_the_limits_that_are_assumed() -> None:
-    async def main() -> list[float]:
-        limiter = Limiter(clock=clock)
-        return [
-            (await limiter.reserve(reservation(limits=RateLimits(requests_per_min=1)))).times[0]
-            for _ in range(3)
-        ]
-
-    times = run(main())
+async def test_the_first_call_keeps_the_limits_that_are_assumed() -> None:
+    limiter = Limiter(clock=clock)
+    times = [
+        (await limiter.reserve(reservation(limits=RateLimits(requests_per_min=1)))).times[0]
+        for _ in range(3)
+    ]
     assert most(map(Slot, times), one_request) == 1
 
 
@@ -494,15 +485,12 @@ def test_shares_of_the_calls_in_flight_add_up_to_what_is_allowed(
     assert max(shares) - min(shares) <= 1
 
 
-def test_a_member_that_is_gone_leaves_its_share_to_the_others() -> None:
-    async def main() -> list[int | None]:
-        limiter, shares = Limiter(clock=clock), list[int | None]()
-        for at_s, member in ((0, "a"), (0, "b"), (30, "a"), (40, "a"), (61, "a")):
-            await asyncio.sleep(EPOCH + at_s - clock())
-            shares.append(await share_of(limiter, member, RateLimits(concurrency=10)))
-        return shares
-
-    assert run(main()) == [10, 5, 5, 5, 10]
+async def test_a_member_that_is_gone_leaves_its_share_to_the_others() -> None:
+    limiter, shares = Limiter(clock=clock), list[int | None]()
+    for at_s, member in ((0, "a"), (0, "b"), (30, "a"), (40, "a"), (61, "a")):
+        await asyncio.sleep(EPOCH + at_s - clock())
+        shares.append(await share_of(limiter, member, RateLimits(concurrency=10)))
+    assert shares == [10, 5, 5, 5, 10]
 
 
 @given(hold_s=st.sampled_from([0.5, HORIZON_S, 8.0]), firm=st.booleans())
@@ -522,156 +510,35 @@ def test_after_a_restart_nothing_is_granted_for_a_while_and_limits_come_with_the
     assert {round(later - earlier, 2) for earlier, later in pairwise(times)} == {1.01}, "no burst"
 
 
-def test_a_pause_is_heard_by_all_who_wait_for_one() -> None:
-    async def main() -> None:
-        limiter = Limiter(clock=clock)
-        await limiter.reserve(reservation(done=1, answered=1))
-        waiting = [asyncio.create_task(limiter.pause("judge", 0.0)) for _ in range(3)]
-        await asyncio.sleep(5)
-        assert await limiter.throttled("judge", clock() - 1, 7.0, done=0) <= clock()
-        assert not any(task.done() for task in waiting), "one is none"
-        assert [await limiter.throttled("judge", clock() - 1, 7.0, done=0) for _ in range(20)][
-            -1
-        ] == EPOCH + 12
-        assert await within(TICK, asyncio.gather(*waiting)) == [EPOCH + 12] * 3
-        assert await limiter.pause("judge", EPOCH + 11) == EPOCH + 12, (
-            "a member that knows of an earlier one only"
-        )
-        again = asyncio.create_task(limiter.pause("judge", EPOCH + 12))
-        await asyncio.sleep(29)
-        assert not again.done()
-        assert await within(1.5, again) == EPOCH + 12, "and one that asks on and on"
-
-    run(main())
-
-
-def test_judges_do_not_wait_for_each_other() -> None:
-    async def main() -> None:
-        limiter = Limiter(clock=clock)
-        slow = reservation(limits=RateLimits(requests_per_min=1), firm=True)
-        await limiter.reserve(slow)
-        waiting = asyncio.create_task(limiter.reserve(slow))
-        other = slow._replace(judge="other", limits=RateLimits(requests_per_min=600))
-        assert await within(TICK, limiter.reserve(other)) is not None
-        assert not waiting.done()
-        assert (await waiting).times[0] == pytest.approx(EPOCH + WINDOW_S, abs=0.01)
-
-    run(main())
-
-
-class Provider:
-    """Lets so many calls in within any 60 s, and answers the others with a 429 and the time until
-    there is room, or always the same time."""
-
-    def __init__(self, per_min: int, retry_after_s: float | None = None) -> None:
-        self.per_min, self.answered, self.refused = per_min, list[float](), list[float]()
-        self._inside, self._retry_after_s = deque[float](), retry_after_s
-
-    def is_used_by_others(self) -> None:
-        self._inside.extend([clock()] * self.per_min)
-
-    def ask(self) -> float | None:
-        """Seconds to wait; None: it is answered."""
-        while self._inside and self._inside[0] <= clock() - 60.0:
-            self._inside.popleft()
-        if len(self._inside) >= self.per_min:
-            self.refused.append(clock())
-            return self._retry_after_s or self._inside[0] + 60.0 - clock()
-        self._inside.append(clock())
-        self.answered.append(clock())
-        return None
-
-
-async def member_at_work(
-    limiter: Limiter, provider: Provider, name: str, in_flight: int, limits: RateLimits
-) -> None:
-    """What a gate does, in short: slots in chunks, late and paused ones dropped, reports with the
-    next reservation."""
-    paused_until, done = 0.0, 0
-    places = asyncio.Semaphore(in_flight)
-
-    async def call(at: float) -> None:
-        nonlocal paused_until, done
-        async with places:
-            await asyncio.sleep(max(0.0, at - clock()))
-            if clock() - at > LATE_S or at < paused_until:
-                return
-            sent_at, retry_after_s = clock(), provider.ask()
-            await asyncio.sleep(0.3)
-            if retry_after_s is None:
-                await asyncio.sleep(0.7)
-                done += 1
-                return
-            reported, done = done, 0
-            paused_until = max(
-                paused_until, await limiter.throttled("judge", sent_at, retry_after_s, reported)
-            )
-
-    async def watch() -> None:
-        nonlocal paused_until
-        while True:
-            paused_until = await limiter.pause("judge", paused_until)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(watch())
-        while True:
-            reported, done = done, 0
-            wanted = reservation(
-                calls=10,
-                member=name,
-                limits=limits,
-                done=reported,
-                answered=reported,
-            )
-            grant = await limiter.reserve(wanted)
-            for at in grant.times or [clock()] * in_flight:
-                group.create_task(call(at))
-            await asyncio.sleep(max(0.2, max(grant.times, default=0.0) - clock() - 1.0))
-
-
-def at_work(
-    provider: Provider, minutes: float, limits: RateLimits = NO_LIMITS, members: int = 3
-) -> Limiter:
-    async def main() -> Limiter:
-        limiter = Limiter(clock=clock)
-        names = map(str, range(members))
-        await within(
-            60 * minutes,
-            _all(member_at_work(limiter, provider, name, 32, limits) for name in names),
-        )
-        return limiter
-
-    return run(main())
-
-
-async def _all(working: Iterable[Coroutine[Any, Any, None]]) -> None:
-    await asyncio.gather(*working)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("per_min", "retry_after_s", "share"),
-    [
-        (5, None, 0.25),
-        (20, None, 0.1),
-        (60, None, 0.03),
-        (600, None, 0.03),
-        (600, 1.0, 0.03),
-        (3000, 0.1, 0.03),
-    ],
-)
-def test_an_unknown_limit_is_found(per_min: int, retry_after_s: float | None, share: float) -> None:
-    """Of a few calls a minute those that try it out are no small part."""
-    provider, minutes = Provider(per_min, retry_after_s), 20 if per_min < 1000 else 8
-    limiter = at_work(provider, minutes)
-    assert len(provider.answered) >= 0.6 * minutes * per_min
-    late = EPOCH + 15 * minutes
-    answered, refused = (
-        sum(at > late for at in times) for times in (provider.answered, provider.refused)
+async def test_a_pause_is_heard_by_all_who_wait_for_one() -> None:
+    limiter = Limiter(clock=clock)
+    await limiter.reserve(reservation(done=1, answered=1))
+    waiting = [asyncio.create_task(limiter.pause("judge", 0.0)) for _ in range(3)]
+    await asyncio.sleep(5)
+    assert await limiter.throttled("judge", clock() - 1, 7.0, done=0) <= clock()
+    assert not any(task.done() for task in waiting), "one is none"
+    assert [await limiter.throttled("judge", clock() - 1, 7.0, done=0) for _ in range(20)][
+        -1
+    ] == EPOCH + 12
+    assert await within(TICK, asyncio.gather(*waiting)) == [EPOCH + 12] * 3
+    assert await limiter.pause("judge", EPOCH + 11) == EPOCH + 12, (
+        "a member that knows of an earlier one only"
     )
-    assert refused < share * (answered + refused)
-    assert len(provider.refused) - refused < 32 * 3 + 20, "what was under way when it was met first"
-    assert limiter.limits_by_judge()["judge"].requests_per_min == pytest.approx(per_min, rel=0.3)
+    again = asyncio.create_task(limiter.pause("judge", EPOCH + 12))
+    await asyncio.sleep(29)
+    assert not again.done()
+    assert await within(1.5, again) == EPOCH + 12, "and one that asks on and on"
+
+
+async def test_judges_do_not_wait_for_each_other() -> None:
+    limiter = Limiter(clock=clock)
+    slow = reservation(limits=RateLimits(requests_per_min=1), firm=True)
+    await limiter.reserve(slow)
+    waiting = asyncio.create_task(limiter.reserve(slow))
+    other = slow._replace(judge="other", limits=RateLimits(requests_per_min=600))
+    assert await within(TICK, limiter.reserve(other)) is not None
+    assert not waiting.done()
+    assert (await waiting).times[0] == pytest.approx(EPOCH + WINDOW_S, abs=0.01)
 
 
 @pytest.mark.parametrize("done", [0, 5, 20, 600])
@@ -708,75 +575,6 @@ def test_refusals_that_come_in_a_row_are_held_against_the_whole_burst(n_throttle
     assert (pace.blocked_until() > EPOCH) == (n_throttles > 0.25 * first)
 
 
-async def another_user(provider: Provider, per_min: float) -> None:
-    while True:
-        provider.ask()
-        await asyncio.sleep(60 / per_min)
-
-
-def test_a_known_limit_is_shared_with_another_user() -> None:
-    """Who takes half of it, as far as there is room: the count is of both."""
-    provider, minutes = Provider(600), 10
-
-    async def main() -> None:
-        limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=600)
-        ours = (member_at_work(limiter, provider, str(n), 32, limits) for n in range(3))
-        await within(60 * minutes, _all([*ours, another_user(provider, 300)]))
-        assert limiter.limits_by_judge()["judge"].requests_per_min == 600
-
-    run(main())
-    late = EPOCH + 120
-    answered, refused = (
-        sum(at > late for at in times) for times in (provider.answered, provider.refused)
-    )
-    assert refused < 0.25 * (answered + refused)
-    assert answered >= 0.8 * (minutes - 2) * 600
-
-
-def test_an_unknown_limit_that_is_used_up_at_first_is_found_all_the_same() -> None:
-    """The first call gets a 429, of which nothing can be read."""
-    provider = Provider(600)
-
-    async def main() -> None:
-        provider.is_used_by_others()
-        working = _all(
-            member_at_work(Limiter(clock=clock), provider, "a", 32, NO_LIMITS) for _ in range(1)
-        )
-        await within(20 * 60, working)
-
-    run(main())
-    late = EPOCH + 10 * 60
-    assert sum(at > late for at in provider.answered) >= 0.6 * 10 * 600
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("now_per_min", [150, 900])
-def test_a_found_limit_that_changes_is_found_again(now_per_min: int) -> None:
-    provider = Provider(600)
-
-    async def main() -> None:
-        limiter = Limiter(clock=clock)
-        working = _all(
-            member_at_work(limiter, provider, str(name), 32, NO_LIMITS) for name in range(3)
-        )
-        task = asyncio.create_task(within(25 * 60, working))
-        await asyncio.sleep(10 * 60)
-        provider.per_min = now_per_min
-        await task
-
-    run(main())
-    late = EPOCH + 17 * 60
-    assert sum(at > late for at in provider.answered) >= 0.6 * 8 * now_per_min
-    assert sum(at > late for at in provider.refused) < 0.03 * 8 * now_per_min
-
-
-def test_a_limit_that_is_assumed_too_high_costs_few_429s() -> None:
-    provider = Provider(600)
-    at_work(provider, minutes=10, limits=RateLimits(requests_per_min=6000))
-    assert len(provider.answered) >= 0.6 * 10 * 600
-    assert len(provider.refused) < 0.1 * len(provider.answered)
-
-
 async def slots_of(limiter: Limiter, wanted: Reservation, for_s: float) -> list[Slot]:
     """What a member gets that always asks for more, as a judge actor does: it is heard of by its
     watch for pauses too."""
@@ -801,23 +599,19 @@ def limited(per_min: float, member: str, run: str = "", **more: Any) -> Reservat
 
 @pytest.mark.parametrize("says_goodbye", [True, False])
 @pytest.mark.parametrize(("first", "second"), [(60, 1200), (1200, 60)])
-def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
+async def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
     first: int, second: int, says_goodbye: bool
 ) -> None:
     """Also one that was killed, once it has been silent for a minute."""
-
-    async def main() -> tuple[list[Slot], list[Slot]]:
-        limiter = Limiter(clock=clock)
-        before = await slots_of(limiter, limited(first, "a"), 180)
-        if says_goodbye:
-            await limiter.leave("run of a")
-        else:
-            await asyncio.sleep(MEMBER_S + 1)
-        after = await slots_of(limiter, limited(second, "b"), 300)
-        assert limiter.limits_by_judge()["judge"].requests_per_min == second
-        return before, after
-
-    before, after = run(main())
+    limiter = Limiter(clock=clock)
+    before = await slots_of(limiter, limited(first, "a"), 180)
+    if says_goodbye:
+        await limiter.leave("run of a")
+    else:
+        await asyncio.sleep(MEMBER_S + 1)
+    after = await slots_of(limiter, limited(second, "b"), 300)
+    assert limiter.limits_by_judge()["judge"].requests_per_min == second
+    before, after = before, after
     assert 0.97 * 3 * first <= len(before) <= 3.1 * first
     # What the run before has sent counts in the first minute of a lower limit
     waits_s = WINDOW_S + HORIZON_S if second < first and says_goodbye else 0.0
@@ -825,75 +619,65 @@ def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
     assert most(after, one_request) <= second
 
 
-def test_runs_at_the_same_time_share_the_lower_of_their_limits() -> None:
-    async def main() -> list[list[Slot]]:
-        limiter = Limiter(clock=clock)
-        low, high = limited(120, "low", tokens_per_min=10**6), limited(600, "high", concurrency=8)
-        together = await asyncio.gather(slots_of(limiter, low, 300), slots_of(limiter, high, 300))
-        assert limiter.limits_by_judge()["judge"] == RateLimits(
-            requests_per_min=120, tokens_per_min=10**6, concurrency=8
-        )
-        await limiter.leave("run of low")
-        alone = await slots_of(limiter, high, 120)
-        assert limiter.limits_by_judge()["judge"] == RateLimits(requests_per_min=600, concurrency=8)
-        return [*together, alone]
-
-    low, high, alone = run(main())
+async def test_runs_at_the_same_time_share_the_lower_of_their_limits() -> None:
+    limiter = Limiter(clock=clock)
+    low, high = limited(120, "low", tokens_per_min=10**6), limited(600, "high", concurrency=8)
+    together = await asyncio.gather(slots_of(limiter, low, 300), slots_of(limiter, high, 300))
+    assert limiter.limits_by_judge()["judge"] == RateLimits(
+        requests_per_min=120, tokens_per_min=10**6, concurrency=8
+    )
+    await limiter.leave("run of low")
+    alone = await slots_of(limiter, high, 120)
+    assert limiter.limits_by_judge()["judge"] == RateLimits(requests_per_min=600, concurrency=8)
+    low, high, alone = [*together, alone]
     assert most([*low, *high], one_request) <= 120
     assert len(low) + len(high) >= 0.97 * 5 * 120
     assert 0.8 <= len(low) / len(high) <= 1.25, "neither starves"
     assert len(alone) >= 0.97 * (2 * 600 - 120), "those of the minute before count"
 
 
-def test_a_member_that_waits_longer_than_a_minute_is_heard_of_by_its_watch_for_pauses() -> None:
+async def test_a_member_that_waits_longer_than_a_minute_is_heard_of_by_its_watch_for_pauses() -> (
+    None
+):
     """One call a minute, for two runs: the lower limit holds while its run only waits."""
 
-    async def main() -> list[list[Slot]]:
-        limiter = Limiter(clock=clock)
-        return await asyncio.gather(
-            slots_of(limiter, limited(0.25, "low")._replace(costs=(CALL,)), 3600),
-            slots_of(limiter, limited(600, "high")._replace(costs=(CALL,)), 3600),
-        )
-
-    low, high = run(main())
+    limiter = Limiter(clock=clock)
+    low, high = await asyncio.gather(
+        slots_of(limiter, limited(0.25, "low")._replace(costs=(CALL,)), 3600),
+        slots_of(limiter, limited(600, "high")._replace(costs=(CALL,)), 3600),
+    )
     assert most([*low, *high], one_request, span_s=240.0) <= 2
     assert min(len(low), len(high)) >= 6
 
 
-def test_a_reservation_of_a_run_that_is_over_takes_no_slot() -> None:
-    async def main() -> None:
-        limiter = Limiter(clock=clock)
-        await limiter.reserve(limited(1, "a"))
-        waiting = asyncio.create_task(limiter.reserve(limited(1, "a")))
-        await asyncio.sleep(1)
-        await limiter.leave("run of a")
-        assert await within(TICK, waiting) == Grant()
-        await limiter.reserve(limited(1, "a")._replace(costs=(), done=1, answered=1))
-        next_run = limited(600, "b")
-        times = [at for _ in range(4) for at in (await limiter.reserve(next_run)).times]
-        assert times[-1] < EPOCH + 30, "a late report brings no limit back"
-
-    run(main())
+async def test_a_reservation_of_a_run_that_is_over_takes_no_slot() -> None:
+    limiter = Limiter(clock=clock)
+    await limiter.reserve(limited(1, "a"))
+    waiting = asyncio.create_task(limiter.reserve(limited(1, "a")))
+    await asyncio.sleep(1)
+    await limiter.leave("run of a")
+    assert await within(TICK, waiting) == Grant()
+    await limiter.reserve(limited(1, "a")._replace(costs=(), done=1, answered=1))
+    next_run = limited(600, "b")
+    times = [at for _ in range(4) for at in (await limiter.reserve(next_run)).times]
+    assert times[-1] < EPOCH + 30, "a late report brings no limit back"
 
 
-def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> None:
+async def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> None:
     table = RateLimits(requests_per_min=50, tokens_per_min=30_000)
 
-    async def main() -> list[RateLimits]:
-        limiter, limits = Limiter(clock=clock), list[RateLimits]()
-        await limiter.reserve(reservation(member="a", limits=table, run="first"))
-        await limiter.learn("judge", RateLimits(requests_per_min=500))
-        limits.append(limiter.limits_by_judge()["judge"])
-        await limiter.leave("first")
-        await limiter.reserve(limited(100, "b"))
-        await limiter.learn("judge", RateLimits(output_tokens_per_min=8000))
-        limits.append(limiter.limits_by_judge()["judge"])
-        await limiter.leave("run of b")
-        await limiter.reserve(reservation(member="c", limits=table, run="third"))
-        limits.append(limiter.limits_by_judge()["judge"])
-        return limits
-
-    assert run(main()) == [
+    limiter, limits = Limiter(clock=clock), list[RateLimits]()
+    await limiter.reserve(reservation(member="a", limits=table, run="first"))
+    await limiter.learn("judge", RateLimits(requests_per_min=500))
+    limits.append(limiter.limits_by_judge()["judge"])
+    await limiter.leave("first")
+    await limiter.reserve(limited(100, "b"))
+    await limiter.learn("judge", RateLimits(output_tokens_per_min=8000))
+    limits.append(limiter.limits_by_judge()["judge"])
+    await limiter.leave("run of b")
+    await limiter.reserve(reservation(member="c", limits=table, run="third"))
+    limits.append(limiter.limits_by_judge()["judge"])
+    assert limits == [
         RateLimits(requests_per_min=500, tokens_per_min=30_000),
         RateLimits(requests_per_min=100, output_tokens_per_min=8000),
         RateLimits(requests_per_min=500, tokens_per_min=30_000, output_tokens_per_min=8000),
@@ -910,12 +694,9 @@ def test_a_limit_that_429s_taught_holds_again_when_a_users_limits_are_lifted() -
     assert pace.limits().requests_per_min == pace.found_per_min == 240
 
 
-def test_a_judge_that_nobody_asks_for_a_day_is_forgotten() -> None:
-    async def main() -> None:
-        limiter = Limiter(clock=clock)
-        await limiter.reserve(limited(60, "a"))
-        await asyncio.sleep(FORGET_S + 1)
-        await limiter.reserve(limited(60, "b")._replace(judge="other"))
-        assert list(limiter.limits_by_judge()) == ["other"]
-
-    run(main())
+async def test_a_judge_that_nobody_asks_for_a_day_is_forgotten() -> None:
+    limiter = Limiter(clock=clock)
+    await limiter.reserve(limited(60, "a"))
+    await asyncio.sleep(FORGET_S + 1)
+    await limiter.reserve(limited(60, "b")._replace(judge="other"))
+    assert list(limiter.limits_by_judge()) == ["other"]

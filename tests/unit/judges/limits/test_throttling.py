@@ -19,10 +19,11 @@ from memray_eval.judges.succession import FallbackJudge
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.retry import RetryPolicy
 from tests.unit.judges.limits.test_admission import USED, gate_to, settled
-from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
+from tests.unit.judges.limits.test_rate_limiter import EPOCH, VirtualLoop, clock
 
 pytestmark = pytest.mark.heavy  # simulates many thousands of calls
 
+LOOP = VirtualLoop
 CEILING_S = 120.0
 
 
@@ -94,155 +95,126 @@ async def out_of_quota() -> None:
 
 @pytest.mark.parametrize("limits", [RateLimits(), RateLimits(requests_per_min=600)])
 @pytest.mark.parametrize("retry_after_s", [None, 0.0, 20.0, 3600.0, 1e9, float("inf")])
-def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ceiling(
+async def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ceiling(
     limits: RateLimits, retry_after_s: float | None
 ) -> None:
-    async def main() -> None:
-        judge = Judge(limits, members=3)
-        ends = await judge.ask_many(60, refusing(retry_after_s), spread=3)
-        assert all(isinstance(end, Throttled) for end in ends)
-        stalled = [end for end in ends if end.is_stalled]
-        assert len(stalled) >= 40
-        assert (
-            f"no call has been let through for {CEILING_S:g} s "
-            "(judging.ceiling_s): 429: too many requests" in str(stalled[0])
-        )
-        assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, (
-            "and not for as long as the provider says"
-        )
-        lines = [(at, line) for at, line in judge.lines if "no call has been let through" in line]
-        assert lines[0][0] <= 20
-        assert len({line for _, line in lines}) == 1, "the run's console shows it once"
-        assert (
-            "the others wait. After 120 s without one (judging.ceiling_s) the run "
-            "stops, to be resumed" in lines[0][1]
-        )
-        warnings = [line for _, line in judge.lines if "is not plausible and is ignored" in line]
-        assert bool(warnings) == (retry_after_s is not None and retry_after_s > 86_400)
-
-    run(main())
+    judge = Judge(limits, members=3)
+    ends = await judge.ask_many(60, refusing(retry_after_s), spread=3)
+    assert all(isinstance(end, Throttled) for end in ends)
+    stalled = [end for end in ends if end.is_stalled]
+    assert len(stalled) >= 40
+    assert (
+        f"no call has been let through for {CEILING_S:g} s "
+        "(judging.ceiling_s): 429: too many requests" in str(stalled[0])
+    )
+    assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, "and not for as long as the provider says"
+    lines = [(at, line) for at, line in judge.lines if "no call has been let through" in line]
+    assert lines[0][0] <= 20
+    assert len({line for _, line in lines}) == 1, "the run's console shows it once"
+    assert (
+        "the others wait. After 120 s without one (judging.ceiling_s) the run "
+        "stops, to be resumed" in lines[0][1]
+    )
+    warnings = [line for _, line in judge.lines if "is not plausible and is ignored" in line]
+    assert bool(warnings) == (retry_after_s is not None and retry_after_s > 86_400)
 
 
-def test_a_member_whose_calls_only_wait_hears_of_it_too() -> None:
+async def test_a_member_whose_calls_only_wait_hears_of_it_too() -> None:
     """None of its calls is sent: the others' 429s block the judge for longer than anybody waits."""
-
-    async def main() -> None:
-        judge = Judge(members=2)
-        first = asyncio.ensure_future(judge.ask_many(30, refusing(80_000.0)))
-        await asyncio.sleep(5)
-        sent = judge.n_sent
-        waiting = asyncio.ensure_future(judge.ask(answer, member=1))
-        ends = [*await first, *await settled([waiting])]
-        assert judge.n_sent == sent
-        assert all(isinstance(end, Throttled) and end.is_stalled for end in ends[-1:])
-
-    run(main())
+    judge = Judge(members=2)
+    first = asyncio.ensure_future(judge.ask_many(30, refusing(80_000.0)))
+    await asyncio.sleep(5)
+    sent = judge.n_sent
+    waiting = asyncio.ensure_future(judge.ask(answer, member=1))
+    ends = [*await first, *await settled([waiting])]
+    assert judge.n_sent == sent
+    assert all(isinstance(end, Throttled) and end.is_stalled for end in ends[-1:])
 
 
-def test_a_judge_that_answers_now_and_then_is_no_stalled_one() -> None:
-    async def main() -> None:
-        judge, count = Judge(), 0
+async def test_a_judge_that_answers_now_and_then_is_no_stalled_one() -> None:
+    judge, count = Judge(), 0
 
-        async def every_other() -> None:
-            nonlocal count
-            count += 1
-            if count % 2:
-                raise Throttled("429: too many requests", retry_after_s=2.0)
+    async def every_other() -> None:
+        nonlocal count
+        count += 1
+        if count % 2:
+            raise Throttled("429: too many requests", retry_after_s=2.0)
 
-        ends = await judge.ask_many(40, every_other)
-        assert not any(getattr(end, "is_stalled", False) for end in ends)
-        assert not [line for _, line in judge.lines if "run stops" in line]
-
-    run(main())
+    ends = await judge.ask_many(40, every_other)
+    assert not any(getattr(end, "is_stalled", False) for end in ends)
+    assert not [line for _, line in judge.lines if "run stops" in line]
 
 
-def test_a_member_that_had_nothing_to_ask_for_long_does_not_take_that_for_a_stall() -> None:
+async def test_a_member_that_had_nothing_to_ask_for_long_does_not_take_that_for_a_stall() -> None:
     """Its last call was refused, and failed; nobody has asked the judge since."""
-
-    async def main() -> None:
-        judge = Judge()
-        ends = await judge.ask_many(3, refusing())
-        assert all(isinstance(end, Throttled) for end in ends)
-        await asyncio.sleep(5 * CEILING_S)
-        assert await judge.ask_many(5, answer) == [None] * 5
-
-    run(main())
+    judge = Judge()
+    ends = await judge.ask_many(3, refusing())
+    assert all(isinstance(end, Throttled) for end in ends)
+    await asyncio.sleep(5 * CEILING_S)
+    assert await judge.ask_many(5, answer) == [None] * 5
 
 
-def test_a_stalled_judge_is_tried_again_after_a_minute_where_the_run_goes_on() -> None:
-    async def main() -> None:
-        judge = Judge()
-        await judge.ask_many(30, refusing())
-        (at_once,) = await judge.ask_many(1, answer)
-        assert isinstance(at_once, Throttled)
-        assert at_once.is_stalled
-        await asyncio.sleep(61)
-        assert await judge.ask_many(1, answer) == [None]
-
-    run(main())
+async def test_a_stalled_judge_is_tried_again_after_a_minute_where_the_run_goes_on() -> None:
+    judge = Judge()
+    await judge.ask_many(30, refusing())
+    (at_once,) = await judge.ask_many(1, answer)
+    assert isinstance(at_once, Throttled)
+    assert at_once.is_stalled
+    await asyncio.sleep(61)
+    assert await judge.ask_many(1, answer) == [None]
 
 
-def test_a_slow_judge_is_no_refusing_one_after_a_single_429() -> None:
-    async def main() -> None:
-        judge, count = Judge(), 0
+async def test_a_slow_judge_is_no_refusing_one_after_a_single_429() -> None:
+    judge, count = Judge(), 0
 
-        async def slowly() -> None:
-            nonlocal count
-            count += 1
-            if count == 1:
-                raise Throttled("429: too many requests")
-            await asyncio.sleep(CEILING_S / 2)
+    async def slowly() -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            raise Throttled("429: too many requests")
+        await asyncio.sleep(CEILING_S / 2)
 
-        ends = await judge.ask_many(30, slowly)
-        assert ends == [None] * 30
-        assert not [line for _, line in judge.lines if "no call has been let through" in line]
-
-    run(main())
+    ends = await judge.ask_many(30, slowly)
+    assert ends == [None] * 30
+    assert not [line for _, line in judge.lines if "no call has been let through" in line]
 
 
-def test_a_judge_that_comes_back_before_the_ceiling_goes_on() -> None:
-    async def main() -> None:
-        judge = Judge()
+async def test_a_judge_that_comes_back_before_the_ceiling_goes_on() -> None:
+    judge = Judge()
 
-        async def down_for_a_minute() -> None:
-            if clock() < EPOCH + 60:
-                raise Throttled("429: too many requests")
+    async def down_for_a_minute() -> None:
+        if clock() < EPOCH + 60:
+            raise Throttled("429: too many requests")
 
-        ends = await judge.ask_many(30, down_for_a_minute)
-        assert ends == [None] * 30
-        assert any("no call has been let through" in line for _, line in judge.lines)
-
-    run(main())
+    ends = await judge.ask_many(30, down_for_a_minute)
+    assert ends == [None] * 30
+    assert any("no call has been let through" in line for _, line in judge.lines)
 
 
-def test_calls_that_wait_end_when_the_run_stops() -> None:
-    async def main() -> None:
-        judge = Judge()
-        calls = asyncio.ensure_future(judge.ask_many(30, refusing(100.0)))
-        await asyncio.sleep(8)
-        judge.is_stopping = True
-        await asyncio.sleep(2.5)
-        assert not judge.gates[0]._member.n_waiting
-        ends = await calls
-        assert any(isinstance(end, Stopped) for end in ends)
-
-    run(main())
+async def test_calls_that_wait_end_when_the_run_stops() -> None:
+    judge = Judge()
+    calls = asyncio.ensure_future(judge.ask_many(30, refusing(100.0)))
+    await asyncio.sleep(8)
+    judge.is_stopping = True
+    await asyncio.sleep(2.5)
+    assert not judge.gates[0]._member.n_waiting
+    ends = await calls
+    assert any(isinstance(end, Stopped) for end in ends)
 
 
 @pytest.mark.parametrize("held", ["assumed", "told", "set"])
-def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(held: str) -> None:
-    async def main() -> list[str]:
-        judge = Judge(RateLimits(requests_per_min=50), is_firm=held == "set")
-        headers = {"x-ratelimit-limit-requests": "50"} if held == "told" else {}
+async def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(
+    held: str,
+) -> None:
+    judge = Judge(RateLimits(requests_per_min=50), is_firm=held == "set")
+    headers = {"x-ratelimit-limit-requests": "50"} if held == "told" else {}
 
-        async def reply() -> None:
-            await judge.gates[0].observe_headers(headers)
+    async def reply() -> None:
+        await judge.gates[0].observe_headers(headers)
 
-        ends = await judge.ask_many(20, reply)
-        assert ends == [None] * 20
-        return [line for at, line in judge.lines if at < 10]
-
-    messages = run(main())
+    ends = await judge.ask_many(20, reply)
+    assert ends == [None] * 20
+    messages = [line for at, line in judge.lines if at < 10]
     if held != "assumed":
         assert messages == []
         return
@@ -254,122 +226,98 @@ def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(hel
     ]
 
 
-def test_a_few_calls_that_an_assumed_limit_hardly_delays_are_not_worth_a_line() -> None:
-    async def main() -> list[tuple[float, str]]:
-        judge = Judge(RateLimits(requests_per_min=500))
-        await judge.ask_many(20, answer)
-        return judge.lines
-
-    assert run(main()) == []
+async def test_a_few_calls_that_an_assumed_limit_hardly_delays_are_not_worth_a_line() -> None:
+    judge = Judge(RateLimits(requests_per_min=500))
+    await judge.ask_many(20, answer)
+    assert judge.lines == []
 
 
 @pytest.mark.parametrize("value", ["0.000001", "0", "-1", "many", "nan", "1e300"])
-def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
-    async def main() -> None:
-        judge = Judge(RateLimits(requests_per_min=600))
+async def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
+    judge = Judge(RateLimits(requests_per_min=600))
 
-        async def reply() -> None:
-            await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": value})
+    async def reply() -> None:
+        await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": value})
 
-        assert await judge.ask_many(30, reply) == [None] * 30
-        assert clock() - EPOCH < 10
-        assert [line for _, line in judge.lines] == [
-            f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit and "
-            "is ignored"
-        ]
-
-    run(main())
+    assert await judge.ask_many(30, reply) == [None] * 30
+    assert clock() - EPOCH < 10
+    assert [line for _, line in judge.lines] == [
+        f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit and "
+        "is ignored"
+    ]
 
 
-def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said() -> None:
-    async def main() -> None:
-        judge = Judge(RateLimits(requests_per_min=600), is_firm=True)
+async def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said() -> None:
+    judge = Judge(RateLimits(requests_per_min=600), is_firm=True)
 
-        async def reply() -> None:
-            await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": "1"})
+    async def reply() -> None:
+        await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": "1"})
 
-        assert await judge.ask_many(30, reply) == [None] * 30
-        assert clock() - EPOCH < 10
-        assert [line for _, line in judge.lines] == [
-            "openai/m: its headers tell of a limit of 1 requests/min, less than judging.limits "
-            "(600), which is kept"
-        ]
-
-    run(main())
+    assert await judge.ask_many(30, reply) == [None] * 30
+    assert clock() - EPOCH < 10
+    assert [line for _, line in judge.lines] == [
+        "openai/m: its headers tell of a limit of 1 requests/min, less than judging.limits "
+        "(600), which is kept"
+    ]
 
 
-def test_calls_that_come_after_the_waiting_ones_were_failed_end_when_the_run_stops() -> None:
+async def test_calls_that_come_after_the_waiting_ones_were_failed_end_when_the_run_stops() -> None:
     """The limiter has not yet answered for those before them, so no new request goes to it."""
-
-    async def main() -> None:
-        judge = Judge(RateLimits(requests_per_min=1), is_firm=True)
-        await judge.ask(answer)
-        first = asyncio.ensure_future(judge.ask_many(2, answer))
-        await asyncio.sleep(5)
-        judge.is_stopping = True
-        await first
-        await asyncio.sleep(5)  # nothing waits: nothing watches
-        judge.is_stopping = False
-        second = asyncio.ensure_future(judge.ask_many(2, answer))
-        await asyncio.sleep(5)
-        judge.is_stopping = True
-        await asyncio.sleep(2)
-        assert second.done()
-        assert all(isinstance(end, Stopped) for end in second.result())
-
-    run(main())
+    judge = Judge(RateLimits(requests_per_min=1), is_firm=True)
+    await judge.ask(answer)
+    first = asyncio.ensure_future(judge.ask_many(2, answer))
+    await asyncio.sleep(5)
+    judge.is_stopping = True
+    await first
+    await asyncio.sleep(5)  # nothing waits: nothing watches
+    judge.is_stopping = False
+    second = asyncio.ensure_future(judge.ask_many(2, answer))
+    await asyncio.sleep(5)
+    judge.is_stopping = True
+    await asyncio.sleep(2)
+    assert second.done()
+    assert all(isinstance(end, Stopped) for end in second.result())
 
 
-def test_a_users_limit_holds_for_a_judge_that_the_limiter_knows_from_an_earlier_run() -> None:
-    async def main() -> None:
-        earlier = Judge()
-        later = Judge(RateLimits(requests_per_min=60), is_firm=True, limiter=earlier.limiter)
-        await earlier.ask_many(5, answer)
-        began = clock()
-        await later.ask_many(30, answer)
-        assert clock() - began >= 28
-
-    run(main())
+async def test_a_users_limit_holds_for_a_judge_that_the_limiter_knows_from_an_earlier_run() -> None:
+    earlier = Judge()
+    later = Judge(RateLimits(requests_per_min=60), is_firm=True, limiter=earlier.limiter)
+    await earlier.ask_many(5, answer)
+    began = clock()
+    await later.ask_many(30, answer)
+    assert clock() - began >= 28
 
 
-def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> None:
-    async def main() -> None:
-        judge = Judge()
+async def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> None:
+    judge = Judge()
 
-        async def reply() -> None:
-            await judge.gates[0].observe_headers({"x-ratelimit-limit-tokens": "7"})
+    async def reply() -> None:
+        await judge.gates[0].observe_headers({"x-ratelimit-limit-tokens": "7"})
 
-        ends = await judge.ask_many(10, reply)
-        assert sum(end is None for end in ends) <= 2
-        why = next(str(end) for end in ends if end is not None)
-        assert (
-            why
-            == "no call could be sent for 120 s (judging.ceiling_s): they wait for a limit of 7 "
-            "tokens/min"
-        )
-        assert any(
-            "calls wait for a limit of 7 tokens/min, which the provider told, by headers "
-            "or by its 429s" in line
-            for _, line in judge.lines
-        )
-
-    run(main())
+    ends = await judge.ask_many(10, reply)
+    assert sum(end is None for end in ends) <= 2
+    why = next(str(end) for end in ends if end is not None)
+    assert (
+        why == "no call could be sent for 120 s (judging.ceiling_s): they wait for a limit of 7 "
+        "tokens/min"
+    )
+    assert any(
+        "calls wait for a limit of 7 tokens/min, which the provider told, by headers "
+        "or by its 429s" in line
+        for _, line in judge.lines
+    )
 
 
-def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> None:
-    async def main() -> None:
-        judge = Judge()
-        ends = await judge.ask_many(30, out_of_quota)
-        assert all(isinstance(end, QuotaExhausted) for end in ends)
-        assert ends[-1].is_stalled
-        assert not ends[0].is_stalled, "one may be a mistake"
-        assert clock() - EPOCH < 5
-        assert judge.lines[0][1].startswith(
-            "openai/m: 3 calls in a row failed (429 insufficient_quota: used up); calls fail at "
-            "once"
-        )
-
-    run(main())
+async def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> None:
+    judge = Judge()
+    ends = await judge.ask_many(30, out_of_quota)
+    assert all(isinstance(end, QuotaExhausted) for end in ends)
+    assert ends[-1].is_stalled
+    assert not ends[0].is_stalled, "one may be a mistake"
+    assert clock() - EPOCH < 5
+    assert judge.lines[0][1].startswith(
+        "openai/m: 3 calls in a row failed (429 insufficient_quota: used up); calls fail at once"
+    )
 
 
 class Failing:
@@ -408,44 +356,42 @@ async def stalled_sleep(delay_s: float) -> None:
 
 
 @pytest.mark.parametrize("members", [1, 4])
-def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(members: int) -> None:
+async def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(
+    members: int,
+) -> None:
     """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit
     with every answer."""
+    let_in, refused, headers = (
+        deque[float](),
+        list[float](),
+        {"x-ratelimit-limit-requests": "3000"},
+    )
+    limiter = Limiter(clock=clock)
+    free = {"limits": RateLimits(), "is_firm": False, "members": members}
+    hooks = RunHooks(clock=clock, sleep=stalled_sleep)
+    gates = [
+        gate_to(limiter, member=str(number), hooks=hooks, max_in_flight=128, **free)
+        for number in range(members)
+    ]
 
-    async def main() -> None:
-        let_in, refused, headers = (
-            deque[float](),
-            list[float](),
-            {"x-ratelimit-limit-requests": "3000"},
-        )
-        limiter = Limiter(clock=clock)
-        free = {"limits": RateLimits(), "is_firm": False, "members": members}
-        hooks = RunHooks(clock=clock, sleep=stalled_sleep)
-        gates = [
-            gate_to(limiter, member=str(number), hooks=hooks, max_in_flight=128, **free)
-            for number in range(members)
-        ]
+    async def call(number: int) -> None:
+        gate = gates[number % members]
+        while True:
+            try:
+                async with gate.permit(100) as permit:
+                    while let_in and let_in[0] <= clock() - 1.0:
+                        let_in.popleft()
+                    is_full = len(let_in) >= 50
+                    (refused if is_full else let_in).append(clock())
+                    await asyncio.sleep(0.2)
+                    await gate.observe_headers(headers)
+                    if is_full:
+                        raise Throttled("429", retry_after_s=0.3)
+                    permit.used = USED
+                    return
+            except Throttled:
+                await asyncio.sleep(0.3)
 
-        async def call(number: int) -> None:
-            gate = gates[number % members]
-            while True:
-                try:
-                    async with gate.permit(100) as permit:
-                        while let_in and let_in[0] <= clock() - 1.0:
-                            let_in.popleft()
-                        is_full = len(let_in) >= 50
-                        (refused if is_full else let_in).append(clock())
-                        await asyncio.sleep(0.2)
-                        await gate.observe_headers(headers)
-                        if is_full:
-                            raise Throttled("429", retry_after_s=0.3)
-                        permit.used = USED
-                        return
-                except Throttled:
-                    await asyncio.sleep(0.3)
-
-        await asyncio.gather(*map(call, range(3000)))
-        assert len(refused) <= 2
-        assert clock() - EPOCH <= 70
-
-    run(main())
+    await asyncio.gather(*map(call, range(3000)))
+    assert len(refused) <= 2
+    assert clock() - EPOCH <= 70

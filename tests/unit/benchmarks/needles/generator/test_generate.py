@@ -1,9 +1,13 @@
-"""Samples: exact length, their own seeds, needles at their depth, and what cannot be made."""
+"""Samples of a plan: exact length, their own seeds and texts, needles at their depth, what cannot
+be made, and the Parquet file that they are written to."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,11 +18,22 @@ from memray_eval.benchmarks.generator.generate import (
     typical_order,
     whole_adds_up,
 )
-from memray_eval.benchmarks.generator.plan import Plan
-from memray_eval.benchmarks.generator.resources import QuestionedText, Resources
+from memray_eval.benchmarks.generator.parquet import ROW_GROUP_BYTES, check_writable, write
+from memray_eval.benchmarks.generator.plan import Plan, even_depths, length_of, plan_of
+from memray_eval.benchmarks.generator.pools import insert_sentence
+from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.generator.resources import (
+    LONGEST_LINE,
+    QuestionedText,
+    Resources,
+    read_haystack,
+    read_questions,
+)
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
-from memray_eval.errors import ConfigError
+from memray_eval.datasets.parsing import parse_sample
+from memray_eval.datasets.sources import entries, whole
+from memray_eval.errors import ConfigError, DataError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Sample
 
@@ -212,3 +227,195 @@ def test_too_few_documents_are_said(pieces: Tokenizer) -> None:
         r"9,000",
     ):
         samples(plan(tasks=("qa",), languages=("en",), lengths=(9000,)), resources)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("4096", 4096), ("4k", 4096), ("128K", 131072), ("1M", 1048576), ("1500", 1500)],
+)
+def test_lengths(text: str, tokens: int) -> None:
+    assert length_of(text) == tokens
+
+
+@given(st.integers(1, 3 * 2**20))
+def test_a_label_is_read_back(length: int) -> None:
+    assert length_of(length_label(length)) == length
+
+
+@pytest.mark.parametrize("text", ["", "0", "k", "4x", "-1", "4.5k", "1kk", "٤"])
+def test_what_is_no_length(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a length"):
+        length_of(text)
+
+
+def test_depths_are_even() -> None:
+    assert even_depths(11) == (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+    assert even_depths(4) == (0, 33, 67, 100)
+    assert even_depths(1) == (50,)
+
+
+@given(st.integers(2, 101))
+def test_depths_differ_and_reach_both_ends(n: int) -> None:
+    depths = even_depths(n)
+    assert (len(set(depths)), depths[0], depths[-1]) == (n, 0, 100)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ({"tasks": "passkey,foo"}, "--tasks: no 'foo'; there are: passkey"),
+        ({"languages": "de"}, "--languages: no 'de'; there are: en, zh"),
+        ({"lengths": " , "}, "--lengths names nothing"),
+        ({"depths": 0}, "--depths 0"),
+        ({"depths": 102}, "--depths 102"),
+        ({"samples": 0}, "--samples 0"),
+    ],
+)
+def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
+    good = {
+        "tasks": "all",
+        "languages": "en",
+        "lengths": "4k",
+        "depths": 3,
+        "samples": 1,
+        "seed": 0,
+    }
+    with pytest.raises(ConfigError, match=named):
+        plan_of(NEEDLES, **(good | words))  # type: ignore[arg-type]
+
+
+def test_every_sample_has_its_own_id_and_their_number_is_known() -> None:
+    plan = plan_of(NEEDLES, "all", "en,zh", "4k,5000", 3, 2, 0)
+    orders = [order for group in plan.groups() for order in plan.orders(*group)]
+    assert len({order.id for order in orders}) == len(orders) == plan.n_samples
+    assert {order.task for order in orders if order.depth is None} == {
+        task for task in TASKS if not TASKS[task].has_depth
+    }
+    assert "passkey-en-4k-d50-0" in {order.id for order in orders}
+    assert "cwe-zh-5000-1" in {order.id for order in orders}
+
+
+def test_a_text_becomes_lines_that_lose_no_word(tmp_path: Path) -> None:
+    text = (
+        "One  two. Three!\n\n\n"
+        + "A sentence of some length. " * 80
+        + "\n"
+        + "很长的一句话。" * 200
+        + "\r\nEnd"
+    )
+    (tmp_path / "t.txt").write_text(text, "utf-8")
+    lines = read_haystack(str(tmp_path / "t.txt"))
+    assert lines[0] == "One two. Three!\n"
+    assert lines[-1] == "End\n"
+    assert max(map(len, lines)) <= LONGEST_LINE + 1
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("data", "text"), [(b"", "has no text"), (b" \n\n", "has no text"), (b"\xff\xfe", "not UTF-8")]
+)
+def test_what_is_no_text(tmp_path: Path, data: bytes, text: str) -> None:
+    (tmp_path / "t.txt").write_bytes(data)
+    with pytest.raises(DataError, match=text):
+        read_haystack(str(tmp_path / "t.txt"))
+    with pytest.raises(DataError, match="cannot read"):
+        read_haystack(str(tmp_path / "absent.txt"))
+
+
+def test_questions(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(
+        '{"question": "Who?", "answers": "Ann", "gold": ["Ann\\ndid. "], "documents": ["Bob did '
+        'not."]}\n\n'
+    )
+    (result,) = read_questions(str(path))
+    assert (result.answers, result.gold, result.documents) == (
+        ("Ann",),
+        ("Ann did.",),
+        ("Bob did not.",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('{"question": "Who?", "answers": [], "gold": "x"}', "line 2: answers"),
+        ('{"question": "", "answers": "a", "gold": "x"}', "line 2: question"),
+        ('{"question": "Who?", "answers": "a"}', "line 2: gold"),
+        ('{"question": "Who?", "answers": "a", "gold": "x", "docs": []}', "line 2: docs"),
+        ("broken", "line 2: Invalid JSON"),
+    ],
+)
+def test_bad_questions_are_named(tmp_path: Path, line: str, text: str) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"question": "Who?", "answers": "Ann", "gold": "Ann did."}\n' + line + "\n")
+    with pytest.raises(DataError, match=text):
+        read_questions(str(path))
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "expected"),
+    [
+        ("One is here. Two follows.\n", "One is here. KEY. Two follows.\n"),
+        ("一句。两句。\n", "一句。KEY.两句。\n"),
+        ("No second sentence.\n", "KEY.\n"),
+        ("no end\n", "KEY.\n"),
+        ("Pi is 3.14 or so. Two.\n", "Pi is 3.14 or so. KEY. Two.\n"),
+    ],
+)
+def test_a_needle_stands_between_sentences(paragraph: str, expected: str) -> None:
+    assert insert_sentence(paragraph, "KEY.") == expected
+
+
+def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path) -> None:
+    plan = Plan(
+        task_set=NEEDLES,
+        tasks=tuple(TASKS),
+        languages=NEEDLES.languages,
+        lengths=(2048,),
+        depths=(0, 100),
+    )
+    created, path = list(samples(plan, resources)), str(tmp_path / "new" / "n.parquet")
+    written = write(created, path)
+    assert (written.samples, written.context_bytes) == (
+        len(created),
+        sum(len((s.context or "").encode()) for s in created),
+    )
+    (shard,) = whole(path)
+    assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == created
+
+
+@pytest.mark.heavy
+def test_row_groups_are_bounded(tmp_path: Path) -> None:
+    size = ROW_GROUP_BYTES // 3
+    rows = (Sample(id=str(n), query="q", context=f"{n}" * size) for n in range(7))
+    path = tmp_path / "n.parquet"
+    write(rows, str(path))
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert groups == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_file_is_whole_or_not_there(tmp_path: Path, error: type[BaseException]) -> None:
+    def broken() -> Iterator[Sample]:
+        yield Sample(id="a", query="q", context="c")
+        raise error
+
+    with pytest.raises(error):
+        write(broken(), str(tmp_path / "n.parquet"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_may_not_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "n.parquet"
+    check_writable(str(path), force=False)
+    path.write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="--force"):
+        check_writable(str(path), force=False)
+    check_writable(str(path), force=True)
+    with pytest.raises(ConfigError, match=r"must end in \.parquet"):
+        check_writable(str(tmp_path / "n.jsonl"), force=False)
+    (tmp_path / "d.parquet").mkdir()
+    with pytest.raises(ConfigError, match="is a folder"):
+        check_writable(str(tmp_path / "d.parquet"), force=True)

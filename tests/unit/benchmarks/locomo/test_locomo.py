@@ -1,3 +1,5 @@
+"""LoCoMo: its questions, and the rules of their scores."""
+
 from __future__ import annotations
 
 import copy
@@ -8,11 +10,13 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY, score
 from memray_eval.benchmarks.locomo.suite import prompt
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan
 from memray_eval.types import Candidate, Retrieval, Sample
+from tests.conftest import REPOSITORY
 
 SUITE = get_suite("locomo")
 READER = SampleReader(
@@ -181,3 +185,43 @@ def test_the_other_questions_can_be_read_all_the_same(tmp_path: Path) -> None:
     samples = [sample for shard in result.shards for sample in read_samples(shard, READER)]
     assert (result.n_samples, result.n_invalid) == (5, 1)
     assert "conv-1:qa0" not in {sample.id for sample in samples}
+
+
+REAL = REPOSITORY.parent / "shared/data/conversation-memory/locomo_scored_slice.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("category", "text", "answer", "value"),
+    [
+        ("single_hop", "The runners, enjoyed an apple!", "runner enjoys apples", 1.0),  # stems
+        ("single_hop", "Two dogs", "two cats", 0.5),
+        ("multi_hop", "cats, a red dog", "dog, cat", (2 / 3 + 1) / 2),  # the best part for each
+        ("single_hop", "cats, a red dog", "dog, cat", 0.8),  # as one text
+        ("open_domain", "Yes", "Yes; she says that she would", 1.0),  # ends at its semicolon
+        ("temporal", "Yes", "Yes; she says", 0.5),
+        ("adversarial", "There is no information available.", "whatever", 1.0),
+        ("adversarial", "That is NOT MENTIONED in the conversation", "whatever", 1.0),
+        ("adversarial", "I don't know", "whatever", 0.0),
+        ("adversarial", "", "whatever", 0.0),
+        ("single_hop", "", "the", 0.0),  # no word in common, and no words at all
+        ("multi_hop", "", ",", 0.0),
+    ],
+)
+def test_an_answer_is_scored_by_its_category(
+    category: str, text: str, answer: str, value: float
+) -> None:
+    assert score(category, text, answer) == pytest.approx(value)
+
+
+def test_another_category_is_refused() -> None:
+    with pytest.raises(ValueError, match="no category 'other'"):
+        score("other", "a", "b")
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="../shared/data/conversation-memory is not here")
+def test_every_published_score_is_met_to_a_millionth() -> None:
+    rows = [json.loads(line) for line in REAL.read_text("utf-8").splitlines()]
+    assert len(rows) == 233
+    for row in rows:
+        own = score(TASK_OF_CATEGORY[row["category"]], row["prediction"], str(row["answer"]))
+        assert own == pytest.approx(row["official_f1"], abs=1e-6)

@@ -1,0 +1,283 @@
+"""What sinks send, to whom, and what they say of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.sections import SinkConfig
+from memray_eval.errors import ConfigError, SinkError
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.sinks import Delivery, check_sinks, sending
+from memray_eval.sinks.mlflow_run import figures, params_of, tags_of
+from memray_eval.sinks.otlp import make_events
+from memray_eval.sinks.sending import LONGEST_TEXT, collector_of, explain, parse_judgment, send_run
+from memray_eval.types import Record, Score
+from tests.runs import candidates, full_summary, plain_records, write_run
+from tests.unit.sinks.rows import to_row
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return write_run(tmp_path / "run", plain_records(4), 4)
+
+
+def send(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder, **errors: Exception | None
+) -> tuple[Delivery, ...]:
+    """Sends 3 scores to otlp and inspect each, or raises its error, if any."""
+
+    def make(config: SinkConfig, *args: Any) -> Callable[[RunFolder], int]:
+        def send_three(folder: RunFolder) -> int:
+            if (error := errors[config.kind]) is not None:
+                raise error
+            return 3
+
+        return send_three
+
+    monkeypatch.setattr(sending, "make_sink", make)
+    return send_run(folder, [SinkConfig.model_validate(kind) for kind in errors], {})
+
+
+def notes(folder: RunFolder) -> list[str]:
+    return [note for note in folder.read_summary().notes if "sink" in note]
+
+
+def test_a_sink_that_fails_is_a_note_and_the_others_send(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = folder.read_summary().notes
+    failed, sent = send(monkeypatch, folder, otlp=SinkError("nobody\nanswers."), inspect=None)
+    assert (failed.error, sent.error, sent.n_sent) == ("nobody answers", None, 3)
+    note = (
+        "the sink otlp (http://localhost:4318/v1/logs) has not got all of this run: nobody "
+        f"answers. `memray-eval send {folder.path}` tries again."
+    )
+    assert folder.read_summary().notes == (*before, note)
+    assert note[:60] in folder.read("summary.txt").decode()
+    assert failed.line is None
+    assert sent.line == f"Sent to inspect ({folder.path}/inspect): 3 scores in its logs."
+    (warning,) = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
+    assert "sink otlp" in warning.getMessage()
+    assert warning.exc_info is not None
+
+
+def test_a_note_goes_when_its_own_sink_has_succeeded(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = folder.read_summary().notes
+    send(monkeypatch, folder, otlp=OSError("first"), inspect=OSError("second"))
+    assert len(notes(folder)) == 2
+    # The same folder by another name
+    monkeypatch.chdir(Path(folder.path).parent)
+    send(monkeypatch, RunFolder("run"), inspect=None)
+    assert ["otlp" in note for note in notes(folder)] == [True]
+    send(monkeypatch, folder, otlp=None)
+    assert folder.read_summary().notes == before
+
+
+def test_a_library_s_error_shows_no_secret(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "https://me:hunter2@host and sk-abcdefghijklmnopqrstuv"
+    (failed,) = send(monkeypatch, folder, otlp=RuntimeError(secret))
+    assert failed.error == "RuntimeError: https://[key]@host and [key]"
+
+
+def test_somebody_else_s_file_in_its_place_is_no_error(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(folder.path, "sinks.json").write_text('[{"kind": 3}]')
+    assert send(monkeypatch, folder, otlp=None)[0].error is None
+    Path(folder.path, "sinks.json").write_text("no JSON")
+    assert send(monkeypatch, folder, otlp=None)[0].error is None
+
+
+def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for kind in ("otlp", "mlflow"):
+        with pytest.raises(ConfigError, match=rf"pip install 'memray-eval\[{kind}\]'"):
+            check_sinks([SinkConfig.model_validate(kind)], {})
+    check_sinks([SinkConfig(kind="inspect")], {})
+
+
+def test_an_address_that_is_missing_or_needs_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "is_installed", lambda name: name != "sqlalchemy")
+    with pytest.raises(ConfigError, match="mlflow has no address"):
+        check_sinks([SinkConfig(kind="mlflow")], {})
+    check_sinks([SinkConfig(kind="mlflow")], {"MLFLOW_TRACKING_URI": "http://host:5000"})
+    with pytest.raises(ConfigError, match="in sqlite only with its whole package: pip install"):
+        check_sinks([SinkConfig(kind="mlflow", uri="sqlite:///m.db")], {})
+    with pytest.raises(ConfigError, match="needs an HTTP address"):
+        check_sinks([SinkConfig(kind="otlp")], {"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"})
+
+
+def events_of(record: Record, *scores: Score) -> list[dict[str, Any]]:
+    row = to_row(record.model_copy(update={"scores": scores}))
+    return [dict(event) for event in make_events(row, "run-1")]
+
+
+def test_a_score_is_an_event_of_the_conventions_with_a_stable_id(record: Record) -> None:
+    judged = Score(
+        metric="empathy",
+        status="scored",
+        value=0.0,
+        judge="openai/gpt-4o",
+        judgment='{"empathy_score": 0, "explanation": "It is cold."}',
+    )
+    assert events_of(record, judged) == [
+        {
+            "log.record.uid": f"run-1/{record.unit_id}/empathy",
+            "gen_ai.evaluation.name": "empathy",
+            "gen_ai.evaluation.score.value": 0.0,
+            "gen_ai.evaluation.explanation": "It is cold.",
+            "gen_ai.request.model": "small-model",
+            "memray_eval.run_id": "run-1",
+            "memray_eval.unit_id": record.unit_id,
+            "memray_eval.sample_id": "T001",
+            "memray_eval.candidate": "small",
+            "memray_eval.suite": "memory",
+            "memray_eval.judge": "openai/gpt-4o",
+            "memray_eval.status": "scored",
+            "memray_eval.is_estimate": False,
+        }
+    ]
+
+
+def test_what_has_no_value_says_why(record: Record) -> None:
+    abstained = Score(metric="empathy", status="abstained", judge="openai/gpt-4o")
+    failed = Score(metric="safety", status="error", error="Throttled: too many calls")
+    odd = Score(metric="safety", status="error", error="the judge said: nothing")
+    first, second, third = events_of(record, abstained, failed, odd)
+    assert first["gen_ai.evaluation.score.label"] == "abstained"
+    assert "error.type" not in first
+    assert (second["error.type"], second["error.message"]) == ("Throttled", failed.error)
+    assert third["error.type"] == "_OTHER"
+    assert not any("gen_ai.evaluation.score.value" in event for event in (first, second, third))
+
+
+def test_a_score_after_an_error_has_another_id_than_the_error(record: Record) -> None:
+    failed = Score(metric="safety", status="error", error="Throttled: too many calls")
+    scored = Score(metric="safety", status="scored", value=1.0, judge="rules")
+    ids = [events_of(record, score)[0]["log.record.uid"] for score in (failed, scored)]
+    assert ids == [f"run-1/{record.unit_id}/safety/error", f"run-1/{record.unit_id}/safety"]
+
+
+def test_an_estimate_says_so(record: Record) -> None:
+    (event,) = events_of(record, Score(metric="s", status="scored", value=1.0, judge="rules"))
+    assert event["memray_eval.is_estimate"] is True
+
+
+@pytest.mark.parametrize(
+    ("judgment", "why"),
+    [
+        ('{"reasoning": "Because."}', "Because."),
+        ('{"score": 3}', '{"score": 3}'),
+        ('{"explanation": ["no text"]}', '{"explanation": ["no text"]}'),
+        ("[1, 2]", "[1, 2]"),
+        ("not JSON", "not JSON"),
+        (r'{"reason": "half \ud83d"}', r"half \ud83d"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_judgment_is_explained_by_its_own_words(judgment: str | None, why: str | None) -> None:
+    assert explain(judgment, parse_judgment(judgment)) == why
+
+
+def test_an_explanation_has_an_end() -> None:
+    assert len(explain("x" * 10**6, None) or "") == LONGEST_TEXT
+
+
+BASE, LOGS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        ({}, "http://localhost:4318/v1/logs"),
+        ({BASE: "https://c:4318/"}, "https://c:4318/v1/logs"),
+        ({BASE: "https://c/otlp"}, "https://c/otlp/v1/logs"),
+        ({BASE: "https://c", LOGS: "https://user:pass@logs/in?key=1"}, "https://logs/in"),
+    ],
+)
+def test_the_address_is_the_environment_s_without_its_secrets(
+    environ: dict[str, str], place: str
+) -> None:
+    assert collector_of(environ) == place
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{BASE: "localhost:4318"}, {BASE: "grpc://c:4317"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}],
+)
+def test_what_is_no_address_is_told(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="needs an HTTP address"):
+        collector_of(environ)
+
+
+KEY = re.compile(r"[/\w.\- :]*")  # of MLflow's own validation
+
+
+def test_each_metric_has_its_figure_its_interval_and_its_n() -> None:
+    summary = full_summary(12, candidates(1))
+    logged = figures(summary, by_candidate=False)
+    for metric in summary.metrics:
+        assert logged[metric.metric] == metric.figure.value
+        assert logged[f"{metric.metric}.n"] == metric.n_scored
+        assert logged.get(f"{metric.metric}.low") == metric.figure.low
+    assert logged["run.n_units"] == 12.0
+
+
+def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none() -> None:
+    summary = full_summary(12, candidates(2))
+    odd = summary.metrics[0].model_copy(
+        update={"candidate": "org/model@é:1", "figure": summary.metrics[0].figure.model_copy()}
+    )
+    nothing = odd.figure.model_copy(update={"value": None, "low": None, "high": None})
+    odd = odd.model_copy(update={"figure": nothing, "n_scored": 0, "n_estimated": 0})
+    logged = figures(summary.model_copy(update={"metrics": (odd,)}), by_candidate=True)
+    assert [key for key in logged if odd.metric in key] == [f"{odd.metric}/org_model_é_1.n"]
+    assert all(KEY.fullmatch(key) for key in logged)
+
+
+@pytest.mark.parametrize("key", ["../../etc", "a//b", "a/../b", "/a", "x" * 1000])
+def test_a_name_is_no_path_elsewhere(key: str) -> None:
+    (name,) = params_of({"rubrics": {key: "v"}}, {})
+    assert not name.startswith(("/", "."))
+    assert "//" not in name
+    assert len(name) <= 250
+
+
+def test_params_are_what_all_sessions_share() -> None:
+    config: dict[str, Any] = {
+        "suite": "memory",
+        "candidates": [{"name": "a", "sampling": {"temperature": 0.0, "stop": []}, "seed": None}],
+        "metrics": ["empathy", "safety"],
+        "affect": {"enabled": False, "emotion": "lexicon"},
+        "judging": {"actors": 3},
+    }
+    manifest = {"judges": {"empathy": "openai/gpt-4o"}, "dataset": {"fingerprint": "2:ab"}}
+    assert params_of(config, manifest) == {
+        "suite": "memory",
+        "candidates.0.name": "a",
+        "candidates.0.sampling.temperature": "0.0",
+        "metrics": '["empathy", "safety"]',
+        "judged_by.empathy": "openai/gpt-4o",
+        "dataset_fingerprint": "2:ab",
+    }
+    heard = params_of(config | {"affect": {"enabled": True, "emotion": "lexicon"}}, {})
+    assert heard["affect.emotion"] == "lexicon"
+
+
+def test_the_run_s_answer_is_its_description() -> None:
+    summary = full_summary(12, candidates(1))
+    tags = tags_of(summary, {"status": "finished"})
+    assert tags["memray_eval.status"] == "finished"
+    assert tags["mlflow.note.content"]
