@@ -431,7 +431,10 @@ class RunFolder:
         path = self._path_of(part.name, kind)
         try:
             with translate_cloud_errors(self.path):
-                footer = _fragment(path, part.size, self._filesystem).metadata
+                try:
+                    footer = _fragment(path, part.size, self._filesystem).metadata
+                except pa.ArrowInvalid:  # it may have been written again since it was listed
+                    footer = _PARQUET.make_fragment(path, self._filesystem).metadata
                 if (index := index_in(footer)) is not None:
                     return index
                 with self._filesystem.open_input_file(path) as file:
