@@ -162,9 +162,8 @@ def _open_run(run: str) -> tuple[RunFolder, str | None]:
         if folder.has_manifest():
             folder.read_manifest()
             return folder, run[end + 1 :] or None
-    raise DataError(
-        f"{run} has no manifest.json; give the folder of a run (results/<run_id>), or RUN:CANDIDATE"
-    )
+    give = "give the folder of a run (results/<run_id>), or RUN:CANDIDATE"
+    raise DataError(f"{run} has no manifest.json; {RunFolder(run).what_instead(give)}")
 
 
 def _choose_candidate(run: str, wanted: str | None, candidates: Sequence[str]) -> str:

@@ -14,7 +14,8 @@ from memray_eval.config.environment import (
     require_package,
     server_key,
 )
-from memray_eval.config.sections import EmbeddingConfig, Provider
+from memray_eval.config.sections import BreakerConfig, EmbeddingConfig, Provider
+from memray_eval.config.server_models import check_answers
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate, estimate
@@ -115,6 +116,18 @@ def servers_asked(spec: RunSpec) -> list[AskedServer]:
         for model in models
     ]
     return list(dict.fromkeys(asked))
+
+
+def check_servers(spec: RunSpec) -> None:
+    """Raises ConfigError if a judge's or candidate's own server is not there or refuses the key or
+    model; not where the job is patient with its judges."""
+    config = spec.config
+    if config.judging.breaker.outage_s > BreakerConfig().outage_s:
+        return
+    for model, url, variable, provider in servers_asked(spec):
+        is_embedding = url == config.embedding.base_url and config.embedding.model.endswith(model)
+        if url is not None and provider == "openai" and not is_embedding:
+            check_answers(model, url, variable)
 
 
 def proxied(spec: RunSpec) -> list[str]:
