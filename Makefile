@@ -2,7 +2,8 @@
 # make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories, each room's lines
 # make quick  the checks and the quick unit tests (three minutes)
 # make test   what CI runs after the checks: all tests but those of the night
-# make night  the tests of the night (hours); KILLS=3 tries each kill three times; tests/README.md says what it wants beside .venv
+# make night  the tests of the night (hours), a part a folder, with a line of each at the end; PARTS=tests/ray does one, KILLS=3 tries
+#             each kill three times; tests/README.md says what it wants beside .venv
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
 # make sbom   results/sbom.json: the locks' packages, as CycloneDX
@@ -17,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -q --no-deps --no-compile
 JOB ?= jobs/quickstart.yaml
 
-.PHONY: run quick test test-unit test-cluster test-engine night night-runs night-ray night-processes night-clusters check sbom setup lock platform model clean
+.PHONY: run quick test test-unit test-cluster test-engine night check sbom setup lock platform model clean
 
 run: setup
 	$(BIN)/memray-eval run $(JOB)
@@ -33,25 +34,21 @@ test: setup test-unit
 	$(PYTEST) tests/wire -n 2
 	$(PYTEST) tests/local tests/golden -n 4
 	$(MAKE) --no-print-directory -j2 -Otarget test-cluster test-engine
-# Two at a time: what has Ray clusters, and what shares one engine or starts processes of its own
+# Two at a time: what has a Ray of its own, and what shares one engine or starts processes
 test-cluster:
 	$(PYTEST) tests/ray --durations=10
-	$(PYTEST) tests/clusters --durations=10
 test-engine:
-	$(PYTEST) tests/e2e tests/gpu tests/processes --durations=20
+	$(PYTEST) tests/e2e tests/gpu tests/processes tests/clusters --durations=20
 
 KILLS ?= 1
-NIGHT := MEMRAY_EVAL_KILLS=$(KILLS) $(PYTEST) -m night -o faulthandler_timeout=0 --durations=20
+PARTS ?= tests/unit tests/wire tests/local tests/golden tests/ray tests/e2e tests/gpu tests/processes tests/clusters
+# Code 5: the folder has no test of the night
 night: setup $(VENV)/.dev
-	$(MAKE) --no-print-directory -k night-runs night-ray night-processes night-clusters
-night-runs:
-	$(NIGHT) tests/unit tests/wire tests/local tests/golden -n 2
-night-ray:
-	$(NIGHT) tests/ray
-night-processes:
-	$(NIGHT) tests/e2e tests/gpu tests/processes
-night-clusters:
-	$(NIGHT) tests/clusters
+	@is_red=0; told=; for part in $(PARTS); do began=$$(date +%s); \
+	  MEMRAY_EVAL_KILLS=$(KILLS) $(PYTEST) -m night $$part -o faulthandler_timeout=0 --durations=20; code=$$?; how=green; \
+	  case $$code in 0) ;; 5) how="no tests";; *) how="RED ($$code)"; is_red=1;; esac; \
+	  told+=$$(printf '%-16s %4d min  %s' $$part $$((($$(date +%s) - began + 59) / 60)) "$$how")$$'\n'; \
+	done; printf '\nThe night:\n%s' "$$told"; exit $$is_red
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -71,14 +71,13 @@ def view(
 
 
 def _what_instead_of(folder: str) -> str:
-    from memray_eval.results.lookup import names_like
+    from memray_eval.results.run_folder import RunFolder
 
     what_to_do = "give one of them, such as results/<run_id>"
     if folder == RESULTS:
         what_to_do = "no run was made here yet; start with: memray-eval run quickstart"
-    if like := names_like(folder):
-        what_to_do = f"did you mean {like}?"
-    return f"{folder} has no manifest.json, and is no folder that holds run folders; {what_to_do}"
+    what = f"{folder} has no manifest.json, and is no folder that holds run folders"
+    return f"{what}; {RunFolder(folder).what_instead(what_to_do)}"
 
 
 async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> None:

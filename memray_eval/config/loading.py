@@ -18,9 +18,8 @@ from memray_eval.config.sections import names_a_file, names_a_text_file
 from memray_eval.config.server_models import choose_model
 from memray_eval.config.servers import rename_models
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.errors import ConfigError, reason_of
+from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.extensions import split_reference
-from memray_eval.withdrawn import what_instead
 
 PATH_FIELDS = ("dataset", "samples", "ids", "templates", "errata", "out")
 RUBRICS = "rubrics"
@@ -96,9 +95,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = parse_yaml(path.read_text("utf-8"))
     except FileNotFoundError:
-        names = ", ".join(shipped_jobs())
-        advice = f"the jobs that come with memray_eval go by their names alone: {names}"
-        raise ConfigError(f"no file {path}; {what_instead(str(path)) or advice}") from None
+        files = [str(beside) for beside in sorted(path.parent.glob("*.y*ml"))]
+        advice = "the jobs that come with memray_eval go by their names alone; "
+        hint = suggest(str(path), [*shipped_jobs(), *files])
+        is_listed = hint.startswith("there are")
+        raise ConfigError(f"no file {path}; {advice if is_listed else ''}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {reason_of(error)}") from None
     except yaml.YAMLError as error:

@@ -29,7 +29,7 @@ from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
 from memray_eval.storage.encodings import find_encoding
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import did_you_mean, locate
 
 __all__ = ["Entry", "Shard", "entries", "read_entries", "read_header", "sources_of", "whole"]
 
@@ -74,7 +74,8 @@ def whole(path: str) -> list[Shard]:
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)
     if info.type == fs.FileType.NotFound:
-        raise DataError(f"no dataset at {path}")
+        hint = "" if "://" in path else did_you_mean(path, (fs.FileType.File,))
+        raise DataError(f"no dataset at {path}{'; ' if hint else ''}{hint}")
     if info.type == fs.FileType.File:
         return [_file_shard(path)]
     if info.type == fs.FileType.Unknown:

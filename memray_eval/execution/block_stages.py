@@ -42,7 +42,12 @@ from memray_eval.execution.prompt_stage import (
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import report_block
 from memray_eval.execution.services import LISTEN_S, AskingStage, JudgeServices
-from memray_eval.execution.stage_context import StageContext, add_scores, write_block
+from memray_eval.execution.stage_context import (
+    AnswerWriter,
+    StageContext,
+    add_scores,
+    write_block,
+)
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
@@ -50,10 +55,8 @@ from memray_eval.metric import RULES, Metric, failed_score
 from memray_eval.metrics import pick
 from memray_eval.models.function_generator import FunctionGenerator
 from memray_eval.ports import Generator, Judge
-from memray_eval.results.part_writer import PartWriter
-from memray_eval.results.parts import MAX_ROWS
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, set_responses
+from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import (
@@ -254,22 +257,22 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
     candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
-    was lost with its node, and is to make what that one had made again. With `keeps` each answer is
-    written at once, as what is paid for a memory is not to be paid again."""
+    was lost with its node, and is to make what that one had made again. It writes each answer,
+    unless who asks it does (`keeps`), and holds a call's place until then."""
 
     def __init__(
         self,
         config: ServerConfig,
         context: StageContext,
         is_restarted: Callable[[], bool] = lambda: False,
-        keeps: bool = False,
+        keeps: bool = True,
     ) -> None:
         self._config, self._context = config, context
         self._memories = Memories(context.folder, config.code)
-        self._seats = asyncio.Semaphore(config.max_in_flight)
-        folder = RunFolder(context.folder)
-        self._writer = PartWriter(folder, RESPONSES, MAX_ROWS, is_urgent=True) if keeps else None
+        self._writer = AnswerWriter(context) if keeps else None
         self._client = cache(self._new_client)
+        # Of each candidate; the client has as many, but gives them back before its answer is kept
+        self._seats = cache(lambda config_json: asyncio.Semaphore(config.max_in_flight))
         # What this actor is to make again was written before it was started
         self._stored = RunFolder(context.folder).index_units() if is_restarted() else None
 
@@ -305,21 +308,20 @@ class AskServers:
                 self._answer_row(row, samples, records.slice(number, 1))
                 for number, row in enumerate(rows)
             )
-            answers = await asyncio.gather(*asking)
-            answered = self._context.add_answers(table.select(RECORD_SCHEMA.names), answers)
+            none = RECORD_SCHEMA.empty_table()
+            answered = pa.concat_tables([none, *await asyncio.gather(*asking)]).combine_chunks()
             done.rows, done.failed = answered.num_rows, _n_ungenerated(answered)
         return answered
 
     async def _answer_row(
         self, row: dict[str, Any], samples: Mapping[str, Sample], record: pa.Table
-    ) -> Response | None:
-        if self._writer is None:
-            return await self._ask(row, samples)
-        async with self._seats:  # until it is written: no more than so many are asked again
+    ) -> pa.Table:
+        async with self._seats(row["candidate_config"]):
             response = await self._ask(row, samples)
-            if response is not None and response.error is None:
-                await self._writer.write(set_responses(record, [response]))
-            return response
+            answered = self._context.add_answers(record, [response])
+            if self._writer is not None and response is not None:
+                await self._writer.write(answered)
+            return answered
 
     def _identified(self, table: pa.Table) -> dict[str, Sample]:
         """The samples by unit, where a candidate is asked for each in another way."""

@@ -30,7 +30,6 @@ from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
 from memray_eval.execution.prompt_stage import prompt_room, window_of
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 from memray_eval.execution.schedule import schedule
-from memray_eval.judges.accounts import cache_of, is_embedded, limits_of, price_of, takes_batches
 from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
 from memray_eval.judges.prices import FREE, cost_text
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
@@ -313,13 +312,13 @@ def _estimate_judges(
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them;
     `records` stand for `scale` times as many."""
-    judging, table = spec.config.judging, spec.judge_table
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(_judge_load(spec, records, scale).items()):
         calls = sum(part.calls for part in parts)
         cost = reduce(CallCost.plus, (part.cost for part in parts))
-        price, is_batch = price_of(name, judging, table), False
-        if judging.mode == "batch" and takes_batches(name, judging, table):
+        account = spec.account(name)
+        price, is_batch = account.price, False
+        if spec.config.judging.mode == "batch" and account.takes_batches:
             is_batch, what = True, f"{name}, a batch, within a day (most take an hour)"
             of_judge = [Bound("judge", what, BATCH_S)]
         else:
@@ -383,8 +382,8 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
         prompts_by_metric = prompts_of_record(record, spec.metrics, juries, options)
         for metric, jurors in prompts_by_metric.items():
             for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
-                cache = cache_of(judge.name, spec.config.judging, spec.judge_table)
-                price = price_of(judge.name, spec.config.judging, spec.judge_table) or FREE
+                account = spec.account(judge.name)
+                cache, price = account.cache, account.price or FREE
                 count, n_verdicts = judged[metric].n_verdicts, len(prompts)
                 n_verdicts = n_verdicts if count is None else count(record.sample)
                 for prompt in prompts:
@@ -427,7 +426,8 @@ def _sum_known(costs: Iterable[float | None]) -> float | None:
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
     """A judge's bounds by its limits, its calls in flight and its engines; the slowest first."""
-    limits, is_firm = limits_of(name, spec.config.judging, spec.judge_table)
+    account = spec.account(name)
+    limits, is_firm = account.limits
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.config.judging.latency_s
     limited = list[Bound | None]()
     for lane, limit in known_lanes(limits).items():
@@ -440,7 +440,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
         what = f"{in_flight:,} calls in flight of {latency_s:g} s"
         limited.append(Bound("judge", what, load.calls * latency_s / in_flight))
-    if spec.judge_engine is not None and is_embedded(name):
+    if spec.judge_engine is not None and account.is_embedded:
         tokens = load.cost.output_tokens
         limited.append(_bound_engines("judge", spec.judge_engine, spec.config.assumptions, tokens))
     bounds = [replace(bound, what=f"{name}, {bound.what}") for bound in filter(None, limited)]

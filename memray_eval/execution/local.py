@@ -43,7 +43,7 @@ from memray_eval.execution.session_stage import AskSessions, session_spec, sessi
 from memray_eval.execution.stage_context import BLOCKS_AT_ONCE, StageContext, WriteParts
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http import closing_clients
-from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.results.run_folder import RECORDS, RunFolder
 from memray_eval.types import EXISTING
 
 Blocks: TypeAlias = AsyncIterator[pa.Table]
@@ -156,13 +156,7 @@ class LocalExecutor:
             asking = prompt_spec(self._plan, group, self._context, rows=rows)
             spec = session_spec(self._plan, asking, self._services)
             return map_blocks(self._read_prompts(group), AskSessions(spec, server), at_once)
-        has_memory = any(candidate.memory for candidate in group)
-        asks = AskServers(server, self._context, keeps=has_memory)
-        answered = map_blocks(self._read_prompts(group), asks, at_once)
-        if has_memory:
-            return answered
-        kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
-        return map_blocks(answered, kept, BLOCKS_AT_ONCE)
+        return map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
 
     async def _write(self, records: Blocks) -> None:
         write = WriteParts(self._folder.path, RECORDS, self._context.counter)

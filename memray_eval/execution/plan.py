@@ -13,7 +13,6 @@ from memray_eval.config.sections import FEW_ROWS, AffectConfig, EngineConfig, le
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.run_plan import RunSpec
-from memray_eval.judges.accounts import limits_of
 from memray_eval.judges.judge_factory import IN_FLIGHT
 from memray_eval.judges.router import calls_a_record
 from memray_eval.metric import RULES
@@ -90,7 +89,7 @@ def judge_pool(spec: RunSpec, cpus: float, rows: int, actors: int | None = None)
     names = {name for choice in assigned for name in choice.judges if name != RULES}
     limits = [
         limits.requests_per_min
-        for limits, is_firm in (limits_of(name, judging, spec.judge_table) for name in names)
+        for limits, is_firm in (spec.account(name).limits for name in names)
         if is_firm
     ]
     needed = IN_FLIGHT

@@ -18,13 +18,6 @@ from memray_eval.config.sections import SuiteTemplate, names_a_file
 from memray_eval.errors import ConfigError
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.judges.accounts import (
-    cache_of,
-    code_of,
-    is_embedded,
-    parameter_target,
-    parameters_of,
-)
 from memray_eval.judges.router import asked_judges, named_judges
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
 from memray_eval.models.adapters import adapters_of
@@ -219,17 +212,18 @@ def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
     """The layout of each judge's prompts, with its version."""
     names = {name for choice in spec.all_judges.values() for name in choice.judges}
     return {
-        name: cache_of(name, spec.config.judging, spec.judge_table).describe()
+        name: spec.account(name).cache.describe()
         for name in sorted({*names, *(spec.config.judging.fallbacks if names else ())} - {RULES})
     }
 
 
 def judge_parameters_of(spec: RunSpec) -> dict[str, dict[str, Any]]:
     """The parameters that each judge is asked with, as far as its model takes them."""
+    asked = map(spec.account, asked_judges(spec.all_judges.values(), spec.config.judging))
     return {
-        name: parameters_of(name, spec.config.judging, spec.judge_table)
-        for name in asked_judges(spec.all_judges.values(), spec.config.judging)
-        if not is_embedded(name) and code_of(name, spec.config.judging) is None
+        judge.name: judge.parameters
+        for judge in asked
+        if not judge.is_embedded and judge.code is None
     }
 
 
@@ -237,7 +231,7 @@ def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str,
     """At which temperature each judge was asked, in words."""
     temperatures = {}
     for name, parameters in judge_parameters_of(spec).items():
-        changes = left_out.get(parameter_target(name, spec.config.judging), {})
+        changes = left_out.get(spec.account(name).parameter_target, {})
         sent = changed_parameters(parameters, changes)
         temperature = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
         temperatures[name] = temperature or "the server's default temperature"

@@ -24,6 +24,7 @@ from memray_eval.datasets.sources import entries, sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
+from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.model_table import JudgeTable
 from memray_eval.judges.router import JudgeAssignment, asked_judges, embedded_model
 from memray_eval.judges.succession import Roster, Succession
@@ -147,6 +148,9 @@ class RunSpec:
     judge_engine: EngineConfig | None = None
     errata: Mapping[str, Erratum] = field(default_factory=dict)
     fallback_successions: tuple[Succession, ...] = ()
+
+    def account(self, judge: str) -> JudgeAccount:
+        return JudgeAccount(judge, self.config.judging, self.judge_table)
 
     @property
     def successions(self) -> list[Succession]:

@@ -187,7 +187,8 @@ def _list_notes(
     summary: Summary,
     pairs: Sequence[QualityPair],
 ) -> Iterator[str]:
-    """Sentences on how to read the summary, what cannot be read first: a screen shows few."""
+    """Sentences on how to read the summary, what is not there first: a screen shows few."""
+    yield from _affect_notes(telemetry.counts)
     yield from (of.told for of in unread_verdicts(plan.spec, folder, summary.metrics))
     yield from _unfound_quotes(folder, summary.metrics)
     spec, n_done = plan.spec, summary.n_units + n_unasked(plan, summary.sessions)
@@ -314,7 +315,6 @@ def _reading_notes(
     yield from spec.equal_draws()
     if spec.unscored:
         yield f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}."
-    yield from _affect_notes(telemetry.counts)
     by_rules = {key: choice for key, choice in spec.judges.items() if choice.judge == RULES}
     if estimated := [key for key, choice in by_rules.items() if not choice.needs_judge]:
         yield (

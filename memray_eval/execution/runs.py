@@ -21,6 +21,7 @@ from memray_eval.execution.capacity import local_capacity
 from memray_eval.execution.estimate import Estimate, estimate
 from memray_eval.execution.prepare.checks import (
     check_cost,
+    check_servers,
     check_sessions,
     proxied,
     spec_checks,
@@ -90,6 +91,8 @@ def run(
         check_found(plan.scan)
         check_sessions(plan)
         check_cost(plan, agree)
+        if site.kind != "joined":  # whose nodes may reach other servers
+            check_servers(spec)
         plan = site.acquire(plan, say)
         locks.enter_context(lock_new_folder(folder))
         write_config(folder, config)
@@ -152,6 +155,8 @@ def _resume(
         plan = _scan(spec, folder, site, before, started, say)
         check_sessions(plan)
         check_measures_the_same(plan, before)
+        if site.kind != "joined":  # whose nodes may reach other servers
+            check_servers(spec)
         for line in changed_layouts(spec, before):
             say(line)
         folder.create()

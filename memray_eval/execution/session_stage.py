@@ -26,10 +26,10 @@ from memray_eval.execution.prompt_stage import (
     request_builder,
 )
 from memray_eval.execution.services import AskingStage, JudgeServices
+from memray_eval.execution.stage_context import AnswerWriter
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.ports import Judge
-from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import (
@@ -58,7 +58,6 @@ if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan
 
 USER = "simulated user"
-KEPT_ROWS = 64  # of a part of turns
 TRIES = 2  # of a simulated user that breaks its role
 SESSION_SCHEMA = pa.schema(
     [*SAMPLE_SCHEMA, ("candidate_config", pa.string()), ("epoch", pa.int64())]
@@ -127,10 +126,7 @@ class Sessions(AskingStage):
         super().__init__(spec.services, spec.asking.context)
         self._spec, self._asking = spec, spec.asking
         self._folder = RunFolder(spec.asking.context.folder)
-        # Each turn waits for its own: small parts, which are soon written again
-        self._writer = PartWriter(
-            self._folder, RESPONSES, most_waiting=1, most_rows=KEPT_ROWS, is_urgent=True
-        )
+        self._writer = AnswerWriter(self._context)
 
     async def answer(self, table: pa.Table, ask: Ask) -> AsyncIterator[pa.Table]:
         """Rows of SESSION_SCHEMA to those of RECORD_SCHEMA, as they are answered and kept."""
@@ -270,8 +266,7 @@ class Sessions(AskingStage):
             ended = record.sample.model_copy(update={"metadata": metadata})
             record = record.model_copy(update={"sample": ended})
         kept = self._context.to_table([record], "generate")
-        if record.response is not None and record.response.error is None:
-            await self._writer.write(kept)
+        await self._writer.write(kept)
         emit(kept)
         return record
 
@@ -314,7 +309,7 @@ class AskSessions:
 
     def __init__(self, spec: SessionSpec, config: ServerConfig) -> None:
         self._sessions = Sessions(spec)
-        self._servers = AskServers(config, spec.asking.context)
+        self._servers = AskServers(config, spec.asking.context, keeps=False)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         async for answered in self._sessions.answer(table, self._servers.answer):

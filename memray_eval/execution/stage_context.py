@@ -20,7 +20,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.parts import UnitNumbers, index_rows
-from memray_eval.results.run_folder import RECORDS, Kind, RunFolder
+from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import (
     RECORD_SCHEMA,
     as_stored,
@@ -34,6 +34,7 @@ from memray_eval.results.schema import (
 from memray_eval.types import ComputedScore, Record, Response, Score
 
 BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
+KEPT_ROWS = 64  # of a part of answers, which is written again with each that comes
 UNWRITTEN = "the run's folder cannot be written"
 
 logger = logging.getLogger(__name__)
@@ -163,6 +164,27 @@ class StageContext:
         failed = answered.filter(pc.is_valid(answered.column("error")))
         self.note_failures(self.from_table(failed.slice(0, 1), "generate")[0])
         return answered
+
+
+class AnswerWriter:
+    """Writes each answer of a served candidate before anything else is done with it: after any loss
+    no more is asked again than was in flight."""
+
+    def __init__(self, context: StageContext) -> None:
+        self._counter, folder = context.counter, RunFolder(context.folder)
+        self._writer = PartWriter(folder, RESPONSES, 1, most_rows=KEPT_ROWS, is_urgent=True)
+
+    async def write(self, answered: pa.Table) -> None:
+        """Returns once the rows that have an answer are in a file. Where they cannot be written the
+        run is stopped."""
+        has_answer = pc.and_(
+            pc.is_valid(answered.column("response")), pc.is_null(answered.column("error"))
+        )
+        if (rows := answered.filter(has_answer)).num_rows:
+            try:
+                await self._writer.write(rows)
+            except (OSError, EvalError) as error:
+                self._counter.stop(f"{UNWRITTEN}: {reason_of(error)}")
 
 
 class WriteParts:

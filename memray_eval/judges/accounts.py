@@ -1,9 +1,11 @@
-"""How a judge is asked: its server, key, limits, price and parameters, by the job's config,
-the environment and the judge table."""
+"""How a judge is asked: JudgeAccount resolves its name by the job's config, the environment and
+the judge table."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from typing import Any
 
 from memray_eval.config.environment import (
@@ -34,191 +36,210 @@ def is_embedded(judge: str) -> bool:
     return judge == EMBEDDED or judge.startswith(f"{EMBEDDED}:")
 
 
-def provider_of(name: str, config: JudgingConfig) -> Provider:
-    """Whose protocol a judge speaks. Raises ConfigError for a name that is no judge."""
-    provider, _, model = name.partition("/")
-    if model and (server := config.servers.get(provider)) is not None:
-        return server.provider or "openai"
-    if provider not in PROVIDERS or not model:
-        known = list(dict.fromkeys([*PROVIDERS, *LOCAL_SERVERS, *config.servers]))
-        of_ollama = "ollama" if ":" in name else None  # as it calls its models
-        hint = nearest(provider, known) if model else of_ollama
-        way_out = (
-            f"did you mean {hint}/{model or name}?" if hint else f"with one of: {', '.join(known)}"
+@dataclass(frozen=True)
+class JudgeAccount:
+    """A judge by its name (PROVIDER/MODEL, SERVER/MODEL or `embedded`): its server, key, limits,
+    price, parameters and cache. A name that is no judge raises ConfigError at whatever asks for its
+    provider, first of all `check`."""
+
+    name: str
+    config: JudgingConfig = field(repr=False)
+    table: JudgeTable = field(repr=False)
+
+    @property
+    def is_embedded(self) -> bool:
+        return is_embedded(self.name)
+
+    @property
+    def model(self) -> str:
+        """What its server calls the model."""
+        return self.name.partition("/")[2]
+
+    @property
+    def server(self) -> NamedServer | None:
+        """The named server whose model it is; None for a provider's."""
+        return self.config.servers.get(self.name.partition("/")[0])
+
+    @cached_property
+    def provider(self) -> Provider:
+        """Whose protocol it speaks. Raises ConfigError for a name that is no judge."""
+        provider, _, model = self.name.partition("/")
+        if model and self.server is not None:
+            return self.server.provider or "openai"
+        if provider not in PROVIDERS or not model:
+            known = list(dict.fromkeys([*PROVIDERS, *LOCAL_SERVERS, *self.config.servers]))
+            of_ollama = "ollama" if ":" in self.name else None  # as it calls its models
+            hint = nearest(provider, known) if model else of_ollama
+            way_out = (
+                f"did you mean {hint}/{model or self.name}?"
+                if hint
+                else f"with one of: {', '.join(known)}"
+            )
+            instead = f"write auto, rules, embedded, MODEL@URL or PROVIDER/MODEL, {way_out}"
+            raise ConfigError(f"no judge {self.name!r}; {what_instead(self.name) or instead}")
+        return provider
+
+    @property
+    def own_server(self) -> str | None:
+        """The address that it is asked at, from the config or the environment, or the code that it
+        is; None: the provider's own."""
+        provider, server = self.provider, self.server
+        if server is not None:
+            own = server.url or server.code
+            return environment_url(provider) if own is None and server.provider is not None else own
+        return self.config.base_urls.get(provider) or environment_url(provider)
+
+    @property
+    def address(self) -> str:
+        """Where it is asked, the provider's own server included."""
+        return server_address(self.provider, self.own_server)
+
+    @property
+    def code(self) -> OwnObject | None:
+        """The user's function that it is; None for one behind an address."""
+        if self.server is None or self.server.source is None:
+            return None
+        return OwnObject(self.server.source, self.model)
+
+    @property
+    def model_name(self) -> str:
+        """What its model is called, whichever account asks it: PROVIDER/MODEL if that is a
+        provider's own, else as the judge."""
+        if self.server is None or not self.server.provider:
+            return self.name
+        return f"{self.server.provider}/{self.model}"
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable with its key; None for a named server that wants none."""
+        provider, server = self.provider, self.server
+        if server is None:
+            return self.config.api_key_envs.get(provider, PROVIDERS[provider].key_variable)
+        # OpenAI's key goes to OpenAI only
+        is_theirs = server.provider is not None and (server.url is None or provider != "openai")
+        return server.api_key_env or (PROVIDERS[provider].key_variable if is_theirs else None)
+
+    @property
+    def is_reachable(self) -> bool:
+        """True if its SDK is installed and its key, as far as it wants one, is set."""
+        sdk, variable, named = PROVIDERS[self.provider].extra, self.key_variable, self.server
+        if sdk and not is_installed(sdk):
+            return False
+        if variable is not None and api_key(variable) is not None:
+            return True
+        # A named server says itself whether it wants a key
+        return self.own_server is not None and (
+            variable is None or named is None or (named.url is None and named.api_key_env is None)
         )
-        instead = f"write auto, rules, embedded, MODEL@URL or PROVIDER/MODEL, {way_out}"
-        raise ConfigError(f"no judge {name!r}; {what_instead(name) or instead}")
-    return provider
 
+    def check(self) -> None:
+        """Raises ConfigError for a name that is no judge, or whose key is not set."""
+        if sdk := PROVIDERS[self.provider].extra:
+            require_package(sdk)
+        code = self.code
+        if code is not None and not callable(code.load()):
+            raise ConfigError(
+                f"judge {self.name}: {code.attribute} of {code.source.place} is no function of "
+                "messages and a judgment"
+            )
+        if not self.is_reachable:
+            raise ConfigError(
+                f"judge {self.name} needs a key in the environment variable {self.key_variable}, "
+                "which is not set"
+            )
 
-def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
-    """The named server whose model a judge is; None for a provider's."""
-    return config.servers.get(name.partition("/")[0])
+    @cached_property
+    def entry(self) -> ModelEntry:
+        """What the table knows of its model; of a provider's account, what it knows of the
+        provider's. Nothing of an embedded one."""
+        if self.is_embedded:
+            return ModelEntry()
+        models = self.table.models
+        return models.get(self.name) or models.get(self.model_name, ModelEntry())
 
+    @property
+    def limits(self) -> tuple[RateLimits, bool]:
+        """Its limits before anything is learnt, and whether they are firm: what the config says is,
+        the table's is not (and does not hold for a server of one's own). A local model's server has
+        none."""
+        if self.is_embedded:
+            return RateLimits(), True
+        if self.name in self.config.limits:
+            return self.config.limits[self.name], True
+        if self.server is not None and self.server.limits is not None:
+            return self.server.limits, True
+        return (self.entry.limits if self.own_server is None else RateLimits()), False
 
-def own_server(name: str, config: JudgingConfig) -> str | None:
-    """The address of the server that a judge is asked at, from the config or the environment, or
-    the code that it is; None: the provider's own."""
-    provider, server = provider_of(name, config), server_of(name, config)
-    if server is not None:
-        own = server.url or server.code
-        return environment_url(provider) if own is None and server.provider is not None else own
-    return config.base_urls.get(provider) or environment_url(provider)
+    @cached_property
+    def price(self) -> Price | None:
+        """What its tokens cost today; see `price_on`."""
+        return self.price_on(date.today())
 
+    def price_on(self, day: date) -> Price | None:
+        """What its tokens cost on a day, by the config, else by the table; None: unknown. The run's
+        own code and embedded judge are free."""
+        if self.is_embedded:
+            return FREE
+        server = self.server
+        own = self.config.price.get(self.name) or (server.price if server is not None else None)
+        if own is not None:
+            write_1h_usd = WRITE_1H * own.input_usd if self.provider == "anthropic" else None
+            return Price(**own.model_dump())._replace(cache_write_1h_usd=write_1h_usd)
+        if server is not None and server.code is not None:
+            return FREE
+        return self.entry.price_on(day)
 
-def code_of(name: str, config: JudgingConfig) -> OwnObject | None:
-    """The user's function that a judge is; None for one behind an address."""
-    server = server_of(name, config)
-    if server is None or server.source is None:
-        return None
-    return OwnObject(server.source, name.partition("/")[2])
+    @property
+    def may_bill(self) -> bool:
+        """True if somebody may bill for its calls: it is not on this machine or its own network.
+        Who brings a function knows what it costs."""
+        if self.server is not None and self.server.code is not None:
+            return False
+        return self.own_server is None or not is_private_host(host_of(self.own_server))
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What it is asked with: the table's parameters, else temperature 0 (and seed 0 by OpenAI's
+        protocol); over these the job's, of which null ones are not sent."""
+        parameters = dict[str, Any](temperature=0)
+        if "parameters" in self.entry.model_fields_set:
+            parameters = dict(self.entry.parameters)
+        elif self.provider == "openai":
+            parameters["seed"] = 0
+        own = self.config.parameters
+        parameters |= {key: value for key, value in own.items() if "/" not in key}
+        parameters |= own.get(self.name) or own.get(self.model_name) or {}
+        return {key: value for key, value in parameters.items() if value is not None}
 
-def model_name(name: str, config: JudgingConfig) -> str:
-    """What a judge's model is called, whichever account asks it: PROVIDER/MODEL where that is a
-    provider's own, else as the judge."""
-    server, (_, _, model) = server_of(name, config), name.partition("/")
-    return f"{server.provider}/{model}" if server is not None and server.provider else name
+    @property
+    def parameter_target(self) -> str:
+        """What its refusals of parameters are kept by: its model at its address."""
+        return f"{self.model} at {self.address}"
 
+    @property
+    def output_limit(self) -> int:
+        """How many tokens a verdict may have: as configured, else by whether it thinks first."""
+        if self.config.max_output_tokens is not None:
+            return self.config.max_output_tokens
+        return THINKING_OUTPUT_TOKENS if self.entry.thinks else DEFAULT_OUTPUT_TOKENS
 
-def key_variable(name: str, config: JudgingConfig) -> str | None:
-    """The environment variable with a judge's key; None for a named server that wants none."""
-    provider, server = provider_of(name, config), server_of(name, config)
-    if server is None:
-        return config.api_key_envs.get(provider, PROVIDERS[provider].key_variable)
-    # OpenAI's key goes to OpenAI only
-    is_theirs = server.provider is not None and (server.url is None or provider != "openai")
-    return server.api_key_env or (PROVIDERS[provider].key_variable if is_theirs else None)
-
-
-def is_reachable(name: str, config: JudgingConfig) -> bool:
-    sdk = PROVIDERS[provider_of(name, config)].extra
-    if sdk and not is_installed(sdk):
-        return False
-    variable = key_variable(name, config)
-    if variable is not None and api_key(variable) is not None:
-        return True
-    # A named server says itself whether it wants a key
-    named = server_of(name, config)
-    return own_server(name, config) is not None and (
-        variable is None or named is None or (named.url is None and named.api_key_env is None)
-    )
-
-
-def check_judge(name: str, config: JudgingConfig) -> None:
-    """Raises ConfigError for a name that is no judge, or whose key is not set."""
-    if sdk := PROVIDERS[provider_of(name, config)].extra:
-        require_package(sdk)
-    code = code_of(name, config)
-    if code is not None and not callable(code.load()):
-        raise ConfigError(
-            f"judge {name}: {code.attribute} of {code.source.place} is no function of messages and "
-            "a judgment"
+    @property
+    def cache(self) -> PromptCache:
+        """What is known of its prompt cache, without the secret. What it takes only at a price is
+        not put into it if that price is not known."""
+        entry = self.entry
+        price = None if self.is_embedded else self.price
+        is_known = price is not None and price.cached_input_usd is not None
+        if entry.cache_marks:
+            is_known = is_known and price is not None and price.cache_write_usd is not None
+        return PromptCache(
+            floor_tokens=entry.cache_floor_tokens if is_known else None,
+            is_marked=entry.cache_marks,
         )
-    if not is_reachable(name, config):
-        variable = key_variable(name, config)
-        raise ConfigError(
-            f"judge {name} needs a key in the environment variable {variable}, which is not set"
-        )
 
-
-def entry_of(name: str, config: JudgingConfig, table: JudgeTable) -> ModelEntry:
-    """What the table knows of a judge's model: of an account of a provider, what it knows of the
-    provider's."""
-    if name in table.models:
-        return table.models[name]
-    return table.models.get(model_name(name, config), ModelEntry())
-
-
-def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[RateLimits, bool]:
-    """A judge's limits before anything is learnt, and whether they are firm: what the config says
-    is, the table's is not (and does not hold for a server of one's own). A local model's server has
-    none."""
-    if is_embedded(name):
-        return RateLimits(), True
-    if name in config.limits:
-        return config.limits[name], True
-    server = server_of(name, config)
-    if server is not None and server.limits is not None:
-        return server.limits, True
-    is_theirs = own_server(name, config) is None
-    return (entry_of(name, config, table).limits if is_theirs else RateLimits()), False
-
-
-def price_of(
-    name: str, config: JudgingConfig, table: JudgeTable, day: date | None = None
-) -> Price | None:
-    """What a judge's tokens cost today, or on a `day`, by the config, else by the table; None:
-    unknown. The run's own code and embedded judge are free."""
-    if is_embedded(name):
-        return FREE
-    server = server_of(name, config)
-    own = config.price.get(name) or (server.price if server is not None else None)
-    if own is not None:
-        is_anthropic = provider_of(name, config) == "anthropic"
-        write_1h_usd = WRITE_1H * own.input_usd if is_anthropic else None
-        return Price(**own.model_dump())._replace(cache_write_1h_usd=write_1h_usd)
-    if server is not None and server.code is not None:
-        return FREE
-    return entry_of(name, config, table).price_on(day or date.today())
-
-
-def may_bill(name: str, config: JudgingConfig) -> bool:
-    """Whether a judge is asked at an address where somebody may bill for it: not on this machine or
-    its own network. Who brings a function knows what it costs."""
-    named = server_of(name, config)
-    if named is not None and named.code is not None:
-        return False
-    server = own_server(name, config)
-    return server is None or not is_private_host(host_of(server))
-
-
-def parameters_of(name: str, config: JudgingConfig, table: JudgeTable) -> dict[str, Any]:
-    """What a judge is asked with: the table's parameters, else temperature 0 (and seed 0 by
-    OpenAI's protocol); over these the job's, of which null ones are not sent."""
-    entry, parameters = entry_of(name, config, table), dict[str, Any](temperature=0)
-    if "parameters" in entry.model_fields_set:
-        parameters = dict(entry.parameters)
-    elif provider_of(name, config) == "openai":
-        parameters["seed"] = 0
-    own = config.parameters
-    parameters |= {key: value for key, value in own.items() if "/" not in key}
-    parameters |= own.get(name) or own.get(model_name(name, config)) or {}
-    return {key: value for key, value in parameters.items() if value is not None}
-
-
-def parameter_target(name: str, config: JudgingConfig) -> str:
-    """What a judge's refusals of parameters are kept by: its model at its address."""
-    address = server_address(provider_of(name, config), own_server(name, config))
-    return f"{name.partition('/')[2]} at {address}"
-
-
-def output_limit(name: str, config: JudgingConfig, table: JudgeTable) -> int:
-    """How many tokens a verdict may have: as configured, else by whether the judge thinks first."""
-    if config.max_output_tokens is not None:
-        return config.max_output_tokens
-    thinks = not is_embedded(name) and entry_of(name, config, table).thinks
-    return THINKING_OUTPUT_TOKENS if thinks else DEFAULT_OUTPUT_TOKENS
-
-
-def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache:
-    """What is known of a judge's prompt cache, without the secret. What it takes only at a price is
-    not put into it where that price is not known."""
-    entry = entry_of(name, config, table)
-    price = None if is_embedded(name) else price_of(name, config, table)
-    is_known = price is not None and price.cached_input_usd is not None
-    if entry.cache_marks:
-        is_known = is_known and price is not None and price.cache_write_usd is not None
-    return PromptCache(
-        floor_tokens=entry.cache_floor_tokens if is_known else None,
-        is_marked=entry.cache_marks,
-    )
-
-
-def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
-    """Whether a judge may be asked through its provider's batch API, as far as is known."""
-    if is_embedded(name) or code_of(name, config) is not None:
-        return False
-    if provider_of(name, config) == "google":  # not through its API
-        return False
-    return entry_of(name, config, table).takes_batches is not False
+    @property
+    def takes_batches(self) -> bool:
+        """True if it may be asked through its provider's batch API, as far as is known."""
+        if self.is_embedded or self.code is not None or self.provider == "google":
+            return False
+        return self.entry.takes_batches is not False

@@ -13,21 +13,7 @@ from functools import partial
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.extensions import OwnObject
-from memray_eval.judges.accounts import (
-    cache_of,
-    code_of,
-    is_embedded,
-    limits_of,
-    model_name,
-    output_limit,
-    own_server,
-    parameter_target,
-    parameters_of,
-    price_of,
-    provider_of,
-    server_of,
-    takes_batches,
-)
+from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
@@ -139,7 +125,7 @@ class _JudgeFactory:
 
     def _may_inherit(self, name: str) -> bool:
         """Whether a budget can count what a judge costs that nobody has named."""
-        price = price_of(name, self._config, self._table)
+        price = self._account(name).price
         return self._services.budget is None or (price is not None and price.is_whole)
 
     def _build_repeated(self, name: str, repeat: int) -> Judge:
@@ -147,32 +133,37 @@ class _JudgeFactory:
 
     def _build(self, name: str) -> StructuredJudge:
         if name not in self._built:
-            if is_embedded(name):
-                self._built[name] = self._build_embedded(name)
-            elif (code := code_of(name, self._config)) is not None:
-                self._built[name] = self._build_code(name, code)
+            account = self._account(name)
+            if account.is_embedded:
+                self._built[name] = self._build_embedded(account)
+            elif (code := account.code) is not None:
+                self._built[name] = self._build_code(account, code)
             else:
-                self._built[name] = self._build_provider(name)
+                self._built[name] = self._build_provider(account)
         return self._built[name]
 
-    def _build_code(self, name: str, code: OwnObject) -> StructuredJudge:
-        config, identity = self._config, f"code {code.source.digest}"
+    def _account(self, name: str) -> JudgeAccount:
+        return JudgeAccount(name, self._config, self._table)
+
+    def _build_code(self, account: JudgeAccount, code: OwnObject) -> StructuredJudge:
+        identity = f"code {code.source.digest}"
         spec = JudgeSpec(
-            name=name,
+            name=account.name,
             model=code.attribute,
             served=identity,
-            timeout_s=config.timeout_s,
-            max_output_tokens=output_limit(name, config, self._table),
-            price=price_of(name, config, self._table),
+            timeout_s=self._config.timeout_s,
+            max_output_tokens=account.output_limit,
+            price=account.price,
         )
-        admission = self._build_admission(JudgeEndpoint(name, identity), spec)
-        return code_judge(spec, self._build_policy(name, admission), code)
+        admission = self._build_admission(account, JudgeEndpoint(account.name, identity), spec)
+        return code_judge(spec, self._build_policy(account, admission), code)
 
     def build_queue(self, name: str) -> BatchQueue | None:
         """The judge in batches; None if it can only be asked call by call."""
-        if not takes_batches(name, self._config, self._table):
+        account = self._account(name)
+        if not account.takes_batches:
             return None
-        provider, spec = provider_of(name, self._config), self._provider_spec(name)
+        provider, spec = account.provider, self._provider_spec(account)
         module = importlib.import_module(f"memray_eval.judges.batches.{provider}")
         open_client: Callable[[JudgeSpec], BatchClient] = getattr(module, f"open_{provider}")
 
@@ -183,75 +174,62 @@ class _JudgeFactory:
         spool = Spool(self._config.batch.calls, MAX_BYTES[provider], most_of)
         return BatchQueue(self._build(name), open_client(spec), spool)
 
-    def _build_provider(self, name: str) -> StructuredJudge:
-        spec = self._provider_spec(name)
-        admission = self._build_admission(self._endpoint_of(spec), spec)
-        return self._builder_of(name)(spec, self._build_policy(name, admission, negotiates=True))
-
-    def _builder_of(self, name: str) -> Callable[[JudgeSpec, CallPolicy], StructuredJudge]:
+    def _build_provider(self, account: JudgeAccount) -> StructuredJudge:
+        spec, provider = self._provider_spec(account), account.provider
+        key = key_digest(judge_key(spec, provider))
+        endpoint = JudgeEndpoint(account.name, account.address, key)
+        admission = self._build_admission(account, endpoint, spec)
         # An SDK takes a second to import: only the one that is used is.
-        provider = provider_of(name, self._config)
         module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
         builder: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
         builder = getattr(module, f"{provider}_judge")
-        return builder
+        return builder(spec, self._build_policy(account, admission, negotiates=True))
 
-    def _endpoint_of(self, spec: JudgeSpec) -> JudgeEndpoint:
-        provider = provider_of(spec.name, self._config)
-        address = server_address(provider, own_server(spec.name, self._config))
-        return JudgeEndpoint(spec.name, address, key_digest(judge_key(spec, provider)))
-
-    def _provider_spec(self, name: str) -> JudgeSpec:
-        config, provider = self._config, provider_of(name, self._config)
-        named, server = server_of(name, config), own_server(name, config)
+    def _provider_spec(self, account: JudgeAccount) -> JudgeSpec:
+        config, provider = self._config, account.provider
+        named, server = account.server, account.own_server
         base_url = named.url if named else config.base_urls.get(provider)
         return JudgeSpec(
-            name=name,
-            model=name.partition("/")[2],
+            name=account.name,
+            model=account.model,
             base_url=base_url,
             environment_url=server if base_url is None else None,
-            identity=self._identity_of(name, is_own_server=server is not None),
+            # An account of a provider remembers calls by the model, not by where it is asked
+            identity="" if named is None or server is not None else account.model_name,
             is_providers=base_url is not None and named is not None and bool(named.provider),
             api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
             timeout_s=config.timeout_s,
-            max_output_tokens=output_limit(name, config, self._table),
-            parameters=parameters_of(name, config, self._table),
-            price=price_of(name, config, self._table),
-            cache=self._cache_of(name),
+            max_output_tokens=account.output_limit,
+            parameters=account.parameters,
+            price=account.price,
+            cache=self._cache_of(account),
         )
 
-    def _identity_of(self, name: str, *, is_own_server: bool) -> str:
-        """What the calls of a judge are remembered by, where that is its model and not where it is
-        asked: of a provider's account. "": by name and address."""
-        if server_of(name, self._config) is None or is_own_server:
-            return ""
-        return model_name(name, self._config)
-
-    def _build_embedded(self, name: str) -> StructuredJudge:
+    def _build_embedded(self, account: JudgeAccount) -> StructuredJudge:
         from memray_eval.judges.providers.openai import openai_judge
 
-        tokens = min(output_limit(name, self._config, self._table), EMBEDDED_OUTPUT_TOKENS)
         spec = JudgeSpec(
-            name=name,
+            name=account.name,
             model=SERVER_MODEL,
             base_url=self._services.embedded_url,
-            served=self._served or name,
+            served=self._served or account.name,
             timeout_s=self._config.ceiling_s,
-            max_output_tokens=tokens,
+            max_output_tokens=min(account.output_limit, EMBEDDED_OUTPUT_TOKENS),
             parameters={"temperature": 0, "seed": 0},
-            cache=self._cache_of(name),
+            cache=self._cache_of(account),
         )
-        endpoint = JudgeEndpoint(name, server_address("openai", spec.base_url))
-        admission = self._build_admission(endpoint, spec)
-        return openai_judge(spec, self._build_policy(name, admission), is_small=True)
+        endpoint = JudgeEndpoint(account.name, server_address("openai", spec.base_url))
+        admission = self._build_admission(account, endpoint, spec)
+        return openai_judge(spec, self._build_policy(account, admission), is_small=True)
 
-    def _cache_of(self, name: str) -> PromptCache:
-        cache = cache_of(name, self._config, self._table)
-        return replace(cache, secret=self._services.secret)
+    def _cache_of(self, account: JudgeAccount) -> PromptCache:
+        return replace(account.cache, secret=self._services.secret)
 
-    def _build_admission(self, endpoint: JudgeEndpoint, spec: JudgeSpec) -> AdmissionController:
-        config, services, name = self._config, self._services, endpoint.name
-        limits, is_firm = limits_of(name, config, self._table)
+    def _build_admission(
+        self, account: JudgeAccount, endpoint: JudgeEndpoint, spec: JudgeSpec
+    ) -> AdmissionController:
+        config, services, name = self._config, self._services, account.name
+        limits, is_firm = account.limits
         return AdmissionController(
             endpoint,
             services.limiter,
@@ -273,17 +251,16 @@ class _JudgeFactory:
         )
 
     def _build_policy(
-        self, name: str, admission: Admission, *, negotiates: bool = False
+        self, account: JudgeAccount, admission: Admission, *, negotiates: bool = False
     ) -> CallPolicy:
         config, services, negotiator = self._config, self._services, None
         if negotiates:
-            target = parameter_target(name, config)
-            negotiator = ParameterNegotiator(target, services.parameters)
+            negotiator = ParameterNegotiator(account.parameter_target, services.parameters)
         policy = RetryPolicy(
             tries=config.tries,
             ceiling_s=config.ceiling_s,
             ceiling_key=" (judging.ceiling_s)",
             sleep=self._hooks.pause,
         )
-        watch, run = services.watch(name), services.run_id
+        watch, run = services.watch(account.name), services.run_id
         return CallPolicy(policy, admission, services.calls, watch, run, negotiator)

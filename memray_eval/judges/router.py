@@ -20,13 +20,7 @@ from memray_eval.config.sections import (
     read_rubric,
 )
 from memray_eval.errors import ConfigError, suggest
-from memray_eval.judges.accounts import (
-    check_judge,
-    is_embedded,
-    is_reachable,
-    model_name,
-    price_of,
-)
+from memray_eval.judges.accounts import JudgeAccount, is_embedded
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
 from memray_eval.judges.succession import Roster, Succession
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric, Metric
@@ -109,7 +103,7 @@ def assign_judges(
     if not isinstance(wanted, dict):
         wanted = dict.fromkeys(judged, wanted)
     for fallback in judging.fallbacks:
-        check_judge(fallback, judging)
+        JudgeAccount(fallback, judging, table).check()
     _check_keys("judge", wanted, judged, tasks)
     if judged:  # a run that only generates has none, whatever its job says of rubrics
         _check_keys("rubrics", request.rubrics, judged, tasks)
@@ -144,7 +138,7 @@ def _check_parameters(
     the table may take another's place."""
     judges = {name for choice in choices for name in choice.judges if name != RULES}
     names = {*judges, *judging.fallbacks, *table.models}
-    names |= {model_name(name, judging) for name in names if "/" in name}
+    names |= {JudgeAccount(name, judging, table).model_name for name in names if "/" in name}
     for name in (key for key in judging.parameters if "/" in key):
         if judges and name not in names:
             raise ConfigError(
@@ -272,14 +266,14 @@ class _JudgeAssigner(Roster):
             return JudgeAssignment(metric=metric.name, judge=wanted, why=why)
         if wanted != AUTO:
             judge, successions = self.stand_in(wanted)
-            check_judge(judge, self.config)
+            self.account(judge).check()
             return JudgeAssignment(
                 metric=metric.name, judge=judge, why="as configured", successions=successions
             )
         for role in (metric.preferred_judge, *self.table.fallback_order):
             line = [role, *self.successors_of(role)]
             standing = [name for name in line if self.off_since(name) is None]
-            if not standing or not is_reachable(standing[0], self.config):
+            if not standing or not self.account(standing[0]).is_reachable:
                 continue
             why = "preferred"
             if role != metric.preferred_judge:
@@ -298,7 +292,7 @@ class _JudgeAssigner(Roster):
         if not names or RULES in (choice.judge, *names):
             return choice
         if tuple(names) == choice.judges or not all(
-            is_embedded(name) or (self.off_since(name) is None and is_reachable(name, self.config))
+            is_embedded(name) or (self.off_since(name) is None and self.account(name).is_reachable)
             for name in names
         ):
             return choice
@@ -329,8 +323,8 @@ def unpriced(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:
     """The judges that may be asked, fallbacks too, without a price (also of long prompts)."""
-    prices = {name: price_of(name, config, table) for name in asked_judges(choices, config)}
-    return [name for name, price in prices.items() if price is None or not price.is_whole]
+    judges = (JudgeAccount(name, config, table) for name in asked_judges(choices, config))
+    return [judge.name for judge in judges if judge.price is None or not judge.price.is_whole]
 
 
 def asked_judges(choices: Iterable[JudgeAssignment], config: JudgingConfig) -> list[str]:

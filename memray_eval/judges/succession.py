@@ -20,7 +20,7 @@ from memray_eval.errors import (
     UnknownModel,
     cause_of,
 )
-from memray_eval.judges.accounts import entry_of, is_embedded, is_reachable, model_name, own_server
+from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
 from memray_eval.judges.prices import Spent
 from memray_eval.ports import Judge, Verdict
@@ -49,16 +49,20 @@ class Roster:
     today: date
     barred: Collection[str] = ()
 
+    def account(self, name: str) -> JudgeAccount:
+        return JudgeAccount(name, self.config, self.table)
+
     def off_since(self, name: str) -> date | None:
         """The day since which a provider has a judge's model no more; None: it has, as far as is
         known. A server of one's own says itself what it has."""
-        day = None if is_embedded(name) else entry_of(name, self.config, self.table).retires
-        is_off = day is not None and day <= self.today and own_server(name, self.config) is None
+        account = self.account(name)
+        day = account.entry.retires
+        is_off = day is not None and day <= self.today and account.own_server is None
         return day if is_off else None
 
     def successors_of(self, name: str) -> list[str]:
         """Who comes after a judge's model, on the same account if the provider is the same."""
-        account, model = name.partition("/")[0], model_name(name, self.config)
+        account, model = name.partition("/")[0], self.account(name).model_name
         provider = f"{model.partition('/')[0]}/"
         line = self.table.successors(name if name in self.table.models else model)
         return [
@@ -69,7 +73,7 @@ class Roster:
     def heirs_of(self, name: str) -> tuple[str, ...]:
         """Who can be asked, in this order, if a judge of the table is no more: its successors, then
         the fallback order with theirs. Nobody for a model that the table does not know."""
-        if is_embedded(name) or entry_of(name, self.config, self.table) == ModelEntry():
+        if self.account(name).entry == ModelEntry():
             return ()
         line = [*self.config.fallbacks, *self.successors_of(name)]
         for other in self.table.fallback_order:
@@ -80,13 +84,13 @@ class Roster:
             if heir != name
             and family(heir) not in self.barred
             and self.off_since(heir) is None
-            and is_reachable(heir, self.config)
+            and self.account(heir).is_reachable
         )
 
     def stand_in(self, name: str) -> tuple[str, tuple[Succession, ...]]:
         """The judge that is asked for a named one: itself, or if that is off the first of its
         heirs. Raises ConfigError if there is none."""
-        if is_embedded(name) or (since := self.off_since(name)) is None:
+        if (since := self.off_since(name)) is None:
             return name, ()
         if heirs := self.heirs_of(name):
             return heirs[0], (Succession(name, heirs[0], since),)
@@ -98,7 +102,7 @@ class Roster:
 
     def advice(self, name: str) -> str:
         """What to write instead of a judge that is no more: another of its provider, if one is."""
-        provider = f"{model_name(name, self.config).partition('/')[0]}/"
+        provider = f"{self.account(name).model_name.partition('/')[0]}/"
         for other, entry in self.table.models.items():
             is_judge = other.startswith(provider) and entry.kind == "judge"
             is_tried = other in (name, *self.heirs_of(name))
@@ -110,7 +114,7 @@ class Roster:
         """A line for each model that its provider switches off within RETIRES_SOON, or has."""
         lines = []
         for name in dict.fromkeys(names):
-            entry = ModelEntry() if is_embedded(name) else entry_of(name, self.config, self.table)
+            entry = self.account(name).entry
             if entry.retires is None or entry.retires - self.today > RETIRES_SOON:
                 continue
             after = f"its successor: {entry.successor or 'unknown'}"

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
+from memray_eval.analysis.marks import (
+    NOTHING,
+    count_left_out,
+    fallbacks_of,
+    format_figure,
+    name_figure,
+)
 from memray_eval.errors import may_pass_again
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.answer import (
@@ -151,8 +157,8 @@ def _format_cell(
     text, ends = format_figure(metric.figure, metric.scale), metric_ends(metric)
     if ends:
         text = f"{text} [{', '.join(ends)}]"
-    if metric.n_no_answer:
-        text = f"{text} n {metric.n_scored:,}/{metric.n_scored + metric.n_no_answer:,}"
+    if metric.n_scored < (n_asked := count_left_out(metric)[0]):
+        text = f"{text} n {metric.n_scored:,}/{n_asked:,}"
     if metric.n_estimated and metric.metric in judged:
         text = f"{text} {_EST}"
     return text + (_DIFFERS if (metric.metric, metric.candidate) in worse else " ")

@@ -77,11 +77,11 @@ def _details(rows: Sequence[MetricComparison]) -> str:
 
 
 def _difference(row: MetricComparison) -> str:
-    paired = row.paired
+    paired, of = row.paired, row.corrected or row.paired
     largest = max(abs(value) for value in (paired.mean_a or 0.0, paired.mean_b or 0.0))
     digits = digits_of(_WIDE if largest > 1 else (0.0, 1.0))
     difference = f"{name_figure(row)} {paired.difference:+z.{digits}f}"
-    between = ends(paired.low, paired.high, f"z.{digits}f")
+    between = ends(of.low, of.high, f"z.{digits}f")
     return f"{difference} {between}".rstrip() + (", est." if row.mark else "")
 
 

@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from memray_eval.analysis.marks import NOTHING, append_mark, fallbacks_of, mark, metric_mark
+from memray_eval.analysis.marks import (
+    NOTHING,
+    append_mark,
+    count_left_out,
+    fallbacks_of,
+    left_out,
+    mark,
+    metric_mark,
+)
 from memray_eval.analysis.recommendation import quality_interval, round_up, swap_sides
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.answer import no_answer_lines
@@ -76,7 +84,7 @@ def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> I
     yield from decision_sections(summary)
     for candidate in summary.candidates:
         if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
-            lines = list(performance_lines(rows, summary.headline))
+            lines = list(performance_lines(rows, summary))
             yield Section(f"SPEED AND QUALITY - {candidate.candidate}", lines)
     yield from sweep_sections(summary.sweeps)
     yield from failed_calls
@@ -256,7 +264,7 @@ def _describe_coverage(metric: MetricSummary) -> str:
 _TASK_WIDTH, _NAME_WIDTH, _SPEED_WIDTH = 14, 20, 4  # the seed's; a longer name widens its column
 
 
-def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[str]:
+def performance_lines(rows: Sequence[Performance], summary: Summary) -> Iterator[str]:
     """One candidate's block: its figures over all tasks, then a line per task."""
     (whole,) = (row for row in rows if row.task is None)
     within = "" if whole.ttft_s_p95 is None else f"  (95% within {whole.ttft_s_p95:.3f}s)"
@@ -267,8 +275,9 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
     yield f"  Total Tokens:        {whole.output_tokens or NOTHING}"
     yield f"  Avg Speed:           {figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
     yield f"  Avg Time to First:   {figure(whole.ttft_s_mean, '.3f', 's')}{within}"
-    if headline:
-        yield f"  Avg Quality:         {_format_quality(whole)}  (95 % interval; {headline})"
+    if headline := summary.headline:
+        quality = f"{_format_quality(whole)}{_left_out(summary, whole)}"
+        yield f"  Avg Quality:         {quality}  (95 % interval; {headline})"
     if tasks := [row for row in rows if row.task is not None]:
         yield from ("", "  Performance by Task:")
         yield from _task_lines(tasks)
@@ -279,13 +288,14 @@ def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[s
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in advice.fastest]
     rows = (whole[name] for name in advice.best)
-    best = [append_mark(f"{row.quality:z.1f}/100", performance_mark(row)) for row in rows]
+    shown = ((f"{row.quality:z.1f}/100{_left_out(summary, row)}", row) for row in rows)
+    best = [append_mark(text, performance_mark(row)) for text, row in shown]
     yield from _list_names("Fastest Model:", advice.fastest, *fastest[:1])
     yield from _list_names("Best Quality:", advice.best, *best[:1])
     if advice.as_good:
         yield from _list_names("Not Shown Worse:", advice.as_good)
     yield from ("", "Speed vs Quality Tradeoff:")
-    yield from _tradeoff_lines(list(whole.values()))
+    yield from _tradeoff_lines(list(whole.values()), summary)
     yield from _pair_lines(advice, whole)
     yield ""
     if advice.pareto:
@@ -312,14 +322,21 @@ def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
         )
 
 
-def _tradeoff_lines(rows: Sequence[Performance]) -> Iterator[str]:
+def _left_out(summary: Summary, row: Performance) -> str:
+    """What is left out of a candidate's quality, in brackets."""
+    headline = row.candidate, summary.headline
+    of = (metric for metric in summary.metrics if (metric.candidate, metric.metric) == headline)
+    return next((f" ({out})" for metric in of if (out := left_out(*count_left_out(metric)))), "")
+
+
+def _tradeoff_lines(rows: Sequence[Performance], summary: Summary) -> Iterator[str]:
     speeds = [figure(row.tokens_per_s, ".1f") for row in rows]
     name_width = max(_NAME_WIDTH, *(len(row.candidate) for row in rows))
     speed_width = max(_SPEED_WIDTH, *map(len, speeds))
     for row, speed in zip(rows, speeds, strict=True):
         yield (
             f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: "
-            f"{_format_quality(row)}"
+            f"{_format_quality(row)}{_left_out(summary, row)}"
         )
 
 

@@ -107,7 +107,8 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
 
 def generation_sections(summary: Summary) -> Iterator[Section]:
     """The facts on each candidate's answers: a row a fact, a column a candidate."""
-    facts = {shown.candidate: dict(_facts(shown)) for shown in summary.candidates}
+    some_are_silent = any(shown.no_answer for shown in summary.candidates)
+    facts = {of.candidate: dict(_facts(of, some_are_silent)) for of in summary.candidates}
     names = list(dict.fromkeys(name for of_candidate in facts.values() for name in of_candidate))
     columns = [
         (candidate, *(of_candidate.get(name, NOTHING) for name in names))
@@ -117,13 +118,14 @@ def generation_sections(summary: Summary) -> Iterator[Section]:
         yield Section("GENERATION", list(fit_tables(("", *names), columns)))
 
 
-def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
+def _facts(generation: GenerationSummary, some_are_silent: bool) -> Iterator[tuple[str, str]]:
     if generation.model != generation.candidate:
         yield "model", generation.model
     failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
     yield "answers", f"{generation.n:,}{failed}"
-    if causes := causes_in_words(generation):
+    if some_are_silent and generation.answered is not None:
         yield "answered", f"{generation.answered:,}"
+    if causes := causes_in_words(generation):
         yield "no answer", causes
     if n := generation.asked_again:
         yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"

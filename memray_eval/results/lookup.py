@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 
 from pyarrow import fs
@@ -49,14 +48,18 @@ def _remembered_outs() -> Iterator[tuple[str, str]]:
 def find_run(name: str, out: str = "results") -> str:
     """The folder of a run: `latest` is the one that was written to last, of `out` and of the
     folders to which runs were written from this working folder, `latest~1` the one before; any
-    other name is a folder's own. Raises DataError if there are not so many."""
+    other name is a folder's own, or that of a run in these. Raises DataError if there are not so
+    many."""
     named = _NAMED.fullmatch(name)
-    if named is None or RunFolder(name).has_manifest():
+    if "/" in name or (named is None and os.path.exists(name)) or RunFolder(name).has_manifest():
         return name
-    back = int(named["back"] or 0)
     remembered = list(_remembered_outs())
     here = [folder for at, folder in remembered if at == os.getcwd()]
     outs = {os.path.abspath(folder): folder for folder in (*reversed(here), out.rstrip("/"))}
+    if named is None:
+        folders = (f"{folder}/{name}" for folder in reversed(outs.values()))
+        return next((at for at in folders if RunFolder(at).has_manifest()), name)
+    back = int(named["back"] or 0)
     written = sorted(run for folder in outs.values() for run in _runs_of(folder))
     if len(written) <= back:
         has = f"only {len(written)} runs" if written else "no run"
@@ -83,17 +86,6 @@ def holds_runs(path: str) -> bool:
         folder, *infos = filesystem.get_file_info([inner, *marks])
     is_run = any(info.type != fs.FileType.NotFound for info in infos)
     return bool(folder.type == fs.FileType.Directory) and not is_run
-
-
-def names_like(path: str) -> str:
-    """The folder beside a missing path whose name is most like its name; "" without one."""
-    parent, _, name = path.rstrip("/").rpartition("/")
-    filesystem, inner = locate(parent or ".")
-    with translate_cloud_errors(path):
-        infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-    names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
-    close = get_close_matches(name, names, n=1)
-    return f"{parent}/{close[0]}" if parent and close else "".join(close)
 
 
 LOST_AFTER_S = 2 * BEATS * BEAT_S  # twice what a holder's successor waits

@@ -62,6 +62,7 @@ from memray_eval.storage.leases import hold_lease, taken_over_error
 from memray_eval.storage.paths import (
     GCS,
     REQUESTS_AT_ONCE,
+    did_you_mean,
     is_object_store,
     locate,
     map_ahead,
@@ -81,6 +82,7 @@ SCAN, SPENDING = "scan.json", "spending.json"
 DELIVERIES, FIGURES_OF_PAIRS = "sinks.json", "pairs.json"
 FORMAT = 1  # of a run folder, as its manifest names it
 LOCAL_READS_AT_ONCE = 8
+_GIVE = "give the folder of a finished run (results/<run_id>)"
 READ_AT_ONCE = 256  # rows of a part that are records at the same time
 _PARQUET = pads.ParquetFileFormat()
 
@@ -431,7 +433,10 @@ class RunFolder:
         path = self._path_of(part.name, kind)
         try:
             with translate_cloud_errors(self.path):
-                footer = _fragment(path, part.size, self._filesystem).metadata
+                try:
+                    footer = _fragment(path, part.size, self._filesystem).metadata
+                except pa.ArrowInvalid:  # it may have been written again since it was listed
+                    footer = _PARQUET.make_fragment(path, self._filesystem).metadata
                 if (index := index_in(footer)) is not None:
                     return index
                 with self._filesystem.open_input_file(path) as file:
@@ -486,9 +491,15 @@ class RunFolder:
             ):
                 return bytes(stream.read())
         except (FileNotFoundError, NotADirectoryError):
-            raise DataError(
-                f"{self.path} has no {name}; give the folder of a finished run (results/<run_id>)"
-            ) from None
+            raise DataError(f"{self.path} has no {name}; {self.what_instead()}") from None
+
+    def what_instead(self, otherwise: str = _GIVE) -> str:
+        """What to name, if this is no run's folder: what is called nearly so, or `otherwise`."""
+        if self.local_path is None or self.local_path.exists():
+            return otherwise
+        kinds, is_bare = (fs.FileType.Directory,), "/" not in self.path
+        runs = did_you_mean(f"results/{self.path}", kinds) if is_bare else ""
+        return did_you_mean(self.path, kinds, *["latest"] * is_bare) or runs or otherwise
 
 
 def _open_dataset(files: Sequence[tuple[str, int]], filesystem: fs.FileSystem) -> pads.Dataset:

@@ -11,7 +11,7 @@ import shutil
 import stat
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar, cast
 import pyarrow as pa
 from pyarrow import fs
 
-from memray_eval.errors import ConfigError, DataError, EvalError, ResourceError
+from memray_eval.errors import ConfigError, DataError, EvalError, ResourceError, nearest
 
 # Prefix of a file of a submitted job: relative to the working directory, which on each node is its
 # own copy of the job's package.
@@ -139,6 +139,17 @@ def translate_cloud_errors(path: str) -> Iterator[None]:
         if "://" not in path or path.startswith("file://"):
             raise
         raise _explain_cloud_error(path, str(error)) from None
+
+
+def did_you_mean(path: str, kinds: Collection[fs.FileType], *more: str) -> str:
+    """A question after what beside a missing path, or of `more`, has the likest name; "" without
+    any."""
+    parent, _, name = path.rstrip("/").rpartition("/")
+    filesystem, inner = locate(parent or ".")
+    with translate_cloud_errors(path):
+        infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    like = nearest(name, [*more, *(info.base_name for info in infos if info.type in kinds)])
+    return f"did you mean {parent}{'/' if parent else ''}{like}?" if like else ""
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from tests.clusters.conftest import Nodes, Starts
 from tests.clusters.observing import groups, wait_until
 from tests.conftest import SAMPLES
 
+pytestmark = pytest.mark.night
+
 
 def config(out: Path, **settings: Any) -> RunConfig:
     """A run that needs all four GPUs."""

@@ -12,11 +12,12 @@ from memray_eval.execution.plan import ACTOR_GIB, EMBED_GIB, Pool
 from memray_eval.execution.ray.cluster import select_cpu_nodes
 from tests.clusters.conftest import Nodes, Seen
 
+pytestmark = pytest.mark.night
+
 GPU_WORK = ("EngineActor", "Worker.")  # the engines, and the workers that they start
 STAGES = "Map"  # in the name of whatever Ray Data runs; services beside the driver hold no CPU
 
 
-@pytest.mark.night
 def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
     two_models: Seen, nodes: Nodes
 ) -> None:
@@ -38,7 +39,6 @@ def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
     assert set.union(*engines) == {nodes.labelled, nodes.unlabelled}
 
 
-@pytest.mark.night
 def test_what_all_workers_ask_is_beside_the_driver(two_models: Seen, nodes: Nodes) -> None:
     """Elsewhere it would keep a node with GPUs up, or be lost with one on the spot market."""
     services = ("ProgressCounter.", "CallsActor.", "LimiterActor.")
@@ -47,7 +47,6 @@ def test_what_all_workers_ask_is_beside_the_driver(two_models: Seen, nodes: Node
     assert set.union(*at.values()) == {nodes.head}
 
 
-@pytest.mark.night
 def test_judges_and_embedders_declare_their_memory(two_models: Seen) -> None:
     assert {int(gib * 2**30) for gib in (ACTOR_GIB, EMBED_GIB)} <= two_models.memory
 

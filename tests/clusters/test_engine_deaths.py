@@ -29,6 +29,8 @@ from tests.clusters.conftest import Nodes
 from tests.clusters.fake_engine import fake_engine, read_asked, read_starts
 from tests.clusters.observing import groups
 
+pytestmark = pytest.mark.night
+
 ROWS, BATCH, AT_ONCE = 40, 2, 2
 
 
@@ -68,7 +70,6 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     assert groups() == []
 
 
-@pytest.mark.night
 @pytest.mark.parametrize("name", list(CASES))
 def test_a_case_of_the_table(name: str) -> None:
     played = play(name)

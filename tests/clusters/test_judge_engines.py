@@ -31,6 +31,8 @@ from tests.clusters.observing import groups, wait_until
 from tests.conftest import SAMPLES
 from tests.servers.provider import serving
 
+pytestmark = pytest.mark.night
+
 UNITS, METRICS = 12, ("helpfulness", "empathy", "safety")
 CALLS = UNITS * len(METRICS)
 Fakes = Callable[..., None]
@@ -151,7 +153,6 @@ def test_a_judge_whose_engine_never_comes_up_is_told_with_its_log(
     assert groups() == []
 
 
-@pytest.mark.night
 def test_a_judge_whose_engine_never_comes_up_again_is_told_of_later(
     nodes: Nodes, tmp_path: Path, fakes: Fakes
 ) -> None:

@@ -19,11 +19,12 @@ from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply, message_texts
 from tests.servers.provider import serving
 
+pytestmark = pytest.mark.night
+
 UNITS, ROWS = 40, 4  # of ten blocks, four are at the judge when the node dies
 WORDS = 4000  # an answer so long that a block of them lies in a node's memory, not in the driver's
 
 
-@pytest.mark.night
 def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path: Path) -> None:
     numbers = itertools.count()
 

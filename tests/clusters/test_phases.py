@@ -23,6 +23,8 @@ from tests.processes.killing import books, gone, run_folder, wait_for, workers
 from tests.processes.two_nodes import environment
 from tests.servers.process import ServerProcess, serving_process
 
+pytestmark = pytest.mark.night
+
 UNITS, IN_FLIGHT, LATENCY_S = 30, 4, 0.3
 METRICS = ("helpfulness", "empathy", "safety")
 CALLS = UNITS * len(METRICS)
@@ -81,7 +83,6 @@ def running(config: Path, gpus: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-@pytest.mark.night
 def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:

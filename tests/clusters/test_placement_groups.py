@@ -34,6 +34,8 @@ from tests.clusters.fake_engine import Deaths, count_deaths, fake_engine
 from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
 from tests.conftest import REPOSITORY, SAMPLES
 
+pytestmark = pytest.mark.night
+
 FREE = Capacity(where="the cluster", cpus=12, gpus=4, memory_gib=1)
 CONFIG = fit_engine(
     EngineConfig.model_validate({"tensor_parallel": 2, "device": "gpu"}), 1000.0, "gpu"
@@ -41,7 +43,6 @@ CONFIG = fit_engine(
 TWO = GroupSpec(({"GPU": 1.0}, {"GPU": 1.0}), "STRICT_PACK")
 
 
-@pytest.mark.night
 def test_two_models_in_turn_have_the_same_gpus_and_leave_no_group(
     two_models: Seen, nodes: Nodes
 ) -> None:
@@ -103,7 +104,7 @@ def test_an_engine_that_no_node_holds_takes_whole_nodes(
     assert (placed.gpus, placed.nodes) == (4.0, frozenset({nodes.labelled, nodes.unlabelled}))
 
 
-@pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.night), "error"])
+@pytest.mark.parametrize("how", ["killed", "error"])
 def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
     how: Literal["killed", "error"], nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +140,6 @@ def test_engines_take_over_the_groups_that_waited_for_their_nodes(
     assert groups() == []
 
 
-@pytest.mark.night
 def test_two_jobs_that_wait_at_once_both_get_their_nodes(nodes: Nodes, other_job: Starts) -> None:
     """Each wants all GPUs of the cluster, of which one is somebody else's for now."""
     in_the_way = ray.util.placement_group([{"GPU": 1.0}])
@@ -157,7 +157,6 @@ def test_two_jobs_that_wait_at_once_both_get_their_nodes(nodes: Nodes, other_job
     assert groups() == []
 
 
-@pytest.mark.night
 def test_of_two_runs_that_hold_half_of_what_both_need_the_later_lets_go(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,8 @@ FILES = {
         for name in SCENARIOS
     ],
     "poem.json": [{"id": "p", "task": "poem", "query": "Write.", "response": "The rose is red."}],
+    "ifeval.json": [{"prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
+                     "kwargs": [{}], "response": "Tea is warm."}],
     "judge.py": "async def ask(messages, judgment):\n"
     "    return 'Score: 0.8 | Reasoning: warm and honest.'\n",
 }  # fmt: skip
@@ -109,6 +111,7 @@ TYPED = {
     "20 another language": Typed(
         "score text --response Der.Hund.und.die.Katze", 0, ('"overall_score": null', "not measured")
     ),
+    "29 a record of IFEval": Typed("evaluate ifeval.json", 2, ("leave instruction_id_list out",)),
     "21 two words too few": Typed("score simple P", 2, ("no response: give --response",)),
 }
 
@@ -138,7 +141,7 @@ def test_27_affect_that_finds_nothing_says_so_and_personality_is_read(
     monkeypatch.chdir(tmp_path)
     _write("rows.jsonl", {"id": "a", "query": "Why?", "memory": {"sleep": "5 h"},
                           "personality": {"openness": 0.9}})  # fmt: skip
-    job = {"suite": "memory", "dataset": "rows.jsonl", "metrics": ["lexical_diversity"],
+    job = {"suite": "memory", "dataset": "rows.jsonl", "metrics": ["lexical_diversity", "empathy"],
            "candidates": [{"name": "none", "baseline": "none"}], "executor": "local"}  # fmt: skip
     Path("job.yaml").write_text(yaml.safe_dump(job))
     weights = ("--affect", "on", "--speech-weight", "0.7", "--text-weight", "0.3")

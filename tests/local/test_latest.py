@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyarrow import fs
 from typer.main import get_command
 
 from memray_eval.cli import app, main
 from memray_eval.errors import DataError
-from memray_eval.results.lookup import find_run, names_like
+from memray_eval.results.lookup import find_run
+from memray_eval.storage.paths import did_you_mean
 
 WITHIN_S = 60
 TAKES_A_RUN = {"calibrate", "report", "compare", "evaluate", "pairwise", "resume", "send", "view"}
@@ -120,7 +122,18 @@ def test_a_name_that_is_nearly_right_is_suggested(call, runs: Runs) -> None:  # 
     assert (code, f"did you mean results/{runs.newest}?" in output) == (2, True), output
     code, output = call("view", "reslts")
     assert (code, "did you mean results?" in output) == (2, True), output
-    assert names_like("nowhere/near/it") == ""
+    assert did_you_mean("nowhere/near/it", [fs.FileType.Directory]) == ""
+    for command, name, meant in (
+        ("report", "lates", "latest"),
+        ("compare", f"{runs.newest[:-1]} latest", f"results/{runs.newest}"),
+        ("resume", f"results/{runs.newest[:-1]}", f"results/{runs.newest}"),
+        ("evaluate", "rows.json", f"{os.getcwd()}/rows.jsonl"),
+        ("run", "quikstart", "'quickstart'"),
+    ):
+        code, output = call(command, *name.split())
+        assert (code, f"did you mean {meant}?" in output) == (2, True), output
+    code, output = call("report", runs.newest)  # by its id alone
+    assert (code, runs.newest in output) == (0, True), output
 
 
 def test_a_run_folder_called_latest_is_itself(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -223,6 +223,17 @@ def test_an_index_is_one_request_and_a_whole_part_two(open_s3: S3Server, record:
         assert sum(part.num_rows for part in folder.read_parts(folder.parts())) == 2049
 
 
+def test_a_part_that_grows_after_it_was_listed_is_indexed(
+    open_s3: S3Server, record: Record
+) -> None:
+    folder = RunFolder(f"{ROOT}/growing")
+    folder.write_part(to_table([record]), name="part-a.parquet")
+    listed = folder.list_parts()
+    grown = [record.model_copy(update={"unit_id": f"{number:016x}"}) for number in range(40)]
+    folder.write_part(to_table(grown), name="part-a.parquet")
+    assert [len(index.units) for index in folder.read_indexes(listed)] == [40]
+
+
 def test_parts_are_read_side_by_side(open_s3: S3Server, record: Record) -> None:
     folder = RunFolder(f"{ROOT}/many/run")
     for number in range(64):

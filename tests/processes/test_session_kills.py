@@ -1,10 +1,11 @@
-"""A run over sessions, ended at half of its turns: no turn that was kept is asked again. After
+"""A run that asks a server, ended at half of its answers: none that was kept is asked again. After
 SIGTERM that is all of them; after kill -9 all but the calls in flight."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,71 @@ def kept(folder: RunFolder) -> dict[str, Record]:
     return {r.unit_id: r for r in records if r.response and not r.response.error}
 
 
+def killed_and_resumed(
+    tmp_path: Path,
+    rows: Sequence[Mapping[str, object]],
+    n_answers: int,
+    executor: str,
+    ended_by: signal.Signals,
+    most_in_flight: int,
+) -> dict[str, Record]:
+    """What a run has that was ended at half of its answers, and resumed."""
+    with serving_process(latency_s=0.1) as server:
+        job = RunConfig.model_validate(
+            {
+                "suite": "chat",
+                "dataset": str(write_lines(tmp_path / "rows.jsonl", rows)),
+                "candidates": [
+                    {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
+                ],
+                "metrics": ["length_appropriateness"],
+                "judge": "rules",
+                "server": {"max_in_flight": IN_FLIGHT},
+                "judging": {"cache": str(tmp_path / "calls.sqlite")},
+                "rows_per_block": 64,
+                "out": str(tmp_path / "out"),
+                "cluster": {"num_cpus": 2},
+                "executor": executor,
+            }
+        )
+        config = tmp_path / "job.json"
+        config.write_text(job.model_dump_json())
+        with evaluating(config, tmp_path / "log") as process:
+            wait_for(server, n_answers // 2, process)
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(ended_by)
+            process.wait(60)
+        gone(children, limit_s=10 if executor == "local" else 60)
+        before, answered = kept(run_folder(tmp_path)), server.stats()["n_answered"]
+        with evaluating(config, tmp_path / "log") as process:
+            assert process.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
+        stats = server.stats()
+    after = kept(run_folder(tmp_path))
+    print(
+        f"\n{len(rows)} samples, {n_answers} answers on {executor}: {ended_by.name} with "
+        f"{len(before)} of {answered} kept, {stats['paid_again']} asked again",
+        file=sys.__stdout__,
+    )
+    assert len(after) == n_answers
+    assert {unit: after[unit].response for unit in before} == {
+        unit: record.response for unit, record in before.items()
+    }
+    # What was asked again had been in flight: answered, and not kept yet
+    in_flight = answered - len(before)
+    assert stats["paid_again"] <= in_flight <= most_in_flight
+    if ended_by == signal.SIGTERM:
+        assert in_flight == 0
+    assert stats["n_answered"] == n_answers + stats["paid_again"]
+    return after
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.night)])
+def test_no_kept_answer_is_asked_again(tmp_path: Path, executor: str) -> None:
+    """Blocks of 64, none of which need be whole."""
+    rows = [{"id": f"s{n}", "query": f"Message {n}"} for n in range(160)]
+    killed_and_resumed(tmp_path, rows, len(rows), executor, signal.SIGKILL, IN_FLIGHT)
+
+
 @pytest.mark.parametrize(
     ("n_sessions", "n_turns", "executor", "ended_by"),
     [
@@ -48,51 +114,9 @@ def test_no_kept_turn_is_asked_again(
         {"id": f"s{n}", "turns": [f"Message {k} of session {n}" for k in range(n_turns)]}
         for n in range(n_sessions)
     ]
-    with serving_process(latency_s=0.1) as server:
-        job = RunConfig.model_validate(
-            {
-                "suite": "chat",
-                "dataset": str(write_lines(tmp_path / "sessions.jsonl", rows)),
-                "candidates": [
-                    {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
-                ],
-                "metrics": ["length_appropriateness"],
-                "judge": "rules",
-                "server": {"max_in_flight": IN_FLIGHT},
-                "judging": {"cache": str(tmp_path / "calls.sqlite")},
-                "out": str(tmp_path / "out"),
-                "cluster": {"num_cpus": 2},
-                "executor": executor,
-            }
-        )
-        config = tmp_path / "job.json"
-        config.write_text(job.model_dump_json())
-        with evaluating(config, tmp_path / "log") as process:
-            wait_for(server, n_sessions * n_turns // 2, process)
-            children = psutil.Process(process.pid).children(recursive=True)
-            process.send_signal(ended_by)
-            process.wait(60)
-        gone(children, limit_s=10 if executor == "local" else 60)
-        before, answered = kept(run_folder(tmp_path)), server.stats()["n_answered"]
-        with evaluating(config, tmp_path / "log") as process:
-            assert process.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
-        stats = server.stats()
-    after = kept(run_folder(tmp_path))
-    print(
-        f"\n{n_sessions} sessions of {n_turns} turns: {ended_by.name} with {len(before)} of "
-        f"{answered} answered turns kept, {stats['paid_again']} asked again",
-        file=sys.__stdout__,
+    after = killed_and_resumed(
+        tmp_path, rows, n_sessions * n_turns, executor, ended_by, most_in_flight=n_sessions
     )
-    assert len(after) == n_sessions * n_turns
-    assert {unit: after[unit].response for unit in before} == {
-        unit: record.response for unit, record in before.items()
-    }
-    # What was asked again had been in flight: answered, and not kept yet
-    in_flight = answered - len(before)
-    assert stats["paid_again"] <= in_flight <= n_sessions
-    if ended_by == signal.SIGTERM:
-        assert in_flight == 0
-    assert stats["n_answered"] == n_sessions * n_turns + stats["paid_again"]
     for record in after.values():
         notes, history = record.sample.metadata, record.sample.history
         assert len(history) == 2 * (notes["turn"] - 1)

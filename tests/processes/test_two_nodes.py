@@ -140,6 +140,7 @@ def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
     assert any("JudgeRecords" in title for title in lost)
     assert (results.rows, results.units, results.scored) == (UNITS, UNITS, UNITS)
     assert results.calls - results.paid_again == CALLS
+    assert results.paid_again <= 3 * IN_FLIGHT  # of one actor that answers and two that judge
 
 
 MINE = """

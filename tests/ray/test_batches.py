@@ -16,6 +16,8 @@ from tests.servers.batches import BatchApis
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Provider, serving
 
+pytestmark = pytest.mark.night
+
 UNITS = 5
 PRICE = {JUDGE: {"input_usd": 2.0, "output_usd": 8.0, "batch_factor": 0.5}}
 
@@ -29,7 +31,6 @@ def options(tmp_path: Path) -> dict[str, Any]:
     return {"mode": "batch", "batch": batch, "price": PRICE}
 
 
-@pytest.mark.night
 def test_responses_that_exist(tmp_path: Path) -> None:
     apis = list[BatchApis]()
 

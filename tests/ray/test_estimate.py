@@ -70,7 +70,6 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
     assert stats["n_429"] == 0
 
 
-@pytest.mark.night
 def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
     estimates: list[Estimate] = []
     config = priced(

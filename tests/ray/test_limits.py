@@ -76,7 +76,6 @@ def test_a_second_run_with_other_limits_gets_its_own_once_the_first_is_over(job:
     assert middle >= (UNITS - 1) * 1.0 - FIRST_S
 
 
-@pytest.mark.night
 @pytest.mark.parametrize(
     "variables", [("MY_TEST_KEY", "SECOND_TEST_KEY"), ("MY_TEST_KEY", "MY_TEST_KEY")]
 )

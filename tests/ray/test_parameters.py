@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from memray_eval.config.schema import RunConfig
 from tests.build import finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 from tests.servers.refusals import RefusingServer
+
+pytestmark = pytest.mark.night
 
 REFUSED = ("max_tokens", "temperature", "top_p", "seed", "stop", "top_k")
 

@@ -23,6 +23,8 @@ from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
+pytestmark = pytest.mark.night
+
 Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 METRICS = ["empathy", "helpfulness", "relevance", "memory_utilization"]
@@ -89,7 +91,6 @@ def rounded(value: Any) -> Any:
     return round(value, 9) if isinstance(value, float) else value
 
 
-@pytest.mark.night
 def test_apart_gives_what_together_gives(job: Job) -> None:
     """Also of units whose generation fails: they are finished in the first phase."""
     lines: list[str] = []
@@ -121,7 +122,6 @@ def test_apart_gives_what_together_gives(job: Job) -> None:
     assert apart.folder.parts("responses") == []
 
 
-@pytest.mark.night
 def test_a_run_that_stops_while_generating_judges_nothing_and_goes_on(job: Job) -> None:
     with serving(reply) as server:
         plain = run(phased(job, server, "together"), print, quiet=True)
@@ -181,7 +181,6 @@ def test_a_scan_is_kept_for_those_that_go_on(
             resume(str(kept), print, quiet=True)
 
 
-@pytest.mark.night
 def test_files_of_a_large_dataset_are_scanned_in_tasks(
     job: Job, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from memray_eval.execution.ray import engine
 from memray_eval.execution.runs import run
 from memray_eval.types import SESSION
 
+pytestmark = pytest.mark.night
+
 CONTEXTS, QUESTIONS = 8, 12
 
 
@@ -47,7 +49,6 @@ def engine_that_tells_its_name(counter: Any) -> type:
     return NamedEngine
 
 
-@pytest.mark.night
 def test_each_context_is_computed_by_one_of_two_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., RunConfig]
 ) -> None:
@@ -68,7 +69,6 @@ def test_each_context_is_computed_by_one_of_two_engines(
     assert len(set.union(*by_context.values())) == 2  # and both had work
 
 
-@pytest.mark.night
 def test_each_session_is_answered_by_one_of_two_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., RunConfig]
 ) -> None:

@@ -51,6 +51,7 @@ def test_figures_are_those_of_a_run_in_one_process(job: Job) -> None:
         assert len(list(Path(done.folder.path).glob("records/*"))) == 1  # nothing pending
 
 
+@pytest.mark.night
 def test_a_combined_json_flows_too(job: Job, tmp_path: Path) -> None:
     raws = [sample.model_dump(mode="json", exclude={"suite"}) for sample in shipped_samples()]
     (tmp_path / "data.json").write_text(json.dumps(raws))
@@ -79,6 +80,7 @@ def test_a_plan_that_would_hang_is_refused(job: Job, tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.night
 def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
     with serving_process(latency_s=60) as server, pytest.raises(GenerationError) as raised:
         finish(

@@ -22,6 +22,8 @@ from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
 
+pytestmark = pytest.mark.night
+
 Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from tests.build import finish, write_lines
 from tests.servers.provider import serving
+
+pytestmark = pytest.mark.night
 
 Job = Callable[..., RunConfig]
 

@@ -4,6 +4,8 @@ its own name; and what doctor says of each."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,15 @@ from aiohttp import web
 from memray_eval.config.environment import LOCAL_SERVERS
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import BreakerConfig
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.doctor import examine
+from memray_eval.execution.prepare.checks import check_servers
 from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.judges.accounts import own_server
+from memray_eval.judges.accounts import JudgeAccount
+from memray_eval.judges.model_table import load_table
 from tests.build import write_lines
-from tests.servers.provider import Provider, serving
+from tests.servers.provider import Fault, Provider, serving
 
 Serve = Callable[..., Provider]
 
@@ -58,7 +63,10 @@ def test_a_model_at_an_address_is_of_a_server_of_its_own(
     name = form.format(url=server.base_url, root=server.base_url.removesuffix("/v1"))
     config = load(tmp_path, [name, "openai/gpt-4o"], name)
     assert config.judge == (f"at-127-0-0-1-{server.port}/tiny:4b", "openai/gpt-4o")
-    assert own_server(config.judge[0], config.judging) == server.base_url
+    assert (
+        JudgeAccount(config.judge[0], config.judging, load_table(None)).own_server
+        == server.base_url
+    )
     (candidate,) = config.candidates
     assert (candidate.backend, candidate.model) == ("openai", "tiny:4b")
     assert candidate.base_url == server.base_url
@@ -68,7 +76,10 @@ def test_a_model_at_an_address_is_of_a_server_of_its_own(
 @pytest.mark.parametrize("name", LOCAL_SERVERS)
 def test_a_server_of_this_machine_goes_by_its_name(tmp_path: Path, name: str) -> None:
     config = load(tmp_path, f"{name}/gemma3:4b", f"{name}/org/gemma3:4b")
-    assert own_server(f"{name}/gemma3:4b", config.judging) == LOCAL_SERVERS[name]
+    assert (
+        JudgeAccount(f"{name}/gemma3:4b", config.judging, load_table(None)).own_server
+        == LOCAL_SERVERS[name]
+    )
     (candidate,) = config.candidates
     assert (candidate.base_url, candidate.model) == (LOCAL_SERVERS[name], "org/gemma3:4b")
     other = load_config(
@@ -76,7 +87,10 @@ def test_a_server_of_this_machine_goes_by_its_name(tmp_path: Path, name: str) ->
         {"dataset": "d", "judge": f"{name}/m", "candidates": [{"name": "c", "model": "m"}]},
         [f"servers={{{name}: {{url: 'http://gpu:8000/v1'}}}}"],
     )
-    assert own_server(f"{name}/m", other.judging) == "http://gpu:8000/v1"
+    assert (
+        JudgeAccount(f"{name}/m", other.judging, load_table(None)).own_server
+        == "http://gpu:8000/v1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,6 +122,32 @@ def test_a_name_that_leads_nowhere_says_where_to_go(
 ) -> None:
     with pytest.raises(ConfigError, match=error or "did you mean ollama/gemma3"):
         resolve(load(tmp_path, judge, model))
+
+
+@pytest.mark.parametrize(
+    ("models", "status", "reply", "error"),
+    [
+        (("large", "tiny:4b"), 200, Fault(status=404), None),
+        (("large", "tiny"), 200, Fault(status=404), "no model 'tiny:4b'; did you mean 'tiny'"),
+        (("large",), 200, "a name of its own", None),
+        ((), 401, Fault(status=401), "refuses calls without a key"),
+        ((), 401, "the list alone wants a key", None),
+        ((), 404, Fault(status=500), None),
+    ],
+)
+def test_a_run_asks_its_server_before_it_starts(
+    tmp_path: Path, models: tuple[str, ...], status: int, reply: str | Fault, error: str | None
+) -> None:
+    with serving(lambda body: reply, more=listing(*models, status=status)) as server:
+        spec = resolve(load(tmp_path, f"tiny:4b@{server.base_url}"))
+        with pytest.raises(ConfigError, match=error) if error else nullcontext():
+            check_servers(spec)
+    if error is None:
+        with pytest.raises(ConfigError, match="cannot be reached: connection refused; start"):
+            check_servers(spec)
+        patient = BreakerConfig(outage_s=600.0)
+        judging = spec.config.judging.model_copy(update={"breaker": patient})
+        check_servers(replace(spec, config=spec.config.model_copy(update={"judging": judging})))
 
 
 def test_doctor_asks_each_server_for_its_models(tmp_path: Path, serve: Serve) -> None:

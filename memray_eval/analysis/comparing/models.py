@@ -37,6 +37,7 @@ class Side:
     matching: str = ""
     is_like_baseline: bool = False  # its samples are the baseline's, whatever the manifests say
     scales: Mapping[str, Scale] = field(default_factory=dict)  # by metric
+    leads: str = ""  # the first metric that its run was told to compute
 
 
 class Flip(Frozen):
@@ -157,11 +158,11 @@ class Noise(Frozen):
 
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
-    `by` the one that `groups` are split by, `leads` the first metric that was named, `gates` what
-    came of gates, and `failed_gates` those that must not fail and did; `noise` is of two runs of
-    one candidate. `candidates`, and `titles` of runs that have one, are by the sides' names,
-    `scales` by metric. `pairs` exists if there is a pairwise run over the same candidates, `matrix`
-    of three sides or more."""
+    `by` the one that `groups` are split by, `leads` the first metric that was named (here, or else
+    to the baseline's run), `gates` what came of gates, and `failed_gates` those that must not fail
+    and did; `noise` is of two runs of one candidate. `candidates`, and `titles` of runs that have
+    one, are by the sides' names, `scales` by metric. `pairs` exists if there is a pairwise run over
+    the same candidates, `matrix` of three sides or more."""
 
     baseline: str
     others: tuple[str, ...]

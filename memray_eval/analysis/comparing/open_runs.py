@@ -53,10 +53,13 @@ class ComparedRun(NamedTuple):
         with readable(self.folder.path):
             scores = read_scores(self.folder.records(), self.candidate, cluster, by)
         scales = {name: metric.scale for name, metric in all_metrics().items()}
+        leads = ""
         with suppress(DataError):  # a run without a summary has only our metrics' scales
-            scales |= {row.metric: row.scale for row in self.folder.read_summary().metrics}
+            summary = self.folder.read_summary()
+            leads = summary.leads
+            scales |= {row.metric: row.scale for row in summary.metrics}
         manifest = self.folder.read_manifest()
-        return Side(self.name, self.candidate, manifest, scores, scales=scales)
+        return Side(self.name, self.candidate, manifest, scores, scales=scales, leads=leads)
 
 
 def compare_runs(
@@ -159,9 +162,8 @@ def _open_run(run: str) -> tuple[RunFolder, str | None]:
         if folder.has_manifest():
             folder.read_manifest()
             return folder, run[end + 1 :] or None
-    raise DataError(
-        f"{run} has no manifest.json; give the folder of a run (results/<run_id>), or RUN:CANDIDATE"
-    )
+    give = "give the folder of a run (results/<run_id>), or RUN:CANDIDATE"
+    raise DataError(f"{run} has no manifest.json; {RunFolder(run).what_instead(give)}")
 
 
 def _choose_candidate(run: str, wanted: str | None, candidates: Sequence[str]) -> str:

@@ -88,7 +88,7 @@ def compare(
         metrics=tuple(corrected),
         warnings=tuple(warnings),
         by=by,
-        leads=next(iter(metrics), ""),
+        leads=next(iter(metrics), base.leads),
         groups=tuple(mark_shown(groups)),
         candidates={side.name: side.candidate for side in sides},
         titles={

@@ -40,12 +40,12 @@ _REJECTED = (
 )
 _CHOOSES = (
     r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
-    r"with|take|vote for)"
+    r"with|take|vote(?: for)?)"
     r"(?:\s+(?:the\s+)?(?:option|answer|choice))?"
 )
 _IS_ANSWER = (
-    r"\b(?:answer|choice|solution|(?:correct|right|best|safest) "
-    r"(?:option|route|path|plan))(?:\s+(?:is|would be|should be))?"
+    r"\b(?:answer|choice|solution|pick|(?:correct|right|best|safest) "
+    r"(?:option|route|path|plan|one))(?:\s+(?:is|(?:would|must|should|has to|would have to) be))?"
 )
 # Of languages in which a lone A is no word, and of those in which it is one
 _ANSWERS_ABROAD = (
@@ -61,7 +61,7 @@ _ANSWERS_ROMANCE = (
     r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción|opção|opzione))?"
 )
 _RIGHT_ABROAD = (
-    r"(?:ist|wäre|est|es|é|è)\s+(?:(?:die|der|das|la|le|a|o|il)\s+)?(?:richtig|korrekt|bonne|beste"
+    r"(?:wählen|nehmen)\b|(?:ist|wäre|est|es|é|è)\s+(?:(?:die|der|das|la|le|a|o|il)\s+)?(?:richtig|korrekt|bonne|beste"
     r"|corre[ct]ta?e?|juste|exacte?)|是?(?:正确|正確|对的|對的|最佳)|(?:가|이|번이)\s*(?:정답|맞)"
 )
 _WRONG_ABROAD = (
@@ -69,8 +69,12 @@ _WRONG_ABROAD = (
     r"|不|错|錯|是错|是錯|(?:는|은|가|이)\s*(?:틀|아니|오답))"
 )
 _IS = (
-    r"\b(?:it(?:['’]?s| is| must be| should be| has to be)|i(?:['’]d| would) say|definitely"
-    r"|(?:therefore|thus|hence|so)[,:]?|c['’]est|es la|(?:es|das) ist)"
+    r"(?:\b(?:(?:it|that)(?:['’]?s| is)|(?:must|should|has to|would(?: have to)?) be"
+    r"|(?:would|['’]d|to) say|that leaves(?: us with)?|looks like|the best is|no,"
+    r"|(?:definitely|clearly|probably|certainly|surely|ultimately|consequently|accordingly"
+    r"|as a result|in conclusion|therefore|thus|hence|so|daher|deshalb|somit"
+    r"|folglich|donc|quindi|entonces)[,:]?"
+    r"|c['’]est(?: la)?|es la|(?:es|das) ist)|\A\s*also)"
 )
 _JOINING = "and|or|und|oder|et|ou|y|o|ed"
 _JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
@@ -288,15 +292,17 @@ def _readings(letters: str) -> _Readings:
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
         rf"|(?<![\w'’(-])({bare})[)*\]]{{0,3}} (?:is|seems|would be|looks) (?:the )?(?i:{_BEST})"
         rf"|\(([{letters}])\) is (?:the )?(?i:{_BEST})"
-        rf"|\b(?i:not) \(?[{letters}]\)?(?:,? but (?:rather )?|[.;] )\(?({bare})"
-        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?=[)\]*_]*\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
+        rf"|\b(?i:not|nicht|pas|no) \(?[{letters}]\)?"
+        rf"(?:,? (?:but(?: rather)?|sondern|mais|sino) |[.;] )\(?({bare})"
+        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?![)\]*_]* {_REJECTED})"
+        rf"(?=[)\]*_]*\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
         rf"|(?i:{_ANSWERS_ABROAD})\s{{0,3}}{marks}({closed}|{abroad})"
         rf"|(?i:{_ANSWERS_ROMANCE})\s{{0,3}}{marks}({closed}|{bare})"
-        rf"|(?<![A-Za-z0-9'’-])({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
+        rf"|(?<![A-Za-z0-9'’-])(?<!nicht )({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
     )
     opening = (
         rf"\s{{0,20}}(?:(?i:option|answer|choice)\b)?{marks}({closed}|{bare})"
-        rf"(?![)\]*_]{{0,3}} {_REJECTED})(?![)\]*_]{{0,3}}{_WRONG_ABROAD})"
+        rf"(?!\s?\?)(?![)\]*_]{{0,3}} {_REJECTED})(?![)\]*_]{{0,3}}{_WRONG_ABROAD})"
     )
     marked = (
         rf"(?<!\w)[(\[]([{letters}{letters.lower()}])[)\]]|(?<![\w(])([{letters}{letters.lower()}])\)"

@@ -14,7 +14,8 @@ from memray_eval.config.environment import (
     require_package,
     server_key,
 )
-from memray_eval.config.sections import EmbeddingConfig, Provider
+from memray_eval.config.sections import BreakerConfig, EmbeddingConfig, Provider
+from memray_eval.config.server_models import check_answers
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate, estimate
@@ -23,15 +24,6 @@ from memray_eval.execution.prepare.resolve import check_affect
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.services import check_calls
-from memray_eval.judges.accounts import (
-    check_judge,
-    code_of,
-    is_embedded,
-    key_variable,
-    may_bill,
-    own_server,
-    provider_of,
-)
 from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
 from memray_eval.models.adapters import check_adapters
@@ -62,7 +54,7 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
         return
     estimated = estimate(spec, plan.scan, plan.capacity)
     unknown = unpriced(spec.all_judges.values(), spec.config.judging, spec.judge_table)
-    billing = [name for name in unknown if may_bill(name, spec.config.judging)]
+    billing = [name for name in unknown if spec.account(name).may_bill]
     if billing and not agree(estimated):
         raise ConfigError(
             f"the price of {', '.join(billing)} is not known, so nobody can say what this run "
@@ -110,15 +102,11 @@ class AskedServer(NamedTuple):
 def servers_asked(spec: RunSpec) -> list[AskedServer]:
     """The servers of a job's judges, candidates and embeddings, each model of each once."""
     asked = list[AskedServer]()
-    for judge in asked_judges(spec.all_judges.values(), spec.config.judging):
-        if is_embedded(judge) or code_of(judge, spec.config.judging) is not None:
-            continue
-        url, variable = (
-            own_server(judge, spec.config.judging),
-            key_variable(judge, spec.config.judging),
-        )
-        provider = provider_of(judge, spec.config.judging)
-        asked.append(AskedServer(judge.partition("/")[2], url, variable, provider))
+    for judge in map(spec.account, asked_judges(spec.all_judges.values(), spec.config.judging)):
+        if not judge.is_embedded and judge.code is None:
+            asked.append(
+                AskedServer(judge.model, judge.own_server, judge.key_variable, judge.provider)
+            )
     models: list[Candidate | EmbeddingConfig] = [
         candidate for candidate in spec.config.candidates if candidate.backend == "openai"
     ]
@@ -128,6 +116,18 @@ def servers_asked(spec: RunSpec) -> list[AskedServer]:
         for model in models
     ]
     return list(dict.fromkeys(asked))
+
+
+def check_servers(spec: RunSpec) -> None:
+    """Raises ConfigError if a judge's or candidate's own server is not there or refuses the key or
+    model; not where the job is patient with its judges."""
+    config = spec.config
+    if config.judging.breaker.outage_s > BreakerConfig().outage_s:
+        return
+    for model, url, variable, provider in servers_asked(spec):
+        is_embedding = url == config.embedding.base_url and config.embedding.model.endswith(model)
+        if url is not None and provider == "openai" and not is_embedding:
+            check_answers(model, url, variable)
 
 
 def proxied(spec: RunSpec) -> list[str]:
@@ -160,7 +160,7 @@ def check_sessions(plan: RunPlan) -> None:
         )
     if scan.n_simulated:
         for player in spec.user_judges.values():
-            check_judge(player.judge, spec.config.judging)
+            spec.account(player.judge).check()
     read = (read_samples(shard, spec.read.reader, lambda *_: None) for shard in scan.shards)
     first = next((sample for samples in read for sample in samples if sample.n_turns > 1), None)
     if first is None:

@@ -94,6 +94,8 @@ def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None
     ranked = sorted(named, key=lambda suite: (suite not in all_suites(), -named[suite], suite))
     if ranked:
         return ranked[0]
+    if any("instruction_id_list" in row for row in rows):  # IFEval's: says what to do instead
+        return "instruction"
     with suppress(DataError):  # is told when they are read
         found = find_columns(path, columns, has_responses=True, may_guess=True)
         if found.lacks_query:

@@ -28,7 +28,6 @@ from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import ReadSpec, RunSpec
 from memray_eval.execution.session_stage import USER
 from memray_eval.extensions import OwnSource, find_source
-from memray_eval.judges.accounts import check_judge
 from memray_eval.judges.model_table import load_table
 from memray_eval.judges.router import JudgeAssignment, assign_judges
 from memray_eval.judges.succession import Roster
@@ -246,7 +245,7 @@ def _affect_judges(config: RunConfig, roster: Roster) -> dict[str, JudgeAssignme
             "embedded"
         )
     assigned = _assign(AFFECT, affect.judge, "reads emotion or traits", roster)
-    check_judge(assigned.judge, roster.config)
+    roster.account(assigned.judge).check()
     return {AFFECT: assigned}
 
 

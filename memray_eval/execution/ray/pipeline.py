@@ -348,41 +348,37 @@ def add_generation(
 ) -> Dataset:
     """Records with their responses, which are kept; engines are in the groups of `placement`."""
     server, candidate, sessions = setup.plan.spec.config.server, candidates[0], None
-    keeps = candidate.is_served and any(candidate.memory for candidate in candidates)
     if setup.plan.has_sessions:
         sessions = session_spec(setup.plan, _asking(setup, candidates), setup.services)
     if candidate.is_served:
-        arguments = server, setup.context, is_restarted_actor, keeps
-        answered = dataset.map_batches(
+        arguments = server, setup.context, is_restarted_actor
+        return dataset.map_batches(
             AskServers if sessions is None else AskSessions,
             fn_constructor_args=arguments if sessions is None else (sessions, server),
             compute=ActorPoolStrategy(size=min(server.actors, setup.blocks)),
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
-    else:
-        at_first = setup.engines_at_first
-        if at_first is not None:  # no more than there are blocks for
-            at_first = max(least_of(setup.engine.replicas), min(at_first, setup.blocks))
-        answers = add_engines(
-            dataset,
-            setup.engine,
-            candidate.model,
-            setup.device,
-            placement,
-            setup.context,
-            at_first=at_first,
-            blocks=setup.blocks,
-            is_on_cluster=bool(setup.plan.capacity.nodes),
-            label_selector=setup.label_selector,
-            sessions=sessions,
-        )
-        if sessions is not None:
-            return answers
-        answered = answers.map_batches(
-            collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
-        )
-    if keeps or sessions is not None:
-        return answered
+    at_first = setup.engines_at_first
+    if at_first is not None:  # no more than there are blocks for
+        at_first = max(least_of(setup.engine.replicas), min(at_first, setup.blocks))
+    answers = add_engines(
+        dataset,
+        setup.engine,
+        candidate.model,
+        setup.device,
+        placement,
+        setup.context,
+        at_first=at_first,
+        blocks=setup.blocks,
+        is_on_cluster=bool(setup.plan.capacity.nodes),
+        label_selector=setup.label_selector,
+        sessions=sessions,
+    )
+    if sessions is not None:
+        return answers
+    answered = answers.map_batches(
+        collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
+    )
     return write_parts(answered, setup, RESPONSES)
 
 

@@ -128,6 +128,7 @@ _SCORE = re.compile(
 _SCORE_AGAIN = re.compile(  # in the rest of its line
     r"(?:\bscore[ \t*_]*[:=][ \t*_]*|^[ \t,;]*(?:or|to|[-–])[ \t]*)(\d*\.?\d+)", re.IGNORECASE
 )
+_BESIDE = re.compile(r"(?<![\w.])[01]?\.\d+")  # a score beside the first, before the reasoning
 _REASONING = re.compile(r"\breasoning[ \t*_]*[:=][ \t*_]*(?P<why>.+)", re.IGNORECASE | re.DOTALL)
 
 RUBRIC = """
@@ -172,11 +173,10 @@ class CompanionJudgment(BaseModel):
         not within 0-1 (a percentage, 8 of 10)."""
         matches = list(_SCORE.finditer(text))
         scores = {float(match["score"]) for match in matches}
-        scores |= {
-            float(again)
-            for match in matches
-            for again in _SCORE_AGAIN.findall(text[match.end() :].partition("\n")[0])
-        }
+        for match in matches:
+            rest = text[match.end() :].partition("\n")[0]
+            beside = _BESIDE.findall(re.split("reason", rest, flags=re.IGNORECASE)[0])
+            scores |= {float(again) for again in (*_SCORE_AGAIN.findall(rest), *beside)}
         if len(scores) != 1 or any(
             match["most"] and float(match["most"]) != 1.0 for match in matches
         ):

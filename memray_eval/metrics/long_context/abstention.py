@@ -20,6 +20,12 @@ def is_unanswerable(sample: Sample) -> bool:
     return sample.metadata.get("unanswerable") is True
 
 
+def applies(sample: Sample) -> str | None:
+    if sample.answers or is_unanswerable(sample):
+        return None
+    return "the sample has no right answer (its field `answers`), and not metadata.unanswerable"
+
+
 def measure(sample: Sample, response: Response) -> MetricValue:
     declined, wanted = says_unknown(response.text), is_unanswerable(sample)
     parts = {DECLINED: float(declined), UNANSWERABLE: float(wanted)}
@@ -43,6 +49,7 @@ METRIC = ComputedMetric(
     title="ABSTENTION",
     value_label="Abstention",
     scale=(0, 1),
+    applies=applies,
     measure=measure,
     parts=(DECLINED, UNANSWERABLE),
     aggregate=aggregate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -441,22 +442,29 @@ def test_an_interval_clear_of_0_that_the_correction_takes_back_has_another(runs:
     assert not any(row.corrected for row in others)
     (alone,) = compare([a, b], metrics=["m0"]).metrics
     assert alone.corrected is None
+    led = compare([a, b], metrics=names)
+    sides = {"candidates": {"a": "a", "b": "b"}}
+    said = verdict(led.model_copy(update=sides), led.common[0])
+    assert said.startswith("m0 +0.023 [-0.007, 0.053]: no difference is shown.")
 
 
 @pytest.mark.parametrize(
-    ("metrics", "head"),
+    ("metrics", "of_run", "head"),
     [
-        (["noise", "recall"], "noise +0.000 [-0.066, 0.066]: no difference is shown. b is worse"),
-        (["recall", "noise"], "recall -0.450 [-0.550, -0.350]. b is worse than a on 1 of 2"),
-        (["recall"], "b is worse than a on 1 of 1"),
-        ([], "b is worse than a on 1 of 2"),
+        (["noise", "recall"], "", "noise +0.000 [-0.066, 0.066]: no difference is shown. b is"),
+        (["recall", "noise"], "noise", "recall -0.450 [-0.550, -0.350]. b is worse than a on 1"),
+        (["recall"], "", "b is worse than a on 1 of 1"),
+        ([], "", "b is worse than a on 1 of 2"),
+        ([], "noise", "noise +0.000 [-0.066, 0.066]: no difference is shown. b is worse"),
     ],
 )
-def test_the_first_metric_that_was_named_leads(runs: Runs, metrics: list[str], head: str) -> None:
+def test_the_first_metric_that_was_named_leads(
+    runs: Runs, metrics: list[str], of_run: str, head: str
+) -> None:
     a = ten(runs, "a", [{"noise": 0.5, "recall": 0.9}] * 12)
     b = ten(runs, "b", [{"noise": 0.6 if i % 2 else 0.4, "recall": 0.6 if i % 2 else 0.3}
                         for i in range(12)])  # fmt: skip
-    comparison = compare([a, b], metrics=metrics)
+    comparison = compare([replace(a, leads=of_run), b], metrics=metrics)
     sides = {"candidates": {"a": "a", "b": "b"}}
     said = verdict(comparison.model_copy(update=sides), comparison.common[0])
     assert said.startswith(head)

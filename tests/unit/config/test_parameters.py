@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ENGINE_FIELDS, STRUCTURED_FIELDS, JudgingConfig
-from memray_eval.judges.accounts import parameters_of
+from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, load_table
 from memray_eval.types import Candidate, Sampling, unit_id
 from tests.build import build_config
@@ -108,7 +108,7 @@ def test_every_judge_is_asked_at_temperature_0_where_its_model_takes_one(
     name: str, sent: dict[str, Any]
 ) -> None:
     config = job().judging
-    assert parameters_of(name, config, load_table(None)) == sent
+    assert JudgeAccount(name, config, load_table(None)).parameters == sent
 
 
 def test_a_jobs_parameters_win_over_the_tables_and_a_judges_own_over_all() -> None:
@@ -116,5 +116,8 @@ def test_a_jobs_parameters_win_over_the_tables_and_a_judges_own_over_all() -> No
     judging = JudgingConfig(
         parameters={"temperature": 0.5, "top_p": 0.9, "openai/m": {"top_p": None, "seed": 7}}
     )
-    assert parameters_of("openai/m", judging, table) == {"temperature": 0.5, "seed": 7}
-    assert parameters_of("anthropic/m", judging, table) == {"temperature": 0.5, "top_p": 0.9}
+    assert JudgeAccount("openai/m", judging, table).parameters == {"temperature": 0.5, "seed": 7}
+    assert JudgeAccount("anthropic/m", judging, table).parameters == {
+        "temperature": 0.5,
+        "top_p": 0.9,
+    }

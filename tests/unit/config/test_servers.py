@@ -14,14 +14,7 @@ from memray_eval.config.secrets import variables_of
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.stored_config import check_resumable, read_config, write_config
-from memray_eval.judges.accounts import (
-    check_judge,
-    key_variable,
-    limits_of,
-    may_bill,
-    own_server,
-    price_of,
-)
+from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.model_table import load_table
 from memray_eval.judges.prices import Price
 from memray_eval.results.run_folder import RunFolder
@@ -61,22 +54,25 @@ def test_a_judge_has_its_servers_address_key_limits_and_price(
 ) -> None:
     monkeypatch.delenv("LAB_KEY", raising=False)
     judging, table = job().judging, load_table(None)
-    assert own_server("local/m", judging) == "http://127.0.0.1:8000/v1"
-    assert own_server("openai/gpt-4o", judging) is None
-    limits, is_firm = limits_of("local/m", judging, table)
+    assert JudgeAccount("local/m", judging, table).own_server == "http://127.0.0.1:8000/v1"
+    assert JudgeAccount("openai/gpt-4o", judging, table).own_server is None
+    limits, is_firm = JudgeAccount("local/m", judging, table).limits
     assert (limits.requests_per_min, is_firm) == (60, True)
-    assert price_of("lab/m", judging, table) == Price(1.0, 2.0)
-    assert price_of("local/m", judging, table) is None
-    assert not may_bill("local/m", judging)
-    assert may_bill("lab/m", judging)
-    check_judge("local/m", judging)
-    assert (key_variable("local/m", judging), key_variable("lab/m", judging)) == (None, "LAB_KEY")
+    assert JudgeAccount("lab/m", judging, table).price == Price(1.0, 2.0)
+    assert JudgeAccount("local/m", judging, table).price is None
+    assert not JudgeAccount("local/m", judging, table).may_bill
+    assert JudgeAccount("lab/m", judging, table).may_bill
+    JudgeAccount("local/m", judging, table).check()
+    assert (
+        JudgeAccount("local/m", judging, table).key_variable,
+        JudgeAccount("lab/m", judging, table).key_variable,
+    ) == (None, "LAB_KEY")
     with pytest.raises(ConfigError, match=r"judge lab/m needs a key in .* LAB_KEY"):
-        check_judge("lab/m", judging)
+        JudgeAccount("lab/m", judging, table).check()
     monkeypatch.setenv("LAB_KEY", "k")
-    check_judge("lab/m", judging)
+    JudgeAccount("lab/m", judging, table).check()
     with pytest.raises(ConfigError, match="did you mean local/m"):
-        check_judge("loca/m", judging)
+        JudgeAccount("loca/m", judging, table).check()
 
 
 def test_a_jury_of_two_servers_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +142,7 @@ def test_an_hour_of_anthropic_s_cache_costs_twice_its_input(
     servers = {"second": {"provider": provider, "price": price}}
     judging = job(servers=SERVERS | servers, judging={"price": {f"{provider}/n": price}}).judging
     for judge in ("second/m", f"{provider}/n"):
-        found = price_of(judge, judging, load_table(None))
+        found = JudgeAccount(judge, judging, load_table(None)).price
         assert found is not None
         assert (found.cache_write_usd, found.cache_write_1h_usd) == (1.25, write_1h_usd)
 

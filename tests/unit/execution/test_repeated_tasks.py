@@ -129,6 +129,34 @@ async def test_a_restarted_client_asks_for_no_response_that_is_stored(
         assert [records[number] for number in sorted(kept)] == [answered[n] for n in (1, 2, 4)]
 
 
+async def test_each_answer_is_kept_before_its_block_is_whole(
+    tmp_path: Path, units: list[Record]
+) -> None:
+    folder = RunFolder(str(tmp_path))
+    folder.create()
+    rows = requests(tmp_path, units, ResumeState(), is_again=False)
+    rows = rows.filter(pc.equal(rows.column("candidate"), "a"))
+    kept = list[int]()
+
+    class Server:
+        def __init__(self, candidate: Candidate, config: ServerConfig, port: object) -> None:
+            pass
+
+        async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
+            parts = folder.parts(RESPONSES)
+            kept.append(sum(folder.read_part(part, RESPONSES).num_rows for part in parts))
+            return Response(text="an answer", output_tokens=2**70 if len(kept) == 2 else 2)
+
+    client = AskServers(ServerConfig(max_in_flight=1), context_of(tmp_path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openai_generator, "OpenAIGenerator", Server)
+        answered = await client.answer(rows)
+    assert kept == [0, 1, 1]  # nothing holds the second
+    assert answered.column("unit_id").to_pylist() == rows.column("unit_id").to_pylist()
+    assert answered.column("error").is_valid().to_pylist() == [False, True, False]
+    assert RunFolder(str(tmp_path)).find_units(rows.column("unit_id").to_pylist()).num_rows == 2
+
+
 def test_a_restarted_engine_has_nothing_to_ask_where_a_response_is_stored(
     tmp_path: Path, units: list[Record]
 ) -> None:

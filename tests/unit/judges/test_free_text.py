@@ -38,14 +38,11 @@ def scores(adapter: ScriptedAdapter, calls: MemoryStore | None) -> dict[str, Sco
     return {score.metric: score for score in judged.scores}
 
 
-def test_free_text_is_read_at_once() -> None:
-    adapter = ScriptedAdapter(FORM)
+@pytest.mark.parametrize("why", ["warm {and} honest", "0.2 off for its length"])
+def test_free_text_is_read_at_once(why: str) -> None:
+    adapter = ScriptedAdapter(f"Score: 0.8 | Reasoning: {why}")
     verdict = judgment_of(adapter)
-    assert (verdict.overall, verdict.reasoning, verdict.helpfulness) == (
-        0.8,
-        "warm {and} honest",
-        None,
-    )
+    assert (verdict.overall, verdict.reasoning, verdict.helpfulness) == (0.8, why, None)
     assert len(adapter.sent) == 1
 
 
@@ -60,7 +57,11 @@ def test_json_goes_before_free_text(reply: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [JSON.replace("0.6", "6"), "I like it.", "Score: 8 | Reasoning: x", '{"overall": 0.5']
+    "broken",
+    [
+        *(JSON.replace("0.6", "6"), "I like it.", "Score: 8 | Reasoning: x", '{"overall": 0.5'),
+        *("Score: 0.4, 0.9", "Score: 0.7 → 0.9", "Score: 0.4 | Overall: 0.9 | Reasoning: x"),
+    ],
 )
 def test_what_is_neither_is_asked_for_again(broken: str) -> None:
     adapter = ScriptedAdapter(broken, FORM)

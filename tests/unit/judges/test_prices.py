@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import yaml
 
 from memray_eval.config.sections import JudgePrice, JudgingConfig
 from memray_eval.errors import ConfigError
-from memray_eval.judges.accounts import cache_of, price_of
+from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.model_table import ModelEntry, load_table
 from memray_eval.judges.prices import FREE, Price, cost_text
@@ -54,7 +53,7 @@ def test_what_a_cache_saves_may_be_less_than_nothing() -> None:
 
 def test_the_table_has_the_prices_of_caches_and_batches() -> None:
     table, config = load_table(None), JudgingConfig()
-    assert price_of("anthropic/claude-opus-4-5", config, table) == OPUS
+    assert JudgeAccount("anthropic/claude-opus-4-5", config, table).price == OPUS
     gemini = table.models["google/gemini-2.0-flash"]
     assert (gemini.cached_input_usd, gemini.takes_batches, gemini.cache_floor_tokens) == (None,) * 3
     for name, entry in table.models.items():
@@ -69,14 +68,14 @@ def test_a_cache_whose_price_is_not_known_is_left_alone() -> None:
 
     def floor(**price: float) -> int | None:
         config = JudgingConfig(price={opus: JudgePrice(**own, **price)})
-        return cache_of(opus, config, table).floor_tokens
+        return JudgeAccount(opus, config, table).cache.floor_tokens
 
-    assert cache_of(opus, JudgingConfig(), table).floor_tokens == 4096
+    assert JudgeAccount(opus, JudgingConfig(), table).cache.floor_tokens == 4096
     assert floor() is None
     assert floor(cached_input_usd=0.4) is None  # it bills what is written as well
     assert floor(cached_input_usd=0.4, cache_write_usd=5.0) == 4096
-    assert cache_of("openai/unheard-of", JudgingConfig(), table).floor_tokens is None
-    assert cache_of("embedded", JudgingConfig(), table).floor_tokens is None
+    assert JudgeAccount("openai/unheard-of", JudgingConfig(), table).cache.floor_tokens is None
+    assert JudgeAccount("embedded", JudgingConfig(), table).cache.floor_tokens is None
 
 
 def test_cached_tokens_count_where_both_kinds_do_and_not_where_input_counts_apart() -> None:
@@ -159,9 +158,9 @@ def test_a_table_with_a_gap_is_refused(tmp_path: Path, bands: str, message: str)
 
 def test_the_tables_price_of_gemini_rises_with_the_year() -> None:
     table, name = load_table(None), "google/gemini-3.8-flash"
-    of = partial(price_of, name, JudgingConfig(), table)
-    assert of(date(2026, 12, 31))[:2] == (0.75, 3.75)
-    assert of(date(2027, 1, 1))[:2] == (1.5, 7.5)
+    price_on = JudgeAccount(name, JudgingConfig(), table).price_on
+    assert price_on(date(2026, 12, 31))[:2] == (0.75, 3.75)
+    assert price_on(date(2027, 1, 1))[:2] == (1.5, 7.5)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgeRequest, JudgingConfig, NamedServer, RateLimits
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
-from memray_eval.judges.accounts import limits_of, may_bill, output_limit, price_of
+from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.model_table import family, load_table
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.router import JudgeAssignment, assign_judges, calls_a_record, unpriced
@@ -381,13 +381,15 @@ def test_a_server_that_the_environment_names_is_ones_own(
 ) -> None:
     """No default account's limits, no key, a call key of its own: as with judging.base_urls."""
     config, table = JudgingConfig(), load_table(None)
-    assert limits_of(judge, config, table)[0] == table.models[judge].limits != RateLimits()
+    assert (
+        JudgeAccount(judge, config, table).limits[0] == table.models[judge].limits != RateLimits()
+    )
     monkeypatch.setenv(variable, "http://10.0.0.5:8000/v1/")
-    assert limits_of(judge, config, table) == (RateLimits(), False)
+    assert JudgeAccount(judge, config, table).limits == (RateLimits(), False)
     assert chosen({"empathy": judge})["empathy"] == (judge, "as configured"), "it needs no key"
-    assert not may_bill(judge, config)
+    assert not JudgeAccount(judge, config, load_table(None)).may_bill
     own = config.model_copy(update={"limits": {judge: RateLimits(requests_per_min=7)}})
-    assert limits_of(judge, own, table) == (RateLimits(requests_per_min=7), True)
+    assert JudgeAccount(judge, own, table).limits == (RateLimits(requests_per_min=7), True)
 
 
 @pytest.mark.parametrize(
@@ -424,13 +426,13 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
         }
     )
     prices = load_table(str(table))
-    assert price_of("openai/x", config, prices) == Price(3, 4)
-    assert price_of("openai/a", config, prices) == Price(5, 6)
-    assert price_of("openai/a", JudgingConfig(), prices) == Price(1, 2)
-    assert price_of("openai/b", config, prices) is None
-    assert price_of("openai/c", config, prices) == FREE
-    assert price_of("openai/never-heard-of", config, prices) is None
-    assert price_of("embedded", config, prices) == FREE
+    assert JudgeAccount("openai/x", config, prices).price == Price(3, 4)
+    assert JudgeAccount("openai/a", config, prices).price == Price(5, 6)
+    assert JudgeAccount("openai/a", JudgingConfig(), prices).price == Price(1, 2)
+    assert JudgeAccount("openai/b", config, prices).price is None
+    assert JudgeAccount("openai/c", config, prices).price == FREE
+    assert JudgeAccount("openai/never-heard-of", config, prices).price is None
+    assert JudgeAccount("embedded", config, prices).price == FREE
     choices = [
         JudgeAssignment(metric="m", judge="openai/b", why="", others=("openai/x", "rules")),
         JudgeAssignment(metric="n", judge="rules", why=""),
@@ -455,8 +457,13 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
     ],
 )
 def test_a_server_of_ones_own_network_bills_nobody(url: str, bills: bool) -> None:
-    assert may_bill("openai/m", JudgingConfig(base_urls={"openai": url})) is bills
-    assert may_bill("openai/m", JudgingConfig())
+    assert (
+        JudgeAccount(
+            "openai/m", JudgingConfig(base_urls={"openai": url}), load_table(None)
+        ).may_bill
+        is bills
+    )
+    assert JudgeAccount("openai/m", JudgingConfig(), load_table(None)).may_bill
 
 
 OFF_ON = date(2027, 1, 14)  # gpt-4o and gpt-4o-mini
@@ -587,12 +594,12 @@ def test_what_retires_is_told_60_days_before(days: int, messages: list[str]) -> 
 def test_a_judge_that_thinks_has_room_for_it_unless_the_user_says_other() -> None:
     table = load_table(None)
     for name, tokens in (("openai/gpt-4o", 2048), ("openai/gpt-6-luna", 16384)):
-        assert output_limit(name, JudgingConfig(), table) == tokens
-        assert output_limit(name, JudgingConfig(max_output_tokens=2048), table) == 2048
+        assert JudgeAccount(name, JudgingConfig(), table).output_limit == tokens
+        assert JudgeAccount(name, JudgingConfig(max_output_tokens=2048), table).output_limit == 2048
 
 
 def test_the_users_own_code_is_free_and_a_server_of_unknown_price_is_not() -> None:
     servers = {"mine": NamedServer(code="judge.py"), "lab": NamedServer(url="http://localhost/v1")}
     config, table = JudgingConfig(servers=servers), load_table(None)
-    assert price_of("mine/judge", config, table) == FREE
-    assert price_of("lab/m", config, table) is None
+    assert JudgeAccount("mine/judge", config, table).price == FREE
+    assert JudgeAccount("lab/m", config, table).price is None

@@ -24,7 +24,7 @@ LACKING = {
     "memory_conduct": "metadata.expects",
     "judged_conduct": "metadata.expects",
     **dict.fromkeys(
-        "rouge qa_f1 code_sim retrieval count helmet_substring ruler_any ruler_recall "
+        "abstention rouge qa_f1 code_sim retrieval count helmet_substring ruler_any ruler_recall "
         "personamem_letter longbench2_choice exact_match answer_f1 semantic_correctness".split(),
         "answers",
     ),

@@ -26,7 +26,7 @@ RUBRICS = {
     "memory_utilization": (2, "c01cc000dabe3d45"),
     "persona_consistency": (2, "1e69a4bb0bf29787"),
     "politeness": (3, "965008c231d7222f"),
-    "safety": (3, "51e79f5868c109fa"),
+    "safety": (4, "bfabfeb3e4526084"),
     "appropriateness": (3, "b60307ef3406bce6"),
     "companion_helpfulness": (3, "b60307ef3406bce6"),
     "conversational_quality": (3, "b60307ef3406bce6"),

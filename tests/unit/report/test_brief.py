@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 import memray_eval as me
 from memray_eval.analysis.comparing.models import Side
 from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.recommendation import recommend
 from memray_eval.analysis.scores import read_scores
 from memray_eval.benchmarks import get_suite
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.answer import answer, no_answer_lines
 from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Cause, Figure, Record, Score, Summary
+from memray_eval.types import Cause, Figure, Performance, Record, Score, Summary
 from tests.build import build_record, build_sample, build_score
 from tests.runs import candidates, full_summary, write_summarised
 
@@ -216,15 +218,45 @@ def test_a_run_of_unreadable_verdicts_says_so_and_not_that_no_metric_applied(
     assert answer(alone) == says
 
 
-def test_answers_that_are_left_out_are_told_beside_the_figure(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        ("n_no_answer", "(2 of 62 did not answer)"),
+        ("n_abstained", "(2 of 62 verdicts could not be read)"),
+    ],
+)
+def test_what_is_left_out_is_told_beside_each_figure(tmp_path: Path, lost: str, why: str) -> None:
     summary = finished(tmp_path / "run", list(records(60))).read_summary()
     metrics = tuple(
-        row.model_copy(update={"n_no_answer": 2}) if row.candidate == "plain" else row
+        row.model_copy(update={lost: 2}) if row.candidate == "plain" else row
         for row in summary.metrics
     )
-    screen = render_brief(summary.model_copy(update={"metrics": metrics}), "run")
+    speeds = [
+        Performance(
+            candidate=name, task=None, n=62, duration_s_total=1.0, duration_s_mean=0.1, n_scored=60,
+            output_tokens=9, tokens_per_s=9.0, ttft_s_mean=None, ttft_s_p95=None, quality=quality,
+            quality_stderr=1.0,
+        )
+        for name, quality in (("plain", 70.0), ("better", 60.0))
+    ]  # fmt: skip
+    changed = {
+        "metrics": metrics,
+        "headline": "coherence",
+        "performance": speeds,
+        "recommendation": recommend(speeds),
+    }
+    summary = summary.model_copy(update=changed)
+    screen = render_brief(summary, "run")
     line = next(line for line in screen.splitlines() if line.startswith("coherence"))
     assert line.count("n 60/62") == 1
+    full = render(summary)
+    speed_quality_and_best = (
+        f"  Avg Quality:         70.0/100 ± 2.0 {why}  (95 % interval; coherence)",
+        f"Best Quality:        plain (70.0/100 {why})",
+        f"Quality: 70.0/100 ± 2.0 {why}\n",
+    )
+    assert [text for text in speed_quality_and_best if text not in full] == []
+    assert full.count(why) == 3
 
 
 def twelve(n_failed: int = 0) -> Summary:
