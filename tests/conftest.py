@@ -6,10 +6,11 @@ import asyncio
 import inspect
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import settings
@@ -35,6 +36,7 @@ def own_cache() -> tempfile.TemporaryDirectory[str]:
 CACHE = own_cache()  # removed when this process ends
 REPOSITORY = Path(__file__).parent.parent
 SAMPLES = REPOSITORY / "dataset" / "samples"
+Call: TypeAlias = Callable[..., tuple[int, str, str]]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -56,6 +58,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     with asyncio.Runner(loop_factory=getattr(pyfuncitem.module, "LOOP", None)) as runner:
         runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """A function of a command's words to its exit code, stdout and stderr, as a shell calls it."""
+    from memray_eval.cli import main
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
 
 
 @pytest.fixture

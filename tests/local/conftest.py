@@ -10,9 +10,6 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from tests.build import served_job
-from tests.unit.cli.conftest import cli
-
-__all__ = ["cli"]  # a fixture
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,8 +17,7 @@ import memray_eval as me
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.benchmarks.instruction.checks import score_response
 from memray_eval.config.loading import load_config
-from tests.conftest import REPOSITORY
-from tests.unit.cli.conftest import Call
+from tests.conftest import REPOSITORY, Call
 
 PRED = {"pred": "It is Paris", "answers": ["Paris"], "all_classes": None, "length": 3000}
 ROWS = (

@@ -14,10 +14,11 @@ import pytest
 from pyarrow import fs
 from typer.main import get_command
 
-from memray_eval.cli import app, main
+from memray_eval.cli import app
 from memray_eval.errors import DataError
 from memray_eval.results.lookup import find_run
 from memray_eval.storage.paths import did_you_mean
+from tests.conftest import Call
 
 WITHIN_S = 60
 TAKES_A_RUN = {"calibrate", "report", "compare", "evaluate", "pairwise", "resume", "send", "view"}
@@ -51,16 +52,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture
-def call(runs: Runs, tmp_path: Path, monkeypatch, capsys):  # type: ignore[no-untyped-def]
+def call(runs: Runs, tmp_path: Path, monkeypatch, cli: Call):  # type: ignore[no-untyped-def]
     monkeypatch.chdir(runs.folder)
     monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path / "cache"))  # knows of no other folder
 
     def called(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out = capsys.readouterr()
-        return int(ended.value.code or 0), out.out + out.err
+        code, out, err = cli(*words)
+        return code, out + err
 
     return called
 

@@ -20,10 +20,9 @@ from memray_eval.judges.limits import breaker
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import finish, go_on
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, Call
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
-from tests.unit.cli.conftest import Call
 
 Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."

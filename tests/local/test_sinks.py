@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 import memray_eval as me
-from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, Interrupted
 from memray_eval.execution import session
@@ -21,6 +19,7 @@ from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
+from tests.conftest import Call
 from tests.servers.collector import Collector, collecting
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -231,7 +230,7 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
     folder: Path,
     collector: Collector,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Call,
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
@@ -251,14 +250,6 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
     logged = done.folder.read("log.jsonl").decode()
     assert "sink otlp (http://127.0.0.1:1/v1/logs) failed" in logged
 
-    def cli(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    capsys.readouterr()
     code, _, err = cli("send", done.folder.path)
     assert (code, err.count("error: the sink")) == (1, 2)
     folder.unlink()
@@ -275,16 +266,12 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
     assert (code, err) == (2, "error: --sink 'otpl': there are: otlp, mlflow, inspect\n")
 
 
-def test_send_says_when_there_is_nowhere_to_send(
-    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_send_says_when_there_is_nowhere_to_send(job: Job, cli: Call) -> None:
     with serving(reply) as server:
         done = run(job(server, **judged(server)), quiet)
-    monkeypatch.setattr(sys, "argv", ["memray-eval", "send", done.folder.path])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert "names no sink; name one with --sink: otlp, mlflow, inspect" in capsys.readouterr().err
+    code, _, err = cli("send", done.folder.path)
+    assert code == 2
+    assert "names no sink; name one with --sink: otlp, mlflow, inspect" in err
     assert not Path(done.folder.path, "sinks.json").exists()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,31 +10,21 @@ import pytest
 import yaml
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, Call
 from tests.servers.provider import serving
 
 
-def cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["memray-eval", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
 def test_responses_are_written_and_then_judged(
-    job: Callable[..., RunConfig],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with serving(lambda body: "Rest more, and ask your doctor.") as server:
         path = tmp_path / "job.yaml"
         path.write_text(yaml.safe_dump(job(server, limit=4).model_dump(mode="json")))
-        assert cli(monkeypatch, "generate", str(path), "--json") == 0
-        folder, responses = (Path(line) for line in capsys.readouterr().out.splitlines())
+        code, out, _ = cli("generate", str(path), "--json")
+        assert code == 0
+        folder, responses = map(Path, out.splitlines())
         written = json.loads(responses.read_text())
         assert (written["model"], len(written["results"])) == ("served", 4)
         assert not list(folder.glob("scores*"))
@@ -47,23 +36,13 @@ def test_responses_are_written_and_then_judged(
             f"embedding.base_url={server.base_url}",
         ]
         for source in (folder, responses):
-            code = cli(
-                monkeypatch,
-                "evaluate",
-                str(source),
-                "--judge",
-                "rules",
-                "--metrics",
-                "relevance,memory_utilization",
-                "--json",
-                *settings,
-            )
+            metrics = ("--metrics", "relevance,memory_utilization", "--judge", "rules")
+            code, out, err = cli("evaluate", str(source), *metrics, "--json", *settings)
             assert code == 0
-            out = capsys.readouterr()
-            assert out.out.splitlines()[0].startswith("memory: 4 answers of served (m)")
-            assert "\nrelevance " in out.out
-            assert "generate" not in out.err
-            evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
+            assert out.splitlines()[0].startswith("memory: 4 answers of served (m)")
+            assert "\nrelevance " in out
+            assert "generate" not in err
+            evaluation = json.loads(Path(err.splitlines()[-1]).read_text())
             assert set(evaluation["results"][0]["scores"]) == {"relevance", "memory_utilization"}
             assert evaluation["summary"]["n_units"] == 4
             assert {
@@ -73,10 +52,7 @@ def test_responses_are_written_and_then_judged(
 
 
 def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothing_ends_with_1(
-    job: Callable[..., RunConfig],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     companion = get_suite("companion")
@@ -89,23 +65,22 @@ def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothin
             "limit": 6,
         }
         path.write_text(yaml.safe_dump(job(server, **keys).model_dump(mode="json")))
-        assert cli(monkeypatch, "generate", str(path), "--json") == 0
-        folder, responses = (Path(line) for line in capsys.readouterr().out.splitlines())
+        code, out, _ = cli("generate", str(path), "--json")
+        assert code == 0
+        folder, responses = map(Path, out.splitlines())
     for source in (folder, responses):
-        assert cli(monkeypatch, "evaluate", str(source), "--judge", "rules") == 2
-        assert "nothing would be scored: overall_quality, " in capsys.readouterr().err
-        words = ("--metrics", "readability_score", "--json")
-        assert cli(monkeypatch, "evaluate", str(source), *words) == 0
-        out = capsys.readouterr()
-        assert "Suite companion, that of " in out.err
-        evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
+        code, _, err = cli("evaluate", str(source), "--judge", "rules")
+        assert (code, "nothing would be scored: overall_quality, " in err) == (2, True)
+        code, _, err = cli("evaluate", str(source), "--metrics", "readability_score", "--json")
+        assert (code, "Suite companion, that of " in err) == (0, True)
+        evaluation = json.loads(Path(err.splitlines()[-1]).read_text())
         assert all(set(row["scores"]) == {"readability_score"} for row in evaluation["results"])
         assert evaluation["summary"]["suite"] == "companion"
         # Six samples, one of each
         assert {row["task"] for row in evaluation["summary"]["tasks"]} == set(companion.tasks)
     named = ("--metrics", "readability_score,exact_match")
-    assert cli(monkeypatch, "evaluate", str(folder), *named) == 1
-    out = capsys.readouterr()
+    code, _, err = cli("evaluate", str(folder), *named)
+    assert code == 1
     why = "(the sample has no answers; --map answers=COLUMN names a column of them)"
-    assert f"warning: exact_match applied to none of 6 responses {why}" in out.err
-    assert "more than the tolerance allows" not in out.err
+    assert f"warning: exact_match applied to none of 6 responses {why}" in err
+    assert "more than the tolerance allows" not in err

@@ -15,7 +15,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.report.calibration_console import render
 from memray_eval.types import Record, Score
 from tests.build import build_record, build_sample, build_score
-from tests.unit.cli.conftest import Call
+from tests.conftest import Call
 
 HUMANS = [(float(n % 2), float(n % 2 if n % 7 else 1 - n % 2)) for n in range(40)]
 ROWS = [

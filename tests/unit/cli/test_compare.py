@@ -14,7 +14,7 @@ import pytest
 
 from memray_eval.analysis.calibration import CalibrationReport, Coefficient, JudgeFigures
 from tests.build import build_folder, build_record, build_sample, build_score
-from tests.unit.cli.conftest import Call
+from tests.conftest import Call
 
 DIGEST = "0123456789abcdef"  # of a rubric
 

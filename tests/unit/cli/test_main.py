@@ -18,8 +18,7 @@ from memray_eval import __version__
 from memray_eval.benchmarks import all_suites
 from memray_eval.cli import app
 from memray_eval.judges.call_cache import CachedCall, CallCache
-from tests.conftest import REPOSITORY, SAMPLES
-from tests.unit.cli.conftest import Call
+from tests.conftest import REPOSITORY, SAMPLES, Call
 
 QUICKSTART = str(REPOSITORY / "jobs" / "quickstart.yaml")
 RUN = f"run {QUICKSTART}"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Call
 from tests.runs import plain_records, write_run
-from tests.unit.cli.conftest import Call
 
 
 @pytest.mark.parametrize("manifest", ["{", "[1]", "3"])

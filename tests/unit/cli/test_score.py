@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.conftest import Call
+from tests.conftest import Call
 
 SIMPLE = ("score", "--type", "simple")
 

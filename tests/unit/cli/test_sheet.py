@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from memray_eval.report.sheet import ScoredUnit, draw
+from tests.conftest import Call
 from tests.golden.make_runs import STORED
-from tests.unit.cli.conftest import Call
 
 Row = dict[str, Any]
 

@@ -4,13 +4,11 @@ refuses."""
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Assumptions, ClusterConfig
 from memray_eval.execution.estimate import STARTUP_S, Estimate, estimate_lines
@@ -22,7 +20,7 @@ from tests.build import (
     write_long_memories,
     write_responses,
 )
-from tests.conftest import REPOSITORY, SAMPLES
+from tests.conftest import REPOSITORY, SAMPLES, Call
 
 METRICS = ("empathy", "safety")
 EMBEDDING = "embedding of texts (embedding.model is local)"
@@ -269,33 +267,20 @@ def test_metrics_that_nobody_would_score_are_said(tmp_path: Path) -> None:
     assert not estimate_of(judging(tmp_path)).warnings
 
 
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(
-            sys,
-            "argv",
-            ["memray-eval", "estimate", str(REPOSITORY / "cluster" / "job.yaml"), *words],
-        )
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out = capsys.readouterr()
-        return int(ended.value.code or 0), out.out, out.err
-
-    return call
+CLUSTER_JOB = ("estimate", str(REPOSITORY / "cluster" / "job.yaml"))
 
 
 @pytest.mark.parametrize(
     ("text", "count"), [("1e6", 1_000_000), ("1_000_000", 1_000_000), ("7", 7), ("2.5e3", 2500)]
 )
-def test_numbers_of_samples(cli, text: str, count: int) -> None:  # type: ignore[no-untyped-def]
-    code, out, _ = cli("--judge", "rules", "--samples", text, "--json")
+def test_numbers_of_samples(cli: Call, text: str, count: int) -> None:
+    code, out, _ = cli(*CLUSTER_JOB, "--judge", "rules", "--samples", text, "--json")
     assert (code, json.loads(out)["units"]) == (0, count)
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "1.5", "many", "", "inf", "nan", "1e-3"])
-def test_what_is_no_number_of_samples(cli, text: str) -> None:  # type: ignore[no-untyped-def]
-    code, out, err = cli("--judge", "rules", f"--samples={text}")
+def test_what_is_no_number_of_samples(cli: Call, text: str) -> None:
+    code, out, err = cli(*CLUSTER_JOB, "--judge", "rules", f"--samples={text}")
     assert (code, out) == (2, "")
     assert f"--samples {text}: write a whole number from 1 on, such as" in err
     assert "Traceback" not in err

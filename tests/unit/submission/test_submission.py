@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import random
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.benchmarks import prompt_text
-from memray_eval.cli import main
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
@@ -29,7 +27,7 @@ from memray_eval.execution.run_manifest import package_digest
 from memray_eval.execution.runs import check_run_id
 from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make_package
 from memray_eval.submission.watch import PATIENCE_S, JobState, watch
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, Call
 
 pytestmark = pytest.mark.heavy  # builds the archive of a submission again and again
 
@@ -395,22 +393,13 @@ def test_the_exit_code_is_the_jobs_own(status: str, driver: int | None, code: in
     ],
 )
 def test_wrong_use_of_submit_is_a_message_and_exit_code_2(
-    words: list[str],
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, cli: Call
 ) -> None:
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     job = str(REPOSITORY / "jobs" / "quickstart.yaml")
-    monkeypatch.setattr(
-        sys, "argv", ["memray-eval", "submit", job, "--out", "s3://bucket/r", *words]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
-    err = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert expected in err
+    code, _, err = cli("submit", job, "--out", "s3://bucket/r", *words)
+    assert (code, expected in err) == (2, True)
     assert KEY not in err
 
 

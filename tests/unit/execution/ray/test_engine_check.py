@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memray_eval.cli import main
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution import capacity, doctor
@@ -24,6 +23,7 @@ from memray_eval.execution.ray.engine import COMPILED, engine_environment
 from memray_eval.execution.ray.engine_check import N_TOKENS, check_engine
 from memray_eval.execution.ray.engine_start import LAST_LINES
 from memray_eval.types import Candidate
+from tests.conftest import Call
 
 Python = Callable[[str], Path]
 REPORT = {
@@ -139,17 +139,11 @@ class TestDoctor:
             "' Paris'"
         )
 
-    def test_an_engine_that_fails_fails_the_command(
-        self, python: Python, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_an_engine_that_fails_fails_the_command(self, python: Python, cli: Call) -> None:
         python(f"cat <<'EOF'\n{LOG}\nEOF\nexit 1")
-        monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", "--engine", "org/model"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 3
-        output = capsys.readouterr()
-        assert output.err == ""
-        assert f"[fail] the engine of org/model ended with exit code 1: {ROOT_CAUSE}" in output.out
+        code, out, err = cli("doctor", "--engine", "org/model")
+        assert (code, err) == (3, "")
+        assert f"[fail] the engine of org/model ended with exit code 1: {ROOT_CAUSE}" in out
 
     @pytest.mark.parametrize(
         ("engine", "started"),
@@ -163,6 +157,7 @@ class TestDoctor:
         self,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
+        cli: Call,
         engine: str,
         started: dict[str, int],
     ) -> None:
@@ -186,25 +181,17 @@ class TestDoctor:
         engines = {"org/large": {"max_num_seqs": 8}, "org/j": {"max_num_seqs": 4}}
         shape = {"engine": {"max_num_seqs": 64}, "engines": engines, "judge": "embedded:org/j"}
         job.write_text(json.dumps({"dataset": "rows", "candidates": candidates, **shape}), "utf-8")
-        monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", str(job), "--engine", engine])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert not ended.value.code
-        assert seen == started
+        code, _, _ = cli("doctor", str(job), "--engine", engine)
+        assert (code, seen) == (0, started)
 
     def test_an_adapter_that_cannot_be_read_fails(self) -> None:
         sharing = [Candidate(name="a", model="org/m", lora="no/adapter")]
         *_, last = examine_engine("org/m", EngineConfig(device="cpu"), ClusterConfig(), sharing)
         assert (last.state, "no/adapter: no such folder" in last.what) == ("fail", True)
 
-    def test_the_jobs_own_engine_needs_a_job(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", "--engine", "job"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2
-        assert "name a job with engines of vLLM" in capsys.readouterr().err
+    def test_the_jobs_own_engine_needs_a_job(self, cli: Call) -> None:
+        code, _, err = cli("doctor", "--engine", "job")
+        assert (code, "name a job with engines of vLLM" in err) == (2, True)
 
     @pytest.mark.parametrize(
         ("sampler", "has_nvcc", "state", "said"),
