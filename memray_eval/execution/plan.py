@@ -16,7 +16,7 @@ from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
 from memray_eval.judges.router import calls_a_record
 from memray_eval.metric import RULES
-from memray_eval.types import EXISTING, Candidate, Frozen
+from memray_eval.types import Candidate, Frozen
 
 Device = Literal["cpu", "gpu"]
 
@@ -117,7 +117,7 @@ def pipeline_pools(
         *_candidate_pools(spec, candidates[0], device),
         *_affect_pool(spec.config.affect),
         *(_scoring_pools(spec, judge_actors) if scores else ()),
-        _writer_pool((candidates[0].backend != EXISTING) + scores),
+        _writer_pool((candidates[0].backend == "vllm") + scores),
         _task_pool(),
     ]
 
@@ -148,10 +148,11 @@ def _task_pool() -> Pool:
 def _scoring_pools(spec: RunSpec, judge_actors: int) -> list[Pool]:
     judging, embedding = spec.config.judging, spec.config.embedding
     knobs = "judging.actors or judging.cpus", "embedding.actors or embedding.cpus"
-    return [
+    pools = [
         _pool(JUDGES, judge_actors, judging.cpus, ACTOR_GIB, knobs[0]),
         _pool("embedders", embedding.actors, embedding.cpus, EMBED_GIB, knobs[1]),
     ]
+    return [pool for pool, metrics in zip(pools, spec.by_stage(), strict=True) if metrics]
 
 
 class EngineLoad(NamedTuple):
