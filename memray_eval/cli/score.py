@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memray_eval.cli.app import RUN, app, show
 from memray_eval.cli.options import argument, named_number, option
-from memray_eval.errors import ConfigError, DataError, reason_of
+from memray_eval.errors import ConfigError, DataError, cut, reason_of
 
 TEXT = "text"
 
@@ -42,7 +42,9 @@ def score(
     prompt = prompt if prompt is not None or prompt_file else next(rest, None)
     response = response if response is not None or response_file else next(rest, None)
     if (extra := next(rest, None)) is not None:
-        raise ConfigError(f"{extra[:40]!r} is too much: write TYPE PROMPT RESPONSE, each in quotes")
+        raise ConfigError(
+            f"{cut(extra, 40)!r} is too much: write TYPE PROMPT RESPONSE, each in quotes"
+        )
     if prompt_type not in (*PROMPT_TYPES, TEXT):
         problem = "no --type" if prompt_type is None else f"no prompt type {prompt_type!r}"
         raise ConfigError(f"{problem}; there are: {', '.join((*PROMPT_TYPES, TEXT))}")

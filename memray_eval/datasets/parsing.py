@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
-from memray_eval.errors import nearest
+from memray_eval.errors import cut, nearest
 from memray_eval.text_processing.criteria import has_criteria, read_criteria
 from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.printable import escape_controls
@@ -327,7 +327,7 @@ def _json_type(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     is_number = isinstance(value, int | float)
     name = "the number" if is_number else _TYPE_NAMES.get(type(value), type(value).__name__)
-    return f"{name} {value!r}"[:60]
+    return cut(f"{name} {value!r}", 60)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parse_finite_float(text: str) -> float:
     if math.isinf(number := float(text)):
-        raise invalid(f"broken JSON: the number {text[:20]} is too large")
+        raise invalid(f"broken JSON: the number {cut(text, 20)} is too large")
     return number
 
 

@@ -96,6 +96,17 @@ def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
             yield from _wrapped(_in_words(estimate), "    ")
 
 
+def _no_answer_in_words(metric: Metric) -> str:
+    counts = f"without an answer a run counts {metric.scale[0]:g}"
+    if isinstance(metric, JudgedMetric) and metric.pooled is not None:
+        counts = (
+            f"of an answer that is not there a run counts the {metric.pooled.whole} that it "
+            "misses, and leaves it out if it misses none"
+        )
+    below = "; what is said below of an empty response is so with on_no_answer: score"
+    return f"{counts} (on_no_answer: zero){below * ('mpty' in metric.formulas)}"
+
+
 def page_lines(metric: Metric) -> Iterator[str]:
     """All that there is to know of a metric: its formulas, its rubric, its estimate."""
     yield f"{metric.name}: {metric.title.lower()}"
@@ -107,7 +118,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("by", judge_of(metric)),
         ("needs", ", ".join(metric.requires) or "a response"),
         ("level", level_of(metric)),
-        ("empty", f"without an answer a run counts {metric.scale[0]:g} (on_no_answer: zero)"),
+        ("empty", _no_answer_in_words(metric)),
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from memray_eval.config.environment import required_key
-from memray_eval.errors import OddReply, StoreDown, StoreError, StoreSlow
+from memray_eval.errors import OddReply, StoreDown, StoreError, StoreSlow, cut
 from memray_eval.provider_http.transport import MOST_BYTES
 from memray_eval.types import Memory
 
@@ -85,7 +85,7 @@ class StoreServer:
 
 
 def _excerpt(reply: httpx2.Response) -> str:
-    return " ".join(reply.text.split())[:200]
+    return cut(reply.text, 200)
 
 
 def items_of(reply: Any, name: str) -> list[Mapping[str, Any]]:
@@ -93,14 +93,14 @@ def items_of(reply: Any, name: str) -> list[Mapping[str, Any]]:
     is_named = isinstance(reply, Mapping) and name in reply
     listed = (reply[name] or []) if is_named else reply
     if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
-        raise OddReply(f"its reply has no list of objects {name!r}: {str(reply)[:120]}")
+        raise OddReply(f"its reply has no list of objects {name!r}: {cut(str(reply), 120)}")
     return listed
 
 
 def text_of(item: Mapping[str, Any], name: str) -> str:
     """A field that is a text. Raises OddReply."""
     if not isinstance(value := item.get(name), str):
-        raise OddReply(f"an entry of its reply has no {name!r}: {str(item)[:120]}")
+        raise OddReply(f"an entry of its reply has no {name!r}: {cut(str(item), 120)}")
     return value
 
 

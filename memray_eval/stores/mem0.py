@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import Session
-from memray_eval.errors import ConfigError, OddReply, StoreError
+from memray_eval.errors import ConfigError, OddReply, StoreError, cut
 from memray_eval.stores.http import StoreServer, chat, items_of, segment, text_of
 from memray_eval.stores.port import Entry, Store
 from memray_eval.types import Memory
@@ -53,7 +53,7 @@ class Mem0Server:
             reply = self._server.ask("GET", f"/v1/event/{segment(event)}/")
             status = text_of(reply, "status")
             if status == "FAILED":
-                raise StoreError(f"mem0 failed to write a session: {str(reply)[:200]}")
+                raise StoreError(f"mem0 failed to write a session: {cut(str(reply), 200)}")
             if status == "SUCCEEDED":
                 pending.discard(event)
         return not pending

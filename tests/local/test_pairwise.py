@@ -38,7 +38,7 @@ def prefer_longer(body: dict[str, Any]) -> str:
 def answers(tmp_path: Path) -> Callable[..., str]:
     """Makes a run of a candidate's answers, without a judge, and returns its folder."""
 
-    def make(name: str, texts: list[str | None]) -> str:
+    def make(name: str, texts: list[str | None], **keys: Any) -> str:
         rows = [
             {"id": f"Q{n}", "query": f"How do I rest on day {n}?", "candidate": name}
             | ({"error": "the server was gone"} if text is None else {"response": text})
@@ -54,6 +54,7 @@ def answers(tmp_path: Path) -> Callable[..., str]:
             "metrics": ["lexical_diversity"],
             "executor": "local",
             "tolerance": 1.0,
+            **keys,
         }
         config = RunConfig.model_validate(job)
         return finish(config, run_id=f"run-{name}").folder.path
@@ -106,6 +107,18 @@ def test_two_runs_are_compared_in_both_orders_without_names(
         app, ["compare", long, str(folder.path) + ":terse-model", "--html", str(page)]
     )
     assert "pairs:" not in other.output  # of runs that no pairwise run compares
+
+
+def test_a_run_that_excludes_empty_answers_loses_no_pair_by_them_and_leads_nowhere(
+    answers: Callable[..., str], pairwise: Callable[..., Result]
+) -> None:
+    long = answers("long", ["Rest well, and walk a little."] * 6, on_no_answer="exclude")
+    short = answers("short", ["Rest."] * 5 + [""], on_no_answer="exclude")
+    with serving(prefer_longer) as server:
+        output = " ".join(pairwise(server, long, short).output.split())
+    assert "preference: not decided: 1 of 6 did not answer; nothing can be said" in output
+    assert "5 pairs on 5 questions" in output
+    assert "no answer: short on 1 questions (1 empty, 0 failed); left out (on_no_answer" in output
 
 
 def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rouge import rouge_lsum
 from memray_eval.benchmarks.longbench.rules import normalise_zh, qa_f1, token_f1
+from memray_eval.errors import cut
 from memray_eval.types import Sample
 
 Version = Literal["v1", "v2"]
@@ -54,7 +55,7 @@ def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
     if len(texts) == 1 and texts[0] in options[: len(LETTERS)]:
         return texts[0], LETTERS[options.index(texts[0])]
     raise ValueError(
-        f"label {str(label)[:80]!r} is none of the options {list(options)}; put them into "
+        f"label {cut(str(label), 80)!r} is none of the options {list(options)}; put them into "
         "metadata.options"
     )
 
@@ -86,7 +87,7 @@ def math_find(prediction: str, label: Label) -> float:
         return float(float(match[0]) == wanted)
     if "." in match[0]:
         raise ValueError(
-            f"the rule reads no decimal number {match[0][:40]!r} where the label {wanted} is a "
+            f"the rule reads no decimal number {cut(match[0], 40)!r} where the label {wanted} is a "
             "whole one"
         )
     return float(_whole(match[0]) == wanted)
@@ -236,7 +237,7 @@ def _number(label: Label) -> int | float:
         return float(text)
     except ValueError:
         raise ValueError(
-            f"the label {text[:80]!r} is no number, and the rule of its task needs one"
+            f"the label {cut(text, 80)!r} is no number, and the rule of its task needs one"
         ) from None
 
 

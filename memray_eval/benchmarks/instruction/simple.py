@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import asked_words, count_words, words_of
+from memray_eval.errors import cut
 
 WORDS_OFF = ((1 / 10, 75), (1 / 5, 50), (1 / 3, 25))  # up to which share off the target -> subscore
 CUT_OFF_SCORE = 50
@@ -106,4 +107,4 @@ def error_free(response: str) -> CheckResult:
     match = _ERRORS.search(response.replace("’", "'"))
     if match is None:
         return graded(100, "No errors detected")
-    return graded(0, f"Refusal or error message: {match[0].strip()[:60]!r}")
+    return graded(0, f"Refusal or error message: {cut(match[0], 60)!r}")

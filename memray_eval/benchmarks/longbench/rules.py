@@ -16,6 +16,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rouge import rouge_l
+from memray_eval.errors import cut
 
 VERSION = "LongBench 2e00731"
 FIRST_LINE_TASKS = frozenset({"trec", "triviaqa", "samsum", "lsht"})
@@ -110,7 +111,9 @@ def retrieval_zh(prediction: str, answers: Sequence[str]) -> float:
 
 def _paragraph(pattern: re.Pattern[str], answer: str, form: str) -> str:
     if (match := pattern.search(answer)) is None:
-        raise ValueError(f"the answer {answer[:80]!r} names no paragraph; retrieval wants {form!r}")
+        raise ValueError(
+            f"the answer {cut(answer, 80)!r} names no paragraph; retrieval wants {form!r}"
+        )
     return match[1]
 
 

@@ -49,6 +49,8 @@ def test_where_it_stands_in_our_sources_is_left_out() -> None:
 
 def test_a_metrics_page_has_its_formula_its_rubric_and_what_its_estimate_is_worth() -> None:
     page = " ".join(" ".join(page_lines(all_metrics()["groundedness"])).split())
+    assert "the claims that it misses, and leaves it out if it misses none" in page
+    assert "what is said below of an empty response is so with on_no_answer: score" in page
     assert "grounded claims / all claims" in page
     assert "micro: one ratio over all claims" in page
     assert "List every factual claim of the response" in page
