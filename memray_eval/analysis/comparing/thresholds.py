@@ -85,8 +85,8 @@ def judge_gates(
     compared = list(dict.fromkeys(metric.metric for metric in comparison.metrics))
     if unknown := [gate for gate in gates if gate.metric not in compared]:
         raise ConfigError(
-            f"gate {unknown[0].text!r}: no metric {unknown[0].metric!r} in common; there are: "
-            f"{', '.join(compared)}"
+            f"gate {unknown[0].text!r}: no metric {unknown[0].metric!r} in common; "
+            f"{suggest(unknown[0].metric, compared)}"
         )
     results = []
     for gate in gates:
