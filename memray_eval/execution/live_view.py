@@ -202,7 +202,7 @@ class ViewState:
     def _calls(self, name: str, judge: JudgeNow) -> str:
         (then, sent_then), *_, (now, sent) = self._sent[name]
         rate = period_per_s(sent - sent_then, now - then) or 0.0
-        waiting = f", {judge.waiting:,} waiting" if judge.waiting else ""
+        waiting = f", {judge.waiting:,} wait for a slot" if judge.waiting else ""
         verdicts = f", {judge.verdicts:,} verdicts" if judge.verdicts else ""
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s{verdicts}"
 
