@@ -335,10 +335,12 @@ def calibrate_run(
 
 
 def _metric_of(folder: RunFolder, named: str | None) -> MetricSummary:
-    """The summary of a metric that the run scores; of the only one, if none is named."""
+    """The summary of a metric that the run scores; if none is named, of the only one, or the only
+    one by a rubric."""
     rows = {row.metric: row for row in folder.read_summary().metrics if row.n_scored}
-    if named is None and len(rows) == 1:
-        return next(iter(rows.values()))
+    by_rubric = rows.keys() & (folder.read_manifest().get("rubric_versions") or {}).keys()
+    if named is None and 1 in (len(rows), len(by_rubric)):
+        return rows[min(by_rubric or rows)]
     if named is None:
         raise ConfigError(f"no metric: name one with --metric; the run has {', '.join(rows)}")
     if named not in rows:

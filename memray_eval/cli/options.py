@@ -143,7 +143,7 @@ class JobOptions(Options):
     )
     metrics: str | None = option(
         "Compute only these metrics, comma-separated (see `list metrics`); "
-        "FILE.py:NAME for your own.",
+        "FILE.py:NAME for your own, a function of a sample and a response (response.text).",
         JUDGING,
     )
     include: list[str] | None = option(

@@ -210,7 +210,9 @@ def parse_answer(
         fields["id"] = id_text(fields["id"])
     for name in _OUR_FIELDS:
         fields.pop(name, None)
-    missing = Fault(field="response", message=f"missing; it may be called {', '.join(TEXT_FIELDS)}")
+    missing = Fault(
+        field="response", message=f"missing or empty; it may be called {', '.join(TEXT_FIELDS)}"
+    )
     faults = [] if response is not None else [missing]
     epoch, number = 1, fields.pop("epoch", None)
     try:

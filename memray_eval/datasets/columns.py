@@ -377,11 +377,11 @@ class _FirstRows:
                 continue
             aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
             columns = [by_name[alias] for alias in aliases if by_name.get(alias) in free]
-            if name in ("answers", RESPONSE):
+            if name in ("query", "answers", RESPONSE):
                 columns += likely_columns(
                     name, [column for column in self.columns if column in free]
                 )
-                last = _CHOICE_GOLDS if name == "answers" else ("answer",)
+                last = {"answers": _CHOICE_GOLDS, RESPONSE: ("answer",)}.get(name, ())
                 columns += [by_name[alias] for alias in last if by_name.get(alias) in free]
             if column := next((c for c in columns if self._can_be(name, c)), None):
                 guessed[name] = column
@@ -438,7 +438,7 @@ class _FirstRows:
     def _columns_of(self, name: str) -> set[str]:
         """The columns that by their names are of a field."""
         names = {name, *NAMES[name], *(JOIN_IDS if name == "id" else ())}
-        likely = likely_columns(name, self._names) if name in (RESPONSE, "answers") else []
+        likely = likely_columns(name, self._names) if name in ("query", RESPONSE, "answers") else []
         return {column for column in self._names if plain_name(column) in names}.union(likely)
 
     def _lack(

@@ -27,12 +27,16 @@ ITEM_NAMES = {
     for name, text in TABLE["items"].items()
 }
 JOIN_IDS = (*NAMES["id"], *words_of("join_ids"))  # of responses that are joined
-_GOLD, _RIGHT, _WRITER, _OTHER, _WHAT = (
-    "|".join(words_of(name)) for name in ("golds", "rights", "writers", "others", "whats")
+_GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER = (
+    "|".join(words_of(name)) for name in ("golds", "rights", "writers", "others", "whats", "askers")
 )
 _SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
 # Names of one's own columns by their words: who wrote it, and what it is
 _NAMED = {
+    "query": re.compile(
+        rf"(?:{_ASKER})_(?:question|query|prompt|request|message|msg|text|input|utterance)"
+        r"|(?:question|query)_(?:asked|from|by|of)_.+"
+    ),
     "answers": re.compile(
         rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
     ),
@@ -41,7 +45,11 @@ _NAMED = {
         rf"|predicted|generated|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
     ),
 }
-_RANKS = {"answers": words_of("golds") + words_of("rights"), "response": words_of("writers")}
+_RANKS = {
+    "query": (),
+    "answers": words_of("golds") + words_of("rights"),
+    "response": words_of("writers"),
+}
 
 
 def plain_name(name: str) -> str:
@@ -50,7 +58,7 @@ def plain_name(name: str) -> str:
 
 
 def likely_columns(field: str, names: Iterable[str]) -> list[str]:
-    """The names that by their words are of a response or of right answers, the likeliest first."""
+    """The names that by their words are of a field, the likeliest first."""
     fitting = [name for name in names if _NAMED[field].fullmatch(plain_name(name))]
     words = _RANKS[field]
 

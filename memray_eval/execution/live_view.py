@@ -153,12 +153,13 @@ class ViewState:
         phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
         elapsed = clock_text(self._now - self._began)
         lines = [f"{self._outline.name}: {total:,} answers, {elapsed}{phase}"]
+        slowest = min(self._outline.stages, key=self._done, default="")
         for name in self._outline.stages:
             done, count = self._done(name), self._snapshot.stages.get(name, StageCount())
             rate = rows_per_s(count.rows, count.span_s) if count.rows else None
             blocks = round(BAR_WIDTH * min(1.0, done / max(1, total)))
             bar = "█" * blocks + "░" * (BAR_WIDTH - blocks)
-            per_s = "" if rate is None else f"  {rate:,.1f}/s"
+            per_s = "" if rate is None or name != slowest else f"  {rate:,.1f}/s"
             lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}{per_s}")
         lines += [f"  {fact}" for fact in self._facts(is_last)]
         return list(map(escape_controls, [*lines, *self._failure(width)]))
@@ -202,7 +203,8 @@ class ViewState:
         (then, sent_then), *_, (now, sent) = self._sent[name]
         rate = period_per_s(sent - sent_then, now - then) or 0.0
         waiting = f", {judge.waiting:,} wait for a slot" if judge.waiting else ""
-        return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s"
+        verdicts = f", {judge.verdicts:,} verdicts" if judge.verdicts else ""
+        return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s{verdicts}"
 
     def _cost(self) -> str:
         """The judges' cost so far and the budget; without one, the cost of this session."""
@@ -214,7 +216,7 @@ class ViewState:
         parts = []
         if usd is not None:
             parts.append(f"{cost} of ${usd:,.2f}{_share(spent.usd, usd)}")
-        elif spent.usd or spent.unpriced_calls:
+        elif spent.usd:  # an unknown cost is said once, when the run has ended
             parts.append(cost)
         if tokens is not None:
             parts.append(f"{spent.tokens:,} of {tokens:,} tokens{_share(spent.tokens, tokens)}")

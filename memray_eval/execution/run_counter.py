@@ -149,7 +149,7 @@ class RunCounter:
         if self._first_failure is None:
             self._first_failure = unit
             self.add_line(
-                f"The first unit has failed, {unit.unit_id} (sample {unit.sample_id!r} of "
+                f"The first failed answer is {unit.unit_id} (sample {unit.sample_id!r} of "
                 f"{unit.candidate}): {unit.error}"
             )
 

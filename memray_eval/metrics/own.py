@@ -276,6 +276,13 @@ def _to_metric(value: Any, attribute: str, source: str) -> Metric:
             value_label=value.value_label or name,
         )
     if inspect.isfunction(value):
+        try:
+            inspect.signature(value).bind("sample", "response")
+        except TypeError as error:
+            raise ConfigError(
+                f"{source}: {attribute} is called with a sample and a response, and {error}; write "
+                f"def {attribute}(sample, response): ... response.text, sample.query"
+            ) from None
         return computed_metric(value, name=attribute)
     raise ConfigError(
         f"{source}: {attribute} is {type(value).__name__}, neither a metric nor a function of a "

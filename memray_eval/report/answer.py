@@ -235,8 +235,7 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
     if len(ranked) == 1:
         yield f"{_describe_figure(ranked[0])}.{rest}"
         return
-    lowest, highest = _describe_figure(ranked[0]), _describe_figure(ranked[-1])
-    yield f"Highest for its scale: {highest}; lowest: {lowest}.{rest}"
+    yield f"Lowest on its own scale: {_describe_figure(ranked[0])}.{rest}"
 
 
 def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:

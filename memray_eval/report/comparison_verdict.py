@@ -92,8 +92,8 @@ def _how_many_more(rows: Sequence[MetricComparison]) -> str:
     if not needed:
         return ""
     more, row = min(needed, key=lambda pair: pair[0])
-    difference = f"{row.paired.difference:+z.2g} in {name_figure(row)}"
-    return f"; about {round_up(more):,} more samples would show one of {difference}"
+    true = f"if the true difference is {row.paired.difference:+z.2g} in {name_figure(row)}"
+    return f"; {true}, about {round_up(more):,} more samples would confirm it"
 
 
 def groups_of(comparison: Comparison, row: MetricComparison) -> dict[str, list[GroupFigure]]:

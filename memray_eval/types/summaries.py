@@ -79,10 +79,10 @@ class MetricSummary(Frozen):
     std: float | None = None
     stderr: float | None = None
     distribution: dict[str, int] = Field(default_factory=dict)
-    micro: dict[str, float | None] = Field(default_factory=dict)
-    macro: dict[str, float | None] = Field(default_factory=dict)
-    extras: dict[str, float | None] = Field(default_factory=dict)
-    layout: tuple[SummarySection, ...] = ()
+    micro: dict[str, float | None] = Field(default_factory=dict, repr=False)
+    macro: dict[str, float | None] = Field(default_factory=dict, repr=False)
+    extras: dict[str, float | None] = Field(default_factory=dict, repr=False)
+    layout: tuple[SummarySection, ...] = Field(default=(), repr=False)
     worth: str = ""
     reason: str = ""
 

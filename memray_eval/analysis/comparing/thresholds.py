@@ -85,8 +85,8 @@ def judge_gates(
     compared = list(dict.fromkeys(metric.metric for metric in comparison.metrics))
     if unknown := [gate for gate in gates if gate.metric not in compared]:
         raise ConfigError(
-            f"gate {unknown[0].text!r}: no metric {unknown[0].metric!r} in common; there are: "
-            f"{', '.join(compared)}"
+            f"gate {unknown[0].text!r}: no metric {unknown[0].metric!r} in common; "
+            f"{suggest(unknown[0].metric, compared)}"
         )
     results = []
     for gate in gates:
@@ -168,8 +168,8 @@ def _why_unfit(side: Side, metric: str, calibrated: Calibrated) -> str:
                 version = (side.manifest.get("rubric_versions") or {}).get(metric)
                 rubric = f"version {version}" if version else f"digest {digest}"
                 return (
-                    f"{judge} was not calibrated on {metric}'s rubric ({rubric}): name what "
-                    "`calibrate LABELLED --json` printed under calibrations of a --policy, or set "
-                    "allow_uncalibrated there or here (--allow-uncalibrated)"
+                    f"{judge} was not calibrated on {metric}'s rubric ({rubric}): add "
+                    "--allow-uncalibrated to let it gate all the same, or name what `calibrate "
+                    "LABELLED --json` printed under calibrations of a --policy"
                 )
     return ""

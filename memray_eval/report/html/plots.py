@@ -87,7 +87,7 @@ _LANE = 13  # pixels for one candidate in such a row
 
 def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> Markup:
     """Figures of one metric below each other, a lane a candidate, their scale laid over the whole
-    axis: a dot (hollow for estimates) and the interval as a bar."""
+    axis and its ends below: a dot (hollow for estimates) and the interval as a bar."""
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     height = max(1, len(figures)) * _LANE + 4
     rails = map(_SCALE.at, (0.0, 0.25, 0.5, 0.75, 1.0))
@@ -104,16 +104,9 @@ def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> 
         parts.append(_dot(f"{kind} {colour}", _SCALE.at((figure.value - low) / width), y, 4))
         hints.append(f"{figure.name} {figure.value:.3g}{spread}")
     hint = f"{'; '.join(hints) or 'no figure'}; on a scale of {scale[0]:g} to {scale[1]:g}"
-    return drawing(240, height, hint, parts, "onscale")
-
-
-def scale_axis() -> Markup:
-    """The axis above such rows, in percent of each metric's scale."""
-    parts = [
-        _text(f"{share:.0%}", _SCALE.at(share), 11, anchor)
-        for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
-    ]
-    return drawing(240, 15, "axis: percent of each metric's scale", parts, "onscale")
+    for end, at, anchor in zip(scale, (0.0, 1.0), ("start", "end"), strict=True):
+        parts.append(_text(f"{end:g}", _SCALE.at(at), height + 9, anchor, "small"))
+    return drawing(240, height + 12, hint, parts, "onscale")
 
 
 _BARS = 168  # pixels that all bars of a distribution share

@@ -35,7 +35,6 @@ from memray_eval.report.html.plots import (
     PlotPoint,
     distribution,
     draw_curves,
-    scale_axis,
     scale_row,
     speed_quality,
 )
@@ -77,7 +76,7 @@ _PLAIN = Intervals()
 
 class FigureCell(NamedTuple):
     """A metric's figure of one candidate, as text; "" without an interval. `mark` says which scores
-    are no verdicts; `is_below`: told from the best."""
+    are no verdicts; `is_below`: told from the best; `spread` draws the answers by score."""
 
     metric: str
     candidate: str
@@ -88,6 +87,7 @@ class FigureCell(NamedTuple):
     mark: str = ""
     is_estimate: bool = False
     is_below: bool = False
+    spread: Markup = Markup("")
 
 
 class FigureRow(NamedTuple):
@@ -106,7 +106,6 @@ class FigureTable(NamedTuple):
     """`notes` explain the signs of the table. `judge` scored every row alone; "" if none did."""
 
     candidates: tuple[str, ...]
-    axis: Markup
     rows: tuple[FigureRow, ...]
     notes: tuple[str, ...]
     is_scored: bool
@@ -138,7 +137,7 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
     judges = by_metric.pop() if len(by_metric) == 1 else ()
     judge = judges[0] if len(judges) == 1 else ""
     notes = tuple(_notes(summary))
-    return FigureTable(candidates, scale_axis(), tuple(rows), notes, is_scored, judge)
+    return FigureTable(candidates, tuple(rows), notes, is_scored, judge)
 
 
 def _on_scale(metric: MetricSummary | None, intervals: Intervals) -> OnScale | None:
@@ -161,6 +160,7 @@ def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> Figure
         mark=metric_mark(metric),
         is_estimate=metric.n_estimated > 0,
         is_below=is_below,
+        spread=distribution(metric.distribution) if metric.n_scored else Markup(""),
     )
 
 
@@ -192,10 +192,9 @@ _CAPITALS = re.compile(r"^[A-Z][A-Z ]+\b")
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate: distribution, outcomes, judges as texts, figures' mark."""
+    """One metric of one candidate: outcomes, judges as texts, figures' mark."""
 
     of: MetricSummary
-    distribution: Markup
     counts: str
     judges: str
     mark: str
@@ -220,7 +219,6 @@ def metric_rows(summary: Summary) -> Iterator[MetricRow]:
     for metric in summary.metrics:
         yield MetricRow(
             of=metric,
-            distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
             counts=_format_counts(metric),
             judges=", ".join(list_judges([metric])),
             mark=metric_mark(metric),

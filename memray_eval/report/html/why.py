@@ -83,7 +83,8 @@ def find_reasons(
     records: pads.Dataset, run: RunScores, summary: Summary, splits: Sequence[Split]
 ) -> Why | None:
     """Finds the rows that changed most on the metric with the largest difference (of two
-    candidates), or with the lowest headline score (of one). None if nothing differs."""
+    candidates), or with the lowest headline score (of one), none at the
+    top of its scale. None if nothing differs."""
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None
@@ -92,7 +93,8 @@ def find_reasons(
     rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
     metric, n = chosen.metric, len(rows)
     if len(chosen.sides) == 1:
-        return Why(f"The {n} answers with the lowest {metric}, of {chosen.sides[0]}", rows)
+        lowest = "answer" if n == 1 else f"{n} answers"
+        return Why(f"The {lowest} with the lowest {metric}, of {chosen.sides[0]}", rows)
     says = f"The {n} samples whose {metric} differs most between {' and '.join(chosen.sides)}"
     return Why(says, rows)
 
@@ -134,7 +136,7 @@ def _worst(run: RunScores, summary: Summary) -> _Chosen | None:
             counts += ~np.isnan(share)
             total += np.nan_to_num(share, copy=False)
     order = np.lexsort((total / np.maximum(counts, 1), values))  # those without a value come last
-    rows = order[: min(ROWS, int(np.count_nonzero(~np.isnan(values))))]
+    rows = order[: min(ROWS, int(np.count_nonzero(values < scales[metric][1] - TIE)))]
     return _Chosen((candidate,), metric, _units(scores, rows, values[rows]))
 
 

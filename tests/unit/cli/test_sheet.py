@@ -62,6 +62,16 @@ def test_a_sheet_is_blind_and_is_not_written_over(cli: Call, sheet: Path) -> Non
     assert (again[0], "is there already" in again[2]) == (2, True)
 
 
+def test_the_only_metric_by_a_rubric_is_labelled(cli: Call, tmp_path: Path) -> None:
+    shutil.copytree(STORED / "memory", run := tmp_path / "run")
+    manifest = json.loads((run / "manifest.json").read_text())
+    for versions, code in (({"empathy": "3", "safety": "3"}, 2), ({"empathy": "3"}, 0)):
+        (run / "manifest.json").write_text(json.dumps(manifest | {"rubric_versions": versions}))
+        out = tmp_path / "drawn.csv"
+        assert cli("calibrate", str(run), "--sheet", "--out", str(out))[0] == code
+    assert {row["metric"] for row in rows_of(out)} == {"empathy"}
+
+
 @pytest.mark.parametrize("more", [["--out", "other.csv"], ["--sheet", "--labels", "other.csv"]])
 def test_an_option_that_would_be_ignored_is_refused(
     cli: Call, sheet: Path, more: list[str]

@@ -50,7 +50,7 @@ def test_a_row_is_a_record_whatever_its_fields_are_called(
 @pytest.mark.parametrize(
     ("row", "field", "message"),
     [
-        ({"id": "a", "query": "q"}, "response", "missing; it may be called response"),
+        ({"id": "a", "query": "q"}, "response", "missing or empty; it may be called response"),
         ({"id": "a", "response": "x"}, "query", "missing"),
         ({"id": "a", "query": "q", "response": 5}, "text", "valid string"),
         ({"query": "q", "response": "x"}, "id", "missing"),

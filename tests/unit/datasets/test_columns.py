@@ -69,6 +69,30 @@ def test_common_names_are_guessed_and_said_and_rows_are_numbered(tmp_path: Path)
     assert "query is 'question', memory is 'profile'; kept as metadata: ticket, team." in line
 
 
+@pytest.mark.parametrize(
+    ("column", "is_query"),
+    [
+        ("customer_question", True),
+        ("Client request", True),
+        ("userText", True),
+        ("question_by_user", True),
+        ("bot_question", False),
+        ("support_prompts_sent", False),
+    ],
+)
+def test_a_question_of_ones_own_name_is_guessed(
+    tmp_path: Path, column: str, is_query: bool
+) -> None:
+    path = write(tmp_path, f"nr,{column},agent\n1,May I return it?,Ada\n")
+    if is_query:
+        (sample,), (line,), _ = read(path)
+        assert sample.query == "May I return it?"
+        assert f"query is {column!r}" in line
+    else:
+        with pytest.raises(DataError, match=f"--map query={column}"):
+            read(path)
+
+
 def test_what_looks_like_nothing_is_an_error_with_a_mapping_to_paste(tmp_path: Path) -> None:
     path = write(tmp_path, "what,who\nHello?,Ana\n")
     with pytest.raises(DataError) as error:

@@ -142,7 +142,7 @@ def test_a_block_is_one_part_and_its_first_failure_is_told(
     stages = counter.telemetry().stages
     assert [stages[name].rows for name in ("read", "judge", "write")] == [len(ROWS)] * 3
     assert stages["judge"].failed >= 4
-    assert any("The first unit has failed" in line for line in counter.snapshot(0).lines)
+    assert any("The first failed answer is" in line for line in counter.snapshot(0).lines)
 
 
 def test_a_failed_unit_stops_a_run_that_is_to_stop(table: pa.Table, context: StageContext) -> None:

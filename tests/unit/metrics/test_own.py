@@ -113,6 +113,11 @@ def test_the_digest_changes_with_the_file_and_with_what_it_imports(own_file: Pat
             r"defines no 'y'; it has: x$",
         ),
         ("x = 1\n", ":x", r"x is int, neither a metric nor a function"),
+        (
+            "def asks(response): return True\n",
+            ":asks",
+            r"asks is called with a sample and a response, and too many .*\(sample, response\): \.",
+        ),
         ("x = 1\n", "", r"defines no metric; write NAME = computed_metric"),
     ],
 )

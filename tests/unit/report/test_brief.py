@@ -190,7 +190,11 @@ def test_of_one_candidate_too_few_answers_decide_nothing(
             "coherence +1.75 [1.38, 2.12], better over plain. better is better than plain on 1",
             "coherence 4.02 [3.82, 4.22] of 5. memory_utilization (micro) 0.529",
         ),
-        ("", "better is better than plain on 1", "Highest for its scale: coherence 4.02"),
+        (
+            "",
+            "better is better than plain on 1",
+            "Lowest on its own scale: memory_utilization (micro) 0.529",
+        ),
     ],
 )
 def test_the_first_metric_that_the_user_named_leads(
