@@ -17,6 +17,7 @@ from memray_eval.datasets.parsing import (
     InvalidSample,
     id_text,
     invalid,
+    look_up,
     parse_printed,
     parse_sample,
 )
@@ -98,6 +99,13 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
         value = _read_printed(value, column, is_cell)
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
         value = value["text"]
+    elif isinstance(value, Mapping) and isinstance(value.get("aliases"), list):  # TriviaQA's
+        value = [
+            *dict.fromkeys((*([value["value"]] if "value" in value else ()), *value["aliases"]))
+        ]
+    if isinstance(value, list) and value and all(look_up(item, "output.text") for item in value):
+        right = (item for item in value if "correct" in (item.get("tags") or ()))  # HELM's
+        value = [item["output"]["text"] for item in right]
     if is_missing(value) or (is_cell and value in _NO_GOLD):
         return []
     if isinstance(value, _SCALARS):

@@ -33,7 +33,12 @@ from memray_eval.datasets.fields import (
     words_of,
 )
 from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
-from memray_eval.datasets.question_parts import has_parts, read_choices, settle_parts
+from memray_eval.datasets.question_parts import (
+    counted_from,
+    has_parts,
+    read_choices,
+    settle_parts,
+)
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
@@ -65,6 +70,7 @@ class ColumnMap:
     of_texts: OfTexts = ""  # which queries and responses may be conversations
     is_opened: bool = False  # rows of a tracker's table, of which cells and columns are objects
     has_parts: bool = False  # choices and the like beside the query
+    first_choice: int = 0  # the number of it
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """A row with a sample's fields: text becomes what the field is, a conversation query,
@@ -81,7 +87,7 @@ class ColumnMap:
             gold = look_up(
                 raw, self.sources["answers"]["from"] if "answers" in self.sources else "answers"
             )
-            settle_parts(fields, gold, self.has_cells)
+            settle_parts(fields, gold, self.has_cells, self.first_choice)
         fields.pop(WRITTEN_FROM, None)
         return fields
 
@@ -140,6 +146,8 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
         except InvalidSample as error:
             if name == "history":  # which may be as Python prints it
                 return value
+            if name == "metadata":  # a column of one's own
+                return {column: value}
             raise error.renamed(column) from None
     if name == "memory":
         return {column: value}
@@ -255,6 +263,7 @@ def find_columns(
         of_texts,
         any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
         may_guess and ("choices" in chosen or any(map(has_parts, first.fields))),
+        counted_from(first.fields, chosen["answers"]["from"] if "answers" in chosen else "answers"),
     )
     is_odd = (
         mapped.is_opened

@@ -3,8 +3,10 @@ recognised, and where its fields are."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +42,7 @@ class ExportForm:
     lacks: Paths = ()
     is_export: bool = True
     is_strict: bool = False
+    is_json: bool = False  # texts too, in quotation marks
     left_out: Paths = ()
 
     @property
@@ -66,6 +69,9 @@ class ExportForm:
         for name, paths in self.fields.items():
             for path in paths:
                 value = look_up(row, path)
+                if self.is_json and isinstance(value, str) and value[:1] == value[-1:] == '"':
+                    with suppress(ValueError):
+                        value = json.loads(value)
                 if not is_missing(value) and value != "":
                     fields[name] = value
                     used |= {part.partition(".")[0] for part in path.split("+")}
@@ -105,6 +111,7 @@ def _read_form(raw: Mapping[str, Any]) -> ExportForm:
         fields={name: _paths_of(text) for name, text in raw["fields"].items()},
         chats=_paths_of(raw.get("chats", "")),
         is_export=raw.get("is_export", True),
+        is_json=raw.get("is_json", False),
         left_out=_paths_of(raw.get("left_out", "")),
     )
 

@@ -30,6 +30,10 @@ JOIN_IDS = (*NAMES["id"], *words_of("join_ids"))  # of responses that are joined
 _GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER = (
     "|".join(words_of(name)) for name in ("golds", "rights", "writers", "others", "whats", "askers")
 )
+_MODEL, _NO_TEXT = (
+    "|".join(words_of("models")),
+    "score|rating|tokens|cost|time|label|id|name|judge|question",
+)
 _SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
 # Names of one's own columns by their words: who wrote it, and what it is
 _NAMED = {
@@ -42,7 +46,8 @@ _NAMED = {
     ),
     "response": re.compile(
         rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|{_SAID}_(?:from_|by_|of_)?(?:{_WRITER}|text|answer)"
-        rf"|predicted|generated|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
+        rf"|predicted|generated|(?:{_MODEL})(?!.*_(?:{_NO_TEXT})\Z)[\w.-]*"
+        rf"|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
     ),
 }
 _RANKS = {

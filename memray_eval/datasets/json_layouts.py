@@ -179,6 +179,9 @@ def _rows_within(value: Any, depth: int) -> Iterator[Any]:
     if isinstance(value, list):
         yield from value if value and all(map(_asks, value)) else ()
     elif isinstance(value, Mapping) and depth and not _asks(value):
+        if value and all(name.isdigit() and _asks(row) for name, row in value.items()):
+            yield from value.values()
+            return
         for inner in value.values():
             yield from _rows_within(inner, depth - 1)
 

@@ -4,19 +4,20 @@ model here is shown."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
 from memray_eval.datasets.conversations import text_of
 from memray_eval.datasets.fields import NAMES, TABLE
-from memray_eval.datasets.parsing import parse_printed
+from memray_eval.datasets.parsing import look_up, parse_printed
 from memray_eval.types.samples import CHOICES, NOT_SHOWN, SYSTEM
 
 _KIND_OF = {name: kind for kind, names in TABLE[NOT_SHOWN].items() for name in names.split()}
 _LETTERED = re.compile(
     r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol)[ _]?)?([a-j]|\d)", re.I
 )
+_WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)[ _]answer)[ _]?\d", re.I)
 _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
 _ARRAY = re.compile(
     r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL
@@ -63,17 +64,36 @@ def has_parts(row: Mapping[str, Any]) -> bool:
     return any(_choices_in(row)) or any(_not_shown_in(row)) or not _is_plain(row.get(SYSTEM))
 
 
-def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool) -> None:
-    """Puts the choices among the metadata, and a right answer that is a choice's number from 0, its
-    label or its text as its letter; `gold` is the answer as the row has it."""
+def counted_from(rows: Sequence[Mapping[str, Any]], column: str) -> int:
+    """The number of the first choice, 0 or 1, as right answers that are numbers show it; where
+    they do not, by what the columns are called."""
+    found = [(str(row.get(column)).removesuffix(".0"), *_choices_in(row)) for row in rows]
+    numbers = [
+        (int(number), len(choices))
+        for number, choices, labels in found
+        if number.isdecimal() and choices and number not in labels
+    ]
+    if any(number in (0, n_choices) for number, n_choices in numbers):
+        return int(all(number for number, _ in numbers))
+    return int(column == "gold_label" or any("answerA" in row for row in rows))
+
+
+def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool, first: int) -> None:
+    """Puts the choices among the metadata, and a right answer that is a choice's number from
+    `first`, its label or its text as its letter; `gold` is the answer as the row has it."""
     kept: dict[str, Any] = {}
     choices, labels = _choices_in(fields, gold)
     if choices:
         kept[CHOICES] = choices
+        marks = look_up(fields, f"{CHOICES}.labels")
+        if "answers" not in fields and isinstance(marks, list):  # 1 for the right one
+            fields["answers"] = [choices[at] for at, mark in enumerate(marks) if mark == 1]
         answers = fields.get("answers")
         is_index = has_cells or type(gold) is int
         if isinstance(answers, list):
-            fields["answers"] = [_as_letter(text, choices, labels, is_index) for text in answers]
+            fields["answers"] = [
+                _as_letter(text, choices, labels, is_index, first) for text in answers
+            ]
     if not _is_plain(fields.get(SYSTEM)):
         kept[SYSTEM] = text_of(fields.pop(SYSTEM))
     metadata = fields.get("metadata")
@@ -103,6 +123,10 @@ def _choices_in(row: Mapping[str, Any], gold: Any = "") -> tuple[list[str], list
         texts = [named[key] for at in range(_MOST) if (key := chr(ord(first) + at)) in named]
         if len(texts) > 1 and len(texts) == len(named):
             return texts, [] if first == "1" and type(gold) is int else sorted(named)
+    wrong = [str(value).strip() for name, value in row.items() if _WRONG.fullmatch(name)]
+    if len(wrong) > 1 and row.get("response") is None:  # one's letter is of an unknown order
+        right = row.get("answers")
+        return sorted([*(right if isinstance(right, list) else ()), *wrong]), []
     return [], []
 
 
@@ -116,11 +140,12 @@ def _not_shown_in(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool) -> str:
+def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool, first: int) -> str:
     bare = gold.strip().removesuffix(".0")
     same = [at for at, text in enumerate(choices) if text.strip().lower() == bare.lower()]
     labelled = [at for at, label in enumerate(labels) if label.strip().lower() == bare.lower()]
-    numbered = [int(bare)] if bare.isdecimal() and int(bare) < len(choices) else []
+    number = int(bare) - first if bare.isdecimal() else -1
+    numbered = [number] if 0 <= number < len(choices) else []
     at = next(iter(labelled or (numbered + same if is_index else same + numbered)), None)
     if at is None and len(choices) > _MOST and bare in ascii_uppercase[: len(choices)]:
         at = ascii_uppercase.index(bare)

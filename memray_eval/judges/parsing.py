@@ -21,8 +21,10 @@ _HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA
 
 MOST_CHARACTERS = 100_000  # of a reply that is read as Python prints it
 MOST_WRAPPERS = 4  # objects round a verdict
-_WORDS = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\b(true|false|null)\b', re.DOTALL)
-_PYTHON = {"true": "True", "false": "False", "null": "None"}
+_WORDS = re.compile(
+    r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\b(true|false|null)\b|(//[^\n]*)', re.DOTALL
+)
+_PYTHON = {"true": "True", "false": "False", "null": "None", None: ""}
 
 
 class InvalidVerdict(Exception):
@@ -44,7 +46,7 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
         return whole if whole.model_fields_set else _unwrapped(text, judgment) or whole
     except ValidationError as error:
         misfit = error
-    text = split_thinking(text).text
+    text, own_thoughts, *_ = split_thinking(text)
     for candidate in (candidates := _objects(text)):
         try:
             return judgment.model_validate_json(candidate)
@@ -54,6 +56,8 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
     if read is None and misfit.errors()[0]["type"] == "json_invalid" and reads_text(judgment):
         read = judgment.from_text(text)  # type: ignore[attr-defined]
     if read is None:
+        if not text and own_thoughts.startswith("{"):  # no draft in other words
+            thoughts = own_thoughts
         read = _first_unwrapped(_objects(thoughts), judgment)
     if read is not None:
         return read
@@ -67,7 +71,8 @@ def reads_text(judgment: type[BaseModel]) -> bool:
 def _objects(text: str) -> list[str]:
     """What of a text may be its one JSON object."""
     start, end = text.find("{"), text.rfind("}") + 1
-    return list(dict.fromkeys([text, text[start:end], _last_object(text)]))
+    unclosed = f"{text[start:]}}}" if start >= end else ""
+    return list(dict.fromkeys([text, text[start:end], _last_object(text), unclosed]))
 
 
 def _first_unwrapped(texts: list[str], judgment: type[BaseModel]) -> BaseModel | None:
@@ -80,13 +85,14 @@ def _unwrapped(text: str, judgment: type[BaseModel], is_loose: bool = False) -> 
     `is_loose`: also one of its own, with a slip, or as Python prints it."""
     fields = judgment.model_fields
     names = fields.keys() | {field.alias for field in fields.values() if field.alias}
+    own = {_letters_of(name): name for name in names}
     value = _read(text, is_loose)
     for _ in range(MOST_WRAPPERS):
-        if isinstance(value, dict) and names & value.keys():
-            try:
-                return judgment.model_validate_json(json.dumps(value))
-            except (ValidationError, ValueError, TypeError):
-                return None
+        if isinstance(value, dict) and is_loose:
+            value = {own.get(_letters_of(key), key): part for key, part in value.items()}
+        is_own = isinstance(value, dict) and bool(names & value.keys())
+        if is_own and (read := _fitted(value, judgment, is_loose)) is not None:
+            return read
         parts = list(value.values()) if isinstance(value, dict) else value
         parts = [_read(part, is_loose) if isinstance(part, str) else part for part in parts or ()]
         inner: list[Any] = [part for part in parts if isinstance(part, dict | list)]
@@ -97,20 +103,54 @@ def _unwrapped(text: str, judgment: type[BaseModel], is_loose: bool = False) -> 
     return None
 
 
+def _letters_of(name: Any) -> str:
+    return re.sub(r"[\W_]", "", str(name)).lower()
+
+
+def _fitted(value: dict[str, Any], judgment: type[BaseModel], mends: bool) -> BaseModel | None:
+    """The judgment that an object is; `mends`: words in another case, and one text for a list."""
+    try:
+        return judgment.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        problems = error.errors() if mends else []
+    except (ValueError, TypeError):
+        return None
+    for problem in problems:
+        said, held = problem["input"], value
+        if problem["type"] in ("literal_error", "enum"):
+            words = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+            fitting = [word for word in words if word.lower() == str(said).strip().lower()]
+        else:
+            is_list = problem["type"] == "list_type" and isinstance(said, str | None)
+            fitting = [[said] if said else []] if is_list else []
+        if not fitting:
+            return None
+        try:
+            for key in problem["loc"][:-1]:
+                held = held[key]  # type: ignore[index]
+            held[problem["loc"][-1]] = fitting[0]  # type: ignore[index]
+        except (LookupError, TypeError):  # of one of several kinds
+            return None
+    return _fitted(value, judgment, False) if problems else None
+
+
 def _read(text: str, is_loose: bool) -> Any:
     """The value of a text of JSON; `is_loose`: or of a Python literal, as of JSON with a comma too
     many. None if it is none."""
-    if not text.lstrip().startswith(("{", "[")):
+    if not text.lstrip().startswith(("{", "[", '"{')):
         return None
     try:
-        return json.loads(text, strict=not is_loose)
+        value = json.loads(text, strict=not is_loose)
+        return _read(value, is_loose) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         if not is_loose or len(text) > MOST_CHARACTERS:
             return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            literal = _WORDS.sub(lambda word: _PYTHON.get(word[1], word[0]), text.strip())
+            literal = _WORDS.sub(
+                lambda word: _PYTHON[word[1]] if word[1] or word[2] else word[0], text.strip()
+            )
             return ast.literal_eval(literal)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return None

@@ -35,13 +35,14 @@ from memray_eval.provider_http.replies import (
     JsonObject,
     cut_prompt,
     kind_of,
+    thoughts_in,
     token_count,
     valid_text,
 )
 from memray_eval.provider_http.retry import whole_reply
 from memray_eval.provider_http.transport import MOST_BYTES
 from memray_eval.text_processing.thinking import split_thinking
-from memray_eval.types import Candidate, Prompt, Response, ToolCall, broken_off, is_known_end
+from memray_eval.types import Candidate, Prompt, Response, ToolCall, broken_off
 
 logger = logging.getLogger(__name__)
 
@@ -268,7 +269,7 @@ class _StreamedAnswer:
             heard = _read_parts(content)
         else:
             heard = {"text": _text_field(part, name)}
-        thought = heard.get("thinking", "") + (_thinking_in(part) if self._is_chat else "")
+        thought = heard.get("thinking", "") + (thoughts_in(part) if self._is_chat else "")
         text = heard["text"]
         self._refusal.append(refused if isinstance(refused, str) else heard.get("refusal", ""))
         self._is_null = self._is_null and content is None
@@ -302,17 +303,13 @@ class _StreamedAnswer:
 
     def check_whole(self, prompt: Prompt) -> None:
         """Raises NotWhole if the answer broke off, TooLong if the server's own count says that it
-        cut the prompt. An end that nobody knows is logged once: it is counted, and scored."""
-        finish = self._finish_reason or ""
-        if broken := broken_off(finish):
+        cut the prompt."""
+        if broken := broken_off(self._finish_reason or ""):
             raise NotWhole(broken)
         usage = self._usage if isinstance(self._usage, Mapping) else {}
         texts = (message.content for message in prompt.messages)
         if (cut := cut_prompt(texts, token_count(usage.get("prompt_tokens")))) is not None:
             raise cut
-        if not is_known_end(finish):
-            text = "finish_reason %.40s is not known: such answers are scored as whole ones"
-            log_once(logger, logging.WARNING, f"finish {finish}", text, finish)
 
     def response(
         self, error: JudgeError | None = None, finish_reason: str | None = None
@@ -357,14 +354,6 @@ def _described(error: JudgeError) -> str:
     """The error of a candidate's server: it judges nothing."""
     kind = GenerationError if type(error) is JudgeError else type(error)
     return f"{kind.__name__}: {error}"
-
-
-def _thinking_in(part: Mapping[str, Any]) -> str:
-    """The thinking that stands in a field of its own: DeepSeek's, which many servers have, or that
-    of vLLM and OpenRouter. A server that has both says the same in them."""
-    thought = _text_field(part, "reasoning_content")
-    other = part.get("reasoning")
-    return thought or (other if isinstance(other, str) else "")
 
 
 def _read_parts(parts: list[Any]) -> dict[str, str]:

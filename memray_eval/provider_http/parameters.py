@@ -54,20 +54,23 @@ _ALIASES = {
 }
 # One row's prompt is too long: that says nothing of the next one's
 TOO_LONG = re.compile(
-    r"context.?(?:length|window|limit|size)|(?:input|prompt)s?`? tokens|prompt is too long|"
-    r"tokens in the messages|reduce the length|input (?:is too long|length)|max_(?:model|seq)_len",
+    r"context.?(?:length|window|limit|size)|(?:input|prompt)s?`? tokens|tokens in the messages|"
+    r"prompt is too l(?:ong|arge)|reduce the length|input (?:is too long|length)|"
+    r"max_(?:model|seq)_len|token count|tokens allowed|\btokens?\b.{0,20}limit",
     re.IGNORECASE,
 )
+_AT_MOST = re.compile(r"less than or equal|at most|<=|range|maximum|exceed|limit")
 LEAST_ROOM = 16  # tokens; an answer in less is none
 _NUMBER = re.compile(r"(?<![\w.\-])\d[\d,]*\b(?!\.\d)")
-_WINDOW = re.compile(r"(?:length (?:is|of)|[<>]=?) (\d[\d,]*)")
+_WINDOW = re.compile(r"(?:(?:length|window|limit) (?:is|of)|size \(|[<>]=?) ?(\d[\d,]*)")
 # How a judge is asked for JSON, in the order in which it is tried, and what says that a server, or
 # those behind a router, does not take one
 FORMS = ("json_schema", "json_object", "tool", "words")
 FORM, STREAM, ROOM = "response_format", "stream", "length"
 _NO_FORM = re.compile(
-    r"(?:response|output).?format|json.?(?:schema|object|mode|output)|\bschema\b|structured.?output|guided|grammar|outlines|"
-    r"tool.?choice|tool.?(?:use|call)|function.?call|requested parameters|\btools?\b.*support",
+    r"(?:response|output).?(?:format|config)|json.?(?:object|mode|output)|schema|guided|grammar|"
+    r"structured.?output|outlines|tool.?choice|tool.?(?:use|call)|function.?call|"
+    r"requested parameters|\btools?\b.*support|support\w* tools",
     re.IGNORECASE,
 )
 _SAID_OF = {
@@ -76,8 +79,9 @@ _SAID_OF = {
     ROOM: "{target}: prompt and length together pass its window: answers get {other}.",
 }
 _NO_WHOLE = re.compile(
-    r"non.?stream|only (?:supports? )?stream|stream(?:ing)? (?:mode|only|is required)|"
-    r"(?:must|should|requires?|enable|set|use)\b.{0,24}\bstream|\bstream\b.{0,24}(?:must|true|required)",
+    r"\u6d41\u5f0f|non.?stream|only (?:supports? )?stream|"
+    r"stream(?:ing)?.?(?:mode|only|is required)|\bstream\b.{0,24}(?:must|true|required)|"
+    r"(?:must|should|requires?|enable|set|use)\b.{0,24}\bstream",
     re.IGNORECASE,
 )
 # What follows is what the server sent back to us, or would take instead
@@ -351,6 +355,8 @@ def find_change(error: JudgeError, sent: Mapping[str, Any], changes: Changes) ->
     name = _refused(error, sent)
     if name is None or name in _KEPT:
         return {}
+    if name in LIMITS and room_left(error, sent[name]) is not None:
+        return {}
     if name in LIMITS:
         other = LIMITS[1 - LIMITS.index(name)]
         is_open = other not in sent and other not in changes
@@ -369,7 +375,7 @@ def find_form(error: JudgeError, forms: Sequence[str], changes: Changes) -> Chan
         return {}
     said = error.words or str(error).partition(SAID)[2]
     content = _parse(said)
-    texts = [*_locations(content), *(_ECHO.sub("", text) for text in _texts(content))]
+    texts = [*_locations(content), *(_ECHO.sub("", text) for text in messages_in(content))]
     said = "\n".join(texts)[:MOST_CHARACTERS]
     if STREAM not in changes and _NO_WHOLE.search(said):
         return {STREAM: "a stream"}
@@ -386,10 +392,13 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
     `most`; None if the prompt itself does not fit, or nothing says so."""
     if not error.words or not isinstance(most, int):
         return None
-    for text in filter(TOO_LONG.search, _texts(_parse(error.words))):
+    for text in messages_in(_parse(error.words)):
+        is_most = _AT_MOST.search(text) is not None
+        if not (TOO_LONG.search(text) or (is_most and any(name in text for name in LIMITS))):
+            continue
         numbers = {int(number.replace(",", "")) for number in _NUMBER.findall(text)}
-        asked = re.search(r"requested\D{0,20}(\d+)", text)
-        total = int(asked[1]) if asked else 0
+        asked = re.search(r"(?:requested\D{0,20}|(?<![<>])= )(\d[\d,]*)", text)
+        total = int(asked[1].replace(",", "")) if asked else 0
         prompts = {total - most} if total > most else numbers - {n + most for n in numbers}
         windows = {int(number.replace(",", "")) for number in _WINDOW.findall(text)}
         rooms = {
@@ -400,8 +409,8 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
         }
         if "at least" in text:  # it has counted no further
             rooms = {most // 2}
-        elif not rooms and re.search(r"less than or equal|at most|<=", text):
-            rooms = {n for n in numbers if n < most}
+        elif not rooms and is_most and not (windows and TOO_LONG.search(text)):
+            rooms = {n for n in numbers if LEAST_ROOM <= n < most}
         if len(rooms) == 1 and (room := rooms.pop()) >= LEAST_ROOM:
             return room
     return None
@@ -409,7 +418,7 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
 
 def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
     content = _parse(error.words)
-    texts = list(_texts(content))
+    texts = list(messages_in(content))
     if any(TOO_LONG.search(text) for text in texts):
         return None
     paths = [error.param] if error.param.lower() not in ("", "none", "null") else []
@@ -470,20 +479,20 @@ def _parse(words: str) -> Any:
         return words
 
 
-def _texts(content: Any, depth: int = 0) -> Iterator[str]:
+def messages_in(content: Any, depth: int = 0) -> Iterator[str]:
     """The messages of an error object, also within others, without what they repeat."""
     if isinstance(content, str):
         inner = _parse(content[content.find("{") :]) if "{" in content and depth < 4 else content
         if isinstance(inner, dict):
-            yield from _texts(inner, depth + 1)
+            yield from messages_in(inner, depth + 1)
         yield content
     elif isinstance(content, Mapping) and depth < 8:
         for key, value in content.items():
             if key not in ("input", "ctx", "url", "type", "code", "status", "loc", "param", "body"):
-                yield from _texts(value, depth + 1)
+                yield from messages_in(value, depth + 1)
     elif isinstance(content, list) and depth < 8:
         for item in content:
-            yield from _texts(item, depth + 1)
+            yield from messages_in(item, depth + 1)
 
 
 def _locations(content: Any, depth: int = 0) -> Iterator[str]:

@@ -24,7 +24,7 @@ from memray_eval.errors import (
     Unreadable,
     WrongAddress,
 )
-from memray_eval.provider_http.parameters import TOO_LONG
+from memray_eval.provider_http.parameters import TOO_LONG, messages_in
 from memray_eval.provider_http.retry import parse_retry_after
 from memray_eval.types import Usage
 
@@ -56,9 +56,17 @@ _SPENT = re.compile(
     r"per[- ]day\b|\bdaily\b|\b[RT]PD\b|(?:per[- ]|/ ?)month|monthly|credit balance|"
     r"spend(?:ing)? limit|"
     r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
-    r"current quota|billing details|ByDay\b|(?:out of|no|add|more) credits|in arrears|"
+    r"current quota|billing details|ByDay\b|(?:out of|no|add|more|free|all available) credits|"
+    r"in arrears|call volume quota|\bweekly\b|\btoday\b.{0,20}(?:quota|limit)|over budget|"
+    r"key limit exceeded|"
     r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"
     r"\u4f59\u989d|\u6b20\u8d39",
+    re.IGNORECASE,
+)
+# A model's own slip, which the server refuses
+_NO_JSON = re.compile(
+    r"json_validate_failed|failed_generation|incomplete_json|"
+    r"model (?:output|produced|generated)[^.]{0,20} (?:not|invalid)[^.]{0,20}json",
     re.IGNORECASE,
 )
 SOON_S = 60.0  # a server that says to come again so soon is not used up
@@ -67,7 +75,9 @@ _FILTERED = re.compile(
     r"content.?(?:filter|management|policy)|responsible.?ai|usage polic|\bflagged\b|invalid_prompt|"
     r"data.?inspection|inappropriate content|content exists risk|(?<!case.)sensitive|guardrail|"
     r"violat.{0,30}(?:guideline|polic|terms)|"
-    r"prohibited.?content|high.risk|safety (?:system|filter|polic)|blocked by|cyber_policy|"
+    r"prohibited.?content|high.risk|safety (?:system|filter|polic)|blocked by (?!cloudflare)|"
+    r"cyber_policy|\bunsafe\b|moderation|jailbreak|prompt.?injection|ethical|illegal content|"
+    r"censor|guard\b|use polic|"
     r"\u654f\u611f|\u8fdd\u89c4",
     re.IGNORECASE,
 )
@@ -75,6 +85,10 @@ _NO_ROUTE = re.compile(
     r"no endpoints found (?:that|matching)|requested parameters|no (?:allowed|available) providers",
     re.IGNORECASE,
 )
+_THOUGHTS = (
+    "reasoning_content reasoning thinking reasoning_text thoughts thought reasoning_details "
+    "thinking_blocks"
+).split()
 LEAST_CUT = 500  # tokens: a window that a server cuts prompts to has more
 # Characters that a token has at most, in a long text, and of a prompt that fills a window exactly
 MOST_A_TOKEN, MOST_IN_WINDOW, WINDOW = 8.0, 5.5, 512
@@ -161,11 +175,10 @@ def error_of_status(
     rate limit, and a gateway's page knows nothing of models."""
     error: JudgeError
     wait_s = parse_retry_after(retry_after)
-    said = (content.get(name) for name in ("message", "error", "detail"))
-    named = f"{details.code} {details.kind} {next((t for t in said if isinstance(t, str)), '')}"
+    named = f"{details.code} {details.kind} {' '.join(messages_in(content))}"
     if (quota := quota_error(status, content, wait_s)) is not None:
         error = quota
-    elif status in (400, 403, 422, 451) and _FILTERED.search(named):
+    elif status in (446, 451) or (status in (400, 403, 422) and _FILTERED.search(named)):
         error = Declined(f"{status}: the content filter declined the prompt{details}")
     elif status in (400, 413, 422) and TOO_LONG.search(named):
         error = TooLong(f"{status}: the prompt is past the model's window{details}")
@@ -317,7 +330,7 @@ def cut_prompt(texts: Iterable[str], tokens: int | None) -> TooLong | None:
 
 def failed_generation(error: JudgeError) -> str | None:
     """What the model wrote, where a server refuses that as no JSON (Groq); None for all others."""
-    if error.code != "json_validate_failed" and "failed_generation" not in error.words:
+    if not _NO_JSON.search(f"{error.code} {error.words}"):
         return None
     try:
         written = _error_in(_parse(error.words)).get("failed_generation")
@@ -365,6 +378,21 @@ def _join(message: dict[str, Any], part: Mapping[str, Any]) -> None:
             _join(function, call.get("function") or {})
         elif isinstance(value, str) and name != "role":
             message[name] = (message.get(name) or "") + value
+
+
+def thoughts_in(message: Mapping[str, Any]) -> str:
+    """The thinking that stands in a field of its own, by any server's name for it: one that has
+    several says the same in them."""
+    return next(filter(None, (_text_in(message.get(name)) for name in _THOUGHTS)), "")
+
+
+def _text_in(value: Any) -> str:
+    if isinstance(value, list):
+        return "".join(map(_text_in, value))
+    if isinstance(value, Mapping):
+        names = ("text", "thinking", "content", "summary")
+        return next(filter(None, (_text_in(value.get(name)) for name in names)), "")
+    return value if isinstance(value, str) else ""
 
 
 def valid_text(text: str) -> str:
@@ -506,7 +534,7 @@ def quota_error(status: int, body: Any, wait_s: float | None = None) -> QuotaExh
     values = (error.get("code"), error.get("type"), *_daily_quotas(error))
     codes = (value for value in values if isinstance(value, str))
     reason = next((code for code in codes if code in _QUOTA_CODES or "PerDay" in code), None)
-    message = error.get("message")
+    message = error.get("message", inner if isinstance(inner, str) else None)
     if reason is None and status in (400, 403, 429) and isinstance(message, str):
         is_soon = wait_s is not None and wait_s <= SOON_S
         said = None if is_soon or "details" in error else _SPENT.search(message)

@@ -47,7 +47,7 @@ _DATES = tuple(
         rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일])?",
     )
 )
-_SIGNS = {"times": "×", "cdot": "×", "pi": "π", "infty": "∞", "leq?": "≤", "geq?": "≥", "pm": "±"}
+_SIGNS = {"times": "×", "cdot": "×", "pi": "π", "infty": "∞", "leq?": "<=", "geq?": ">=", "pm": "±"}
 _TEX = tuple(
     (re.compile(found), put)
     for found, put in (
@@ -60,18 +60,42 @@ _TEX = tuple(
         *((rf"\\{name}(?![a-z])", sign) for name, sign in _SIGNS.items()),
         (r"\\sqrt\s*\{([^{}]*)\}", r"√\1"),
         (r"\^\{(-?\w+)\}", r"^\1"),
-        (r"(?<!\\)\$([^$]*)(?<!\\)\$|\\\((.*?)\\\)|\\\[(.*?)\\\]", r"\1\2\3"),
+        (r"(?<!\\)\$((?:\\.|[^$])*)(?<!\\)\$|\\\((.*?)\\\)|\\\[(.*?)\\\]", r"\1\2\3"),
         (r"\\(?:[,;:! ]|left|right|quad)", ""),
-        (r"\\([$%&#_*])", r"\1"),
+        (r"\\([$%&#_*{}'\"])", r"\1"),
         (r"\\n(?!(?:eq?|u|ot|abla|i|mid)\b)", "\n"),  # a line's end, escaped twice
     )
 )
 _CHARACTER = re.compile(r"\\u([0-9a-fA-F]{4})")
+_TAG = re.compile(r"</?(?:b|i|u|em|strong|p|br|span|div|code|sup|sub)\b[^<>]{0,200}>", re.I)
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
 _ITEM = re.compile(r"^[^\S\n]*(?:[-*•–]|\(?(?:\d{1,2}|[a-j])[.)])[^\S\n]+", re.MULTILINE)
 _IN_LINE = re.compile(r"(?:^|[,;]?\s)\(?(\d)[.)]\s")  # 1. red 2. green
 _LEAD = re.compile(r"\A[^\n]*:\s*\n")  # before the items
-_AND = re.compile(r",? (?:and|&|und|et|y) ")
+_AND = re.compile(r",? (?:and|&|und|et|y|och|og) ")
+_AND_IN_LIST = re.compile(r"(?<=\w) (?:e|en|и) ")  # where commas say that it is one
+# From two on, in languages whose words English has not ("once", "due", "sept")
+_ABROAD = (
+    "zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn "
+    "siebzehn achtzehn neunzehn zwanzig",
+    "deux trois quatre cinq six - huit neuf dix onze douze treize quatorze quinze seize dix-sept "
+    "dix-huit dix-neuf vingt",
+    "dos tres cuatro cinco seis siete ocho nueve diez - doce trece catorce quince dieciséis "
+    "diecisiete dieciocho diecinueve veinte veintiuno veintidós veintitrés veinticuatro",
+)
+_NUMBER_ABROAD = {word: n for words in _ABROAD for n, word in enumerate(words.split(), 2)}
+_NUMBER_ABROAD |= {
+    f"{unit}{ten}": 10 * tens + n
+    for tens, ten in enumerate(
+        "zwanzig dreissig vierzig fünfzig sechzig siebzig achtzig neunzig".split(), 2
+    )
+    for n, unit in enumerate(("", "einund", *(f"{unit}und" for unit in _ABROAD[0].split()[:8])))
+}
+_NUMBER_WORD = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(sorted(_NUMBER_ABROAD, key=len, reverse=True))})(?![\w-])"
+)
+_SIGN_OF = {"USD": "$", "EUR": "€", "GBP": "£"}
+_MONEY = re.compile(r"\b(USD|EUR|GBP) ?(?=\d)")
 _SCALE_OF = {"k": 3, "m": 6, "b": 9, "t": 12, "l": 5, "c": 7}
 _SCALED = re.compile(
     r"(?<![\w.])(?P<sign>[$€£¥])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
@@ -83,7 +107,11 @@ _FRACTION = re.compile(
     r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four)[ -](?P<part>half|halves"
     r"|third|quarter|fifth)s?|half)(?![\w-])"
 )
-_MARKED = re.compile(r"(?:^|\n)\s*####[^\S\n]*([^\n#]+?)\s*\Z")
+_MARKED = re.compile(
+    r"(?:^|\n)\s*####[^\S\n]*([^\n#]+?)\s*(?:\n\s*the answer is:?[^\n]*)?\s*\Z"
+    r"|\n\s*(?:the |final )*answer(?: is)?: *([^\n]+?)\.?\s*\Z",
+    re.IGNORECASE,
+)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _SIDES = {
     "yes": "yes true ja oui sí si sim да 是 是的 はい 네",
@@ -97,6 +125,7 @@ _OPENS = re.compile(
     r"| (?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
 _STATES = re.compile(rf"\banswer(?: is| would be| should be)?[\s:*_\"']{{1,4}}{_SIDE}(?!\w)")
+_ENDS = re.compile(rf"(?:, |\bso,? ){_SIDE}[.!*]*\Z")
 _MOST = 4_000  # characters of a text that is put into one form
 
 
@@ -110,7 +139,9 @@ def one_form(text: str) -> str:
     if len(fenced := _FENCE.findall(text)) == 1:
         text = fenced[0]
     if "&" in text:
-        text = html.unescape(text)
+        text = html.unescape(html.unescape(text))
+    if "<" in text:
+        text = _TAG.sub(" ", text)
     if "\\" in text or "$" in text or "{" in text:
         text = _CHARACTER.sub(lambda found: chr(int(found[1], 16)), text)
         for found, put in _TEX:
@@ -118,10 +149,13 @@ def one_form(text: str) -> str:
     if len(_ITEM.findall(text)) > 1:
         text = _ITEM.sub("", _LEAD.sub("", text))
     text = _IN_LINE.sub("\n", text) if _IN_LINE.findall(text)[:2] == ["1", "2"] else text
+    text = _MONEY.sub(lambda found: _SIGN_OF[found[1]], text)
     text = _FRACTION.sub(_to_fraction, normalise(_SCALED.sub(_in_full, text)))
+    text = _NUMBER_WORD.sub(lambda found: str(_NUMBER_ABROAD[found[0]]), text)
     text = in_digits(text, ordinals=True)
     for date in _DATES:
         text = date.sub(_to_day, text)
+    text = _AND_IN_LIST.sub(" ", text) if "," in text else text
     return _AND.sub(" ", text)
 
 
@@ -146,7 +180,7 @@ def concluded(text: str) -> str:
     """What a text of a working ends with, after #### on its last line or in its only \\boxed{}; a
     text without one as it is."""
     if marked := _MARKED.search(text):
-        return marked[1]
+        return marked[1] or marked[2]
     boxed = {found.strip() for found in _BOXED.findall(text)} if "\\" in text else set()
     return boxed.pop() if len(boxed) == 1 else text
 
@@ -158,6 +192,6 @@ def side_of(text: str, is_gold: bool = False) -> str:
     if is_gold:
         return _SIDE_OF.get(lowered.strip(" .!"), "")
     lowered = text.lower().strip()[:_MOST]
-    stated = _STATES.findall(lowered)
-    sides = {_SIDE_OF[word] for word in stated[-1:] or _OPENS.findall(lowered)}
+    stated = _STATES.findall(lowered)[-1:]
+    sides = {_SIDE_OF[word] for word in stated or _OPENS.findall(lowered) + _ENDS.findall(lowered)}
     return sides.pop() if len(sides) == 1 else ""

@@ -22,7 +22,7 @@ _RUN = re.compile(
 _STEP = re.compile(r"[a-z]+")
 _SCALED = re.compile(
     r"(?<![\w.,])(\d{1,3}(?:,\d{3}){1,8}|\d{1,30}(?:\.\d{1,30})?)\s*-?\s*(hundred|thousand"
-    r"|million|billion|trillion)(?!\w)"
+    r"|million|billion|trillion|dozen)(?!\w)"
 )
 _ONE = re.compile(r"(?<![\w'])one(?![\w'])")
 _PRONOUN_BEFORE = re.compile(
@@ -86,7 +86,7 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
     )
     text = _SCALED.sub(
         lambda match: _format_number(
-            Decimal(match[1].replace(",", "")) * {"hundred": 100, **_SCALES}[match[2]]
+            Decimal(match[1].replace(",", "")) * {"hundred": 100, "dozen": 12, **_SCALES}[match[2]]
         ),
         text,
     )

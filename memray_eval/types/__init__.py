@@ -25,7 +25,6 @@ from memray_eval.types.responses import ToolCall as ToolCall
 from memray_eval.types.responses import Usage as Usage
 from memray_eval.types.responses import broken_off as broken_off
 from memray_eval.types.responses import is_filtered as is_filtered
-from memray_eval.types.responses import is_known_end as is_known_end
 from memray_eval.types.samples import BIG_FIVE as BIG_FIVE
 from memray_eval.types.samples import CLUSTER_KEYS as CLUSTER_KEYS
 from memray_eval.types.samples import PAIR as PAIR

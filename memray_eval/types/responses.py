@@ -296,40 +296,42 @@ NoAnswer = Literal[
     "limit", "thinking_only", "tool_call", "content_filter", "refusal", "null", "empty"
 ]
 RETRIED: frozenset[NoAnswer | None] = frozenset({"limit", "thinking_only"})  # by a larger limit
-_CAUSE_OF_FINISH: dict[str, NoAnswer] = {
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "limit"),
-    **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_call"),
+# What a finish_reason says, by its letters alone: that an answer is whole, or why there may be none
+_CAUSE_OF_FINISH: dict[str, NoAnswer | None] = {
     **dict.fromkeys(
-        ("content_filter", "content_filtered", "safety", "recitation", "blocklist", "spii",
-         "prohibited_content", "responsibleaipolicyviolation", "guardrail_intervened", "sensitive"),
-        "content_filter",
+        ("", "stop", "stopped", "stopsequence", "stoptoken", "stopstring", "eos", "eostoken",
+         "eosfound", "eot", "end", "endturn", "endofturn", "complete", "completed", "finished",
+         "finish", "done", "normal", "natural", "success", "succeeded", "ok", "null", "none"),
+        None,
     ),
+    **dict.fromkeys(
+        ("length", "maxlength", "modellength", "maxtokens", "maxnewtokens", "maxoutputtokens",
+         "tokenlimit", "outputlimit", "limit", "modelcontextwindowexceeded"),
+        "limit",
+    ),
+    **dict.fromkeys(("toolcalls", "toolcall", "tooluse", "functioncall"), "tool_call"),
     "refusal": "refusal",
 }  # fmt: skip
-ENDS = {
-    *("", "stop", "eos", "eos_token", "end_turn", "end", "stop_sequence", "complete", "completed"),
-    *("finished", "done"),
-}
-_BROKEN_OFF = re.compile(
-    r"error|abort|cancel|interrupt|time_?d?_?out|incomplete|insufficient|overload|fail|disconnect|"
-    r"malformed|unavailable|kill|preempt|evict|shut_?down"
+_FILTERS = re.compile(
+    r"safety|recitation|blocklist|spii|prohibited|content(?:filter|policy)|filtered|responsibleai|"
+    r"guardrail|sensitive|moderat|toxic|policyviol|riskcontrol|blocked|\Alanguage\Z"
 )
 
 
+def _letters_of(finish_reason: str) -> str:
+    return re.sub(r"[^a-z]", "", finish_reason.lower()).removeprefix("finishreason")
+
+
 def broken_off(finish_reason: str) -> str:
-    """What a finish_reason says that is the end of no whole answer; "" for all others."""
-    if not _BROKEN_OFF.search(finish_reason.lower()):
+    """What a finish_reason says that is no known end of a whole answer; "" for all others."""
+    if is_filtered(finish_reason) or _letters_of(finish_reason) in _CAUSE_OF_FINISH:
         return ""
     return f"the answer broke off (finish_reason {finish_reason[:40]})"
 
 
 def is_filtered(finish_reason: str) -> bool:
     """Whether a filter ended an answer, in any provider's word."""
-    return _CAUSE_OF_FINISH.get(finish_reason.lower()) == "content_filter"
-
-
-def is_known_end(finish_reason: str) -> bool:
-    return finish_reason.lower() in ENDS | _CAUSE_OF_FINISH.keys()
+    return _FILTERS.search(_letters_of(finish_reason)) is not None
 
 
 class ToolCall(NamedTuple):
@@ -396,7 +398,9 @@ class Response(Frozen):
             return self
         if broken := broken_off(self.finish_reason or ""):
             return self.model_copy(update={"error": f"{NotWhole.__name__}: {broken}"})
-        finish = _CAUSE_OF_FINISH.get((self.finish_reason or "").lower())
+        reason = self.finish_reason or ""
+        finish: NoAnswer | None = "content_filter" if is_filtered(reason) else None
+        finish = finish or _CAUSE_OF_FINISH.get(_letters_of(reason))
         if not self.is_empty:
             if finish != "content_filter":
                 return self

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import ServerConfig
-from memray_eval.errors import Declined, JudgeError, NotWhole, QuotaExhausted, TooLong
+from memray_eval.errors import Declined, JudgeError, NotWhole, QuotaExhausted, TooLong, Unauthorised
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy
@@ -79,6 +79,8 @@ def called(body: dict[str, Any]) -> Raw:
         refusal("This response_format type is unavailable now", code="invalid_request_error"),
         refusal("No endpoints found that can handle the requested parameters.", 404, code=404),
         refusal("Failed to initialize samplers: failed to parse grammar", 500, code=500),
+        refusal("Unknown name 'x' at 'generation_config.response_schema': Cannot find field"),
+        refusal("this model does not support tools: output_config.format"),
         Raw(b'{"detail": [{"loc": ["body", "response_format", "type"], "msg": "odd"}]}', 422),
     ],
 )
@@ -104,6 +106,8 @@ def test_a_job_may_set_the_form_of_a_verdict() -> None:
         "parameter.enable_thinking must be set to false for non-streaming calls",
         "This model only support stream mode, please enable the stream parameter.",
         "stream must be set to true",
+        "This endpoint is streaming-only",
+        "当前模型仅支持流式调用",
     ],
 )
 def test_what_wants_a_stream_is_streamed(words: str) -> None:
@@ -120,6 +124,16 @@ def test_what_wants_a_stream_is_streamed(words: str) -> None:
         whole("", reasoning_content=f"Hm. {json.dumps(VERDICT)}"),
         whole(None, reasoning=json.dumps(VERDICT)),
         whole("Done.", reasoning_content=repr(VERDICT)),
+        whole("", reasoning_text=json.dumps(VERDICT)),
+        whole("", reasoning_details=[{"type": "reasoning.text", "text": json.dumps(VERDICT)}]),
+        whole("", thinking_blocks=[{"type": "thinking", "thinking": json.dumps(VERDICT)}]),
+        whole(f"<think>{json.dumps(VERDICT)}</think>"),
+        whole(None, function_call={"name": "Rating", "arguments": json.dumps(VERDICT)}),
+        whole(VERDICT),
+        whole(json.dumps(json.dumps(VERDICT))),
+        whole('{"Score": 4}'),
+        whole('{"score": 4  // of 5\n}'),
+        whole('{"score": 4'),
         whole(json.dumps({"result": VERDICT})),
         whole(json.dumps([{"verdict": VERDICT}])),
         whole(json.dumps({"type": "object", "properties": VERDICT})),
@@ -150,6 +164,21 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
         (refusal("your prompt was flagged", code="invalid_prompt"), Declined),
         (refusal("Your input was flagged", 403, code=403), Declined),
         (refusal("Content Exists Risk"), Declined),
+        (refusal("Prompt contains unsafe content"), Declined),
+        (refusal("Request blocked: prompt injection detected", 403), Declined),
+        (refusal("The guardrail checks failed", 446), Declined),
+        (
+            refusal("odd", metadata={"raw": '{"message": "filtered: content management policy"}'}),
+            Declined,
+        ),
+        (refusal("You have been blocked by Cloudflare", 403), Unauthorised),
+        (
+            refusal("input token count (9) exceeds the maximum number of tokens allowed (3)"),
+            TooLong,
+        ),
+        (refusal("Your weekly usage limit is reached", 429), QuotaExhausted),
+        (refusal("Key limit exceeded (total limit)", 403), QuotaExhausted),
+        (Raw(b'{"error": "Monthly limit of this key is reached"}', 429), QuotaExhausted),
         (refusal("prompt is too long: 210000 tokens > 200000 maximum"), TooLong),
         (refusal("maximum context length is 300 tokens; 900 tokens in the messages"), TooLong),
         (refusal("Rate limit exceeded: free-models-per-day. Add credits", 429), QuotaExhausted),
@@ -157,6 +186,8 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
         (refusal("your account balance is insufficient", 403), QuotaExhausted),
         (refusal("A Trial key is limited to 1000 API calls / month.", 429), QuotaExhausted),
         (whole("", "safety"), Declined),
+        (whole("", "FinishReason.IMAGE_SAFETY"), Declined),
+        (whole("", "content-filter"), Declined),
         (refusal("No endpoints found matching your data policy", 404), JudgeError),
         (whole(json.dumps(VERDICT), "error"), NotWhole),
         (whole('{"score": 1}', tokens=4096), TooLong),  # of a prompt that is longer
@@ -183,6 +214,11 @@ def test_what_can_not_be_judged_has_an_outcome_of_its_own(reply: Raw, kind: Any)
          "your prompt contains at least 953 input tokens", 1024),
         ("maximum context length is 3000 tokens, your request has 3500 input tokens", None),
         ("maximum context length is 3000 tokens, your request has 2995 input tokens", None),
+        ("The total of tokens (prompt: 2,500, max_tokens: 2,048) exceeds the limit of 3,000", 500),
+        ("max_tokens is too large: 2048. This model supports at most 512 completion tokens", 512),
+        ("max_tokens (2048) exceeds the maximum allowed (512)", 512),
+        ("Unsupported parameter: 'max_tokens' is not supported with this model", None),
+        ("request (3524 tokens) exceeds the available context size (3000 tokens)", None),
         ("maximum context length is 3000 tokens", None),
         ("temperature must be at most 2", None),
     ],
@@ -226,7 +262,10 @@ def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[
         (refusal("your prompt was flagged", code="invalid_prompt"), "", "content_filter", ""),
         (whole("cut", "length"), "", None, "cut"),
         (whole("said", "eos"), "", None, "said"),
-        (whole("said", "satisfied"), "", None, "said"),
+        (whole("said", "FinishReason.STOP"), "", None, "said"),
+        (whole("half", "MALFORMED_FUNCTION_CALL"), "NotWhole: the answer broke off", None, "half"),
+        (whole("half", "something new"), "NotWhole: the answer broke off", None, "half"),
+        (whole("half", "ERROR_TOXIC"), "", "content_filter", ""),
     ],
 )  # fmt: skip
 def test_an_answer_that_is_not_whole_is_no_answer(

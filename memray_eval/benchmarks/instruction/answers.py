@@ -93,6 +93,7 @@ _LATIN = str.maketrans("أابجده", "AABCDE")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af]")
 _DENIES = re.compile(r" (?:not|never|no|neither|except|\w+nt) ")
 _NUMBERS = re.compile(NUMBER)
+_STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
 _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
@@ -362,7 +363,8 @@ def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[
         response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
     readings[response] = None
     is_worked = any(answer not in given for answer in answers)
-    if is_worked and (numbers := _NUMBERS.findall(fold(response))):
+    folded = fold(response)
+    if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one
     if any(_is_same(reading, answer) for reading in readings for answer in answers):
         return Match(True, 1.0)

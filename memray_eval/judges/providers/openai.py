@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import reduce
 from hashlib import blake2b
+from operator import getitem
 from typing import Any
 
 import openai
@@ -26,6 +29,7 @@ from memray_eval.provider_http.replies import (
     TokenFields,
     joined_events,
     read_usage,
+    thoughts_in,
     valid_text,
 )
 from memray_eval.types import broken_off, is_filtered
@@ -156,27 +160,26 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             raise half
         if message.text("refusal") or is_filtered(ending):
             return Reply("", spent, "refused", is_counted, served)
-        text = (
-            "".join(part.text("text") for part in message.objects("content"))
-            if isinstance(message.get("content"), list)  # Mistral's, with thinking in other parts
-            else message.text("content")
-        )
-        text = text or _tool_text(message)
-        fields = (message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
-        thoughts = next((valid_text(field) for field in fields if isinstance(field, str)), "")
+        content = message.get("content")
+        if isinstance(content, list):  # Mistral's, with thinking in other parts
+            content = "".join(part.text("text") for part in message.objects("content"))
+        elif isinstance(content, dict):
+            content = json.dumps(content)
+        else:
+            content = message.text("content")
+        text = content or _tool_text(message)
+        thoughts = valid_text(thoughts_in(message))
         is_cut = ending == "length"
         return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served, thoughts)
 
 
 def _tool_text(message: JsonObject) -> str:
     """What a message's first tool call was called with."""
-    calls = message.get("tool_calls")
-    for key in (0, "function", "arguments"):
-        try:
-            calls = calls[key]  # type: ignore[index]
-        except (LookupError, TypeError):
-            return ""
-    return valid_text(calls) if isinstance(calls, str) else json.dumps(calls)
+    for path in (("tool_calls", 0, "function", "arguments"), ("function_call", "arguments")):
+        with suppress(LookupError, TypeError):
+            found: Any = reduce(getitem, path, message)  # type: ignore[arg-type]
+            return valid_text(found) if isinstance(found, str) else json.dumps(found)
+    return ""
 
 
 def bound_schema(schema: Any) -> Any:

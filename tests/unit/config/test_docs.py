@@ -153,9 +153,13 @@ def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert find_job(Path("jobs/quickstart")) == Path("jobs/quickstart")
 
 
-def test_a_job_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=r"no file quickstat; .*names alone: .*quickstart"):
-        load_config(Path("quickstat"))
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("quickstat", "did you mean 'quickstart'"), ("zzzz", "names alone; there are: .*quickstart")],
+)
+def test_a_job_that_is_not_there_names_those_that_are(name: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=f"no file {name}; .*{advice}"):
+        load_config(Path(name))
 
 
 NEW_SUITES = ("mrcr", "graphwalks", "babilong", "helmet", "long-context-2026")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memray_eval.datasets.columns import find_columns
 from tests.build import write_lines
 from tests.unit.datasets.test_conversations import Read, response_of
 
@@ -14,8 +15,12 @@ from tests.unit.datasets.test_conversations import Read, response_of
 @pytest.mark.parametrize(
     ("response", "gold"),
     [
-        *(("response", gold) for gold in "golden_answer gt expectedAnswer answer_gold".split()),
+        *(
+            ("response", gold)
+            for gold in "golden_answer gt expectedAnswer answer_gold expert_answer 标准答案".split()
+        ),
         *((said, "answer") for said in "model_answer gpt_answer predicted actual_output".split()),
+        *((said, "answer") for said in ("gpt-4o", "submission", "模型回答")),
         *(("answer", "golden_answers"), ("predicted_answer", "actual_answer")),
     ],
 )
@@ -38,6 +43,14 @@ def test_a_gold_is_no_response(response: str, gold: str, tmp_path: Path) -> None
         {"options": "A. oil\nB. butter", "answer": "B"},
         {"options": [{"key": "A", "value": "oil"}, {"key": "B", "value": "butter"}], "gold": "B"},
         {"option1": "oil", "option2": "butter", "answer": "2"},
+        {"answerA": "oil", "answerB": "butter", "label": "2"},
+        {"options": ["oil", "butter"], "gold_label": 2},
+        {"options": ["oil", "butter"], "label": 2},
+        {"mc1_targets": {"choices": ["oil", "butter"], "labels": [0, 1]}},
+        {
+            "question": {"stem": "Which?", "choices": [{"text": "oil"}, {"text": "butter"}]},
+            "answerKey": "B",
+        },
         {"Option A": "oil", "Option B": "butter", "Correct": "B"},
     ],
 )
@@ -46,6 +59,21 @@ def test_choices_are_read(parts: dict[str, Any], tmp_path: Path) -> None:
     (record,) = Read(write_lines(tmp_path / "a.jsonl", [row])).records
     assert record.sample.metadata["choices"] == ["oil", "butter"]
     assert record.sample.answers == ("B",)
+
+
+def test_choices_of_no_order_are_told_by_their_texts(tmp_path: Path) -> None:
+    row = {
+        "question": "Which?",
+        "distractor1": "salt",
+        "distractor2": "cork",
+        "correct_answer": "a",
+    }
+    path = write_lines(tmp_path / "a.jsonl", [row])
+    mapping = find_columns(str(path), {}, has_responses=False, may_guess=True).map
+    assert mapping is not None
+    asked, answered = mapping.apply(row), mapping.apply({**row, "response": "A"})
+    assert (asked["metadata"]["choices"], asked["answers"]) == (["a", "cork", "salt"], ["A"])
+    assert ("metadata" in answered, answered["answers"]) == (False, ["a"])
 
 
 @pytest.mark.parametrize(
@@ -60,6 +88,31 @@ def test_choices_are_read(parts: dict[str, Any], tmp_path: Path) -> None:
         {"input": "Who?", "output": [{"generated_text": "Tomas"}], "target_text": "Lena"},
         {"raw_input": {"question": "Who?", "answer": "Lena"}, "choices": [{"text": "Tomas"}]},
         {"question": "Who?", "answer": "Lena", "result": "Tomas it is"},
+        {"traceId": "t", "input": '"Who?"', "output": '"Tomas"', "expectedOutput": '"Lena"'},
+        {"input": {"user_question": "Who?"}, "output": "Tomas", "target": {"output": "Lena"}},
+        {
+            "messages": [{"role": "user", "content": "Who?"}],
+            "message": {"role": "assistant", "content": "Tomas"},
+            "expected": "Lena",
+        },
+        {
+            "inputRecord": {"prompt": "Who?", "referenceResponse": "Lena"},
+            "modelResponses": [{"response": "Tomas"}],
+        },
+        {
+            "instance": {
+                "input": {"text": "Who?"},
+                "references": [
+                    {"output": {"text": "x"}, "tags": []},
+                    {"output": {"text": "Lena"}, "tags": ["correct"]},
+                ],
+            },
+            "result": {"completions": [{"text": "Tomas"}]},
+        },
+        {"input": "Who?", "target": "Lena", "sample_score": {"score": {"prediction": "Tomas"}}},
+        {"question": "Who?", "solution": "It is Lena", "answer": "Lena", "response": "Tomas"},
+        {"problem": "Who?", "answer": "Lena", "metadata": "{'topic': 'x'}", "response": "Tomas"},
+        {"question": "Who?", "answer": {"value": "Lena", "aliases": ["Lena"]}, "response": "Tomas"},
     ],
 )
 def test_a_trackers_row_is_read(row: dict[str, Any], tmp_path: Path) -> None:

@@ -200,7 +200,10 @@ def test_the_screen_of_several_candidates(folder: RunFolder) -> None:
         cell, figure = by_key[summarised.metric, summarised.candidate], summarised.figure
         text = shown(summarised.metric, EXPECTED[summarised.metric, summarised.candidate].value)
         between = f" [{bounds(summarised.metric, figure.low, figure.high)}]" if figure.low else ""
-        assert cell.rstrip(" *") == text + between
+        # Only a figure that lacks unread verdicts says of how many answers it is
+        shown_text, _, answers = cell.rstrip(" *").partition(" n ")
+        assert shown_text == text + between
+        assert bool(answers) == (summarised.n_abstained > 0)
 
 
 def bounds(metric: str, low: float | None, high: float | None) -> str:
