@@ -31,7 +31,7 @@ test-unit: $(VENV)/.dev
 
 test: setup test-unit
 	$(PYTEST) tests/unit -n 2 -m "heavy and not night"
-	$(PYTEST) tests/wire -n 2
+	$(PYTEST) tests/wire -n 4
 	$(PYTEST) tests/local tests/golden -n 4
 	$(MAKE) --no-print-directory -j2 -Otarget test-cluster test-engine
 # Two at a time: what has a Ray of its own, and what shares one engine or starts processes

@@ -42,9 +42,14 @@ class Source:
 
 
 def test_a_slow_block_holds_up_no_other() -> None:
+    others = asyncio.Event()
+
     async def stage(table: pa.Table) -> AsyncIterator[pa.Table]:
-        await asyncio.sleep(0.3 if number_of(table) == 0 else 0.001)
+        if number_of(table) == 0:
+            await others.wait()
         yield table
+        if number_of(table) == 5:
+            others.set()
 
     async def run() -> list[int]:
         return [number_of(table) async for table in map_blocks(Source(6).blocks(), stage, 3)]

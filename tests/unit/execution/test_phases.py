@@ -129,17 +129,18 @@ def test_judging_apart_needs_no_engine_and_generating_no_judge() -> None:
 
 def test_engines_that_leave_no_cpu_to_judges_fit_apart() -> None:
     job = spec(engine={"device": "gpu", "cpus": 4.0}, judging={"actors": 1, "cpus": 4})
-    tight = capacity(GPU, CPU.model_copy(update={"cpus": 4.46}))
-    with pytest.raises(ResourceError, match=r"needs 8\.49 CPUs and here has 8\.46"):
+    tight = capacity(GPU, CPU.model_copy(update={"cpus": 4.26}))
+    with pytest.raises(ResourceError, match=r"needs 8\.29 CPUs and here has 8\.26"):
         check_turns(job, tight, "together")
     check_turns(job, tight, "apart")
-    with pytest.raises(ResourceError, match="judges: 1 x 4"):
-        check_turns(job, capacity(GPU.model_copy(update={"cpus": 4.3})), "apart")
+    large = spec(engine={"device": "gpu", "cpus": 4.0}, judging={"actors": 1, "cpus": 5})
+    with pytest.raises(ResourceError, match="judges: 1 x 5"):
+        check_turns(large, capacity(GPU.model_copy(update={"cpus": 4.3})), "apart")
 
 
 def test_models_come_side_by_side_where_no_judge_takes_their_room() -> None:
     names = [{"name": name, "model": f"org/{name}"} for name in "ab"]
-    job = spec(candidates=names, engine={"device": "gpu", "cpus": 3.6}, judging={"actors": 2})
+    job = spec(candidates=names, engine={"device": "gpu", "cpus": 3.7}, judging={"actors": 2})
     room = capacity(GPU, GPU)
     assert len(schedule(job, room, "gpu")) == 2
     assert len(schedule(job, room, "gpu", scores=False)) == 1

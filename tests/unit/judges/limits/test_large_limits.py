@@ -32,6 +32,7 @@ from tests.unit.judges.limits.test_rate_limiter import (
 )
 
 LOOP = VirtualLoop
+night = pytest.mark.night
 LARGE = RateLimits(requests_per_min=60_000, tokens_per_min=60e6)
 SECONDS = 75.0
 
@@ -130,13 +131,17 @@ WIDE = Setting(Story(""), 32, RateLimits(requests_per_min=12_000, tokens_per_min
 @pytest.mark.parametrize(
     ("setting", "story", "least_use"),
     [
-        (MANY, Story("requests bind", tokens=0.9), 0.98),
+        pytest.param(MANY, Story("requests bind", tokens=0.9), 0.98, marks=night),
         (MANY, Story("tokens bind", tokens=1.8), 0.97),
         (MANY, Story("a tenth dies, the limiter restarts", 0.5, dying=0.1, restarts=True), 0.9),
-        (MANY, Story("both are close then", 0.9, dying=0.1, restarts=True), 0.8),
-        (MANY, Story("some ask now and then", 0.9, light=0.1), 0.98),
-        (WIDE, Story("requests bind"), 0.98),
-        (WIDE, Story("a quarter of the actors ask little", light=0.25), 0.98),
+        pytest.param(
+            MANY, Story("both are close then", 0.9, dying=0.1, restarts=True), 0.8, marks=night
+        ),
+        pytest.param(MANY, Story("some ask now and then", 0.9, light=0.1), 0.98, marks=night),
+        pytest.param(WIDE, Story("requests bind"), 0.98, marks=night),
+        pytest.param(
+            WIDE, Story("a quarter of the actors ask little", light=0.25), 0.98, marks=night
+        ),
     ],
 )
 def test_members_use_a_limit_evenly_pass_it_never_and_send_few_messages(
