@@ -200,7 +200,9 @@ def test_the_screen_of_several_candidates(folder: RunFolder) -> None:
         cell, figure = by_key[summarised.metric, summarised.candidate], summarised.figure
         text = shown(summarised.metric, EXPECTED[summarised.metric, summarised.candidate].value)
         between = f" [{bounds(summarised.metric, figure.low, figure.high)}]" if figure.low else ""
-        assert cell.rstrip(" *") == text + between
+        n_asked = summarised.n_scored + summarised.n_no_answer + summarised.n_abstained
+        of = f" n {summarised.n_scored}/{n_asked}" * (summarised.n_scored < n_asked)
+        assert cell.rstrip(" *") == text + between + of
 
 
 def bounds(metric: str, low: float | None, high: float | None) -> str:
