@@ -196,10 +196,10 @@ def _legend(summary: Summary) -> list[str]:
     if len(summary.candidates) > 1:
         notes.append(_who_judged(_measured_first(summary)))
     notes += describe_temperatures(summary)
-    if summary.differences:
+    if differences := compared_differences(summary):
         notes.append(
             f"{_DIFFERS} below the best of its row beyond chance (paired, 95 % over all rows)"
-            if any(pair.is_shown for pair in summary.differences)
+            if any(pair.is_shown for pair in differences)
             else "no candidate differs from the best of its row beyond chance (95 % over all rows)"
         )
     text = "; ".join(notes)

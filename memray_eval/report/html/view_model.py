@@ -182,9 +182,10 @@ def _notes(summary: Summary) -> Iterator[str]:
         yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
     if any(metric.n_estimated for metric in summary.metrics):
         yield f"est. and a hollow dot: {estimates_in_words(summary)}"
-    if any(pair.is_shown for pair in summary.differences):
+    differences = compared_differences(summary)
+    if any(pair.is_shown for pair in differences):
         yield "*: below the best of its row beyond chance (paired, 95 % over all rows)"
-    elif summary.differences:
+    elif differences:
         yield "no candidate differs from the best of its row beyond chance (95 % over all rows)"
 
 
