@@ -30,8 +30,12 @@ def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_job_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=r"no file quickstat; .*names alone: .*quickstart"):
+    with pytest.raises(ConfigError, match=r"no file quickstat; did you mean 'quickstart'\?"):
         load_config(Path("quickstat"))
+    with pytest.raises(
+        ConfigError, match=r"no file nothing; .*names alone; there are: .*quickstart"
+    ):
+        load_config(Path("nothing"))
 
 
 NEW_SUITES = ("mrcr", "graphwalks", "babilong", "helmet", "long-context-2026")
