@@ -20,7 +20,7 @@ FOLDER = typer.Argument(RESULTS, help="A folder of runs; a path or a cloud URL."
 
 @list_app.command("runs", epilog="Example: memray-eval list runs")
 def list_runs(folder: str = FOLDER, as_json: bool = JobOptions.as_json) -> None:
-    """List a folder's runs, newest first: status, headline figure, units, cost and duration."""
+    """List a folder's runs, newest first: status, headline figure, answers, cost and duration."""
     from memray_eval.report.runs_list import RunList, to_lines, to_text
     from memray_eval.results.lookup import holds_runs
     from memray_eval.results.run_folder import RunFolder

@@ -85,6 +85,8 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
         if (n := summary.killed_sessions) and not unpriced:
             paid = f"at least {paid}"
         cost = f", and {calls} for {paid}"
+        if unpriced and not summary.cost_usd:
+            cost = f"; cost unknown: no price for {unpriced:,} {calls}"
         if n:
             which = "a killed session" if n == 1 else f"{n} killed sessions"
             cost += f" (without the last seconds of {which})"

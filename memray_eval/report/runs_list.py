@@ -335,7 +335,8 @@ def _cells(row: RunRow) -> Row:
     cost = "" if row.cost_usd is None else f"{row.cost_usd:.2f}"
     started = "" if row.started_s is None else f"{datetime.fromtimestamp(row.started_s, UTC):%F %R}"
     took = "" if row.took_s is None else f"{row.took_s:,.0f}"
-    return (row.id, row.status, figure, units, cost, started, took)
+    status = f"{row.status}, {row.n_failed:,} failed" if row.n_failed else row.status
+    return (row.id, status, figure, units, cost, started, took)
 
 
 def _parse(model: type[Model], values: Any, name: str) -> Model:

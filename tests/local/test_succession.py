@@ -133,7 +133,7 @@ def test_a_cost_that_nobody_knows_is_nowhere_zero(job: Job, tmp_path: Path) -> N
     stored = json.loads((Path(done.folder.path) / "summary.json").read_text())
     assert (stored["cost_usd"], stored["unpriced_calls"]) == (None, 3)
     output = " ".join(render_brief(done.summary, done.folder.path).split())
-    assert "judge calls for an unknown sum (3 calls of unknown price)" in output
+    assert "cost unknown: no price for 3 judge calls" in output
     assert (estimate.usd, estimate.unpriced_calls) == (None, 3)
     lines = list(estimate_lines(estimate))
     assert "3 judge calls, an unknown sum (3 calls of unknown price)" in lines[0]

@@ -274,10 +274,10 @@ def test_list_runs_prints_a_line_a_run(tmp_path: Path, monkeypatch: pytest.Monke
     head, first, second, note = listed().splitlines()
     assert re.split("  +", head)[:3] == ["run", "status", "figure"]
     cells = re.split("  +", first)
-    assert cells[:2] == ["run-a", "finished"]
+    assert cells[:2] == ["run-a", "finished, 3 failed"]
     assert re.fullmatch(r"memory_utilization .*0\.\d{3} \[.*\], best of 3", cells[2])
     assert cells[3:] == ["30", "1.50", "2026-11-22 00:00", "60"]
-    assert re.split("  +", second)[:3] == ["run-b", "interrupted", "12 of 30"]
+    assert re.split("  +", second)[:3] == ["run-b", "interrupted, 2 failed", "12 of 30"]
     assert note.startswith("run-b: it was killed")
     (_, row) = json.loads(listed("results", "--json"))
     assert (row["id"], row["n_done"], row["figures"]) == ("run-b", 12, [])
