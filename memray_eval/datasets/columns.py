@@ -262,7 +262,8 @@ def find_columns(
         form,
         of_texts,
         any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
-        may_guess and ("choices" in chosen or any(map(has_parts, first.fields))),
+        may_guess
+        and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, first.fields))),
         counted_from(first.fields, chosen["answers"]["from"] if "answers" in chosen else "answers"),
     )
     is_odd = (

@@ -221,7 +221,11 @@ def read_transcript(text: str) -> list[dict[str, str]] | None:
     """The turns of a text in which each begins with its speaker ("User: ..."), or ChatML; None
     if it does not begin so, or no user speaks."""
     if blocks := _CHATML.findall(text):
-        turns = [{"role": role, "content": content.strip()} for role, content in blocks]
+        turns = [
+            {"role": role, "content": content.strip()}
+            for role, content in blocks
+            if content.strip() or role != "assistant"  # a prompt's last line
+        ]
         return turns if all(role in ROLES for role, _ in blocks) else None
     text = text.strip()
     labels = list(_LABEL.finditer(text))
@@ -441,7 +445,7 @@ def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
         return isinstance(value, list | tuple | Mapping)
     if of_texts in ("", "strict"):
         return of_texts == "strict"
-    if of_texts != "chats" and value.lstrip()[:1] not in ("[", "{"):
+    if of_texts != "chats" and not value.lstrip().startswith(("[", "{", "<|im_start|>")):
         return False
     return find_messages(value) is not None
 

@@ -27,6 +27,7 @@ _GOLDS = [name for name in NAMES["answers"] if name != "label"]  # of people
 _ASKED = words_of("asked_heads")
 _GOLD_HEADS = frozenset(words_of("gold_heads"))
 _SAID = words_of("said_heads")
+_BESIDE = {*("system", "choices", "context"), *NAMES["system"], *NAMES["choices"]}
 _HEADS = _GOLD_HEADS.union(_ASKED, _SAID)
 _PREFIX = re.compile(r"(?:attributes|dataset_item|evaluation_task)\.")
 
@@ -158,6 +159,8 @@ def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
                 opened["reference"] = text
     said = [head for head in opened if head in _SAID]
     inputs, others = opened[asked], [name for name in opened if name not in said]
+    beside = {name: inputs[name] for name in inputs if name in _BESIDE and name not in opened}
+    opened, others = {**beside, **opened}, [*beside, *others]
     if said and not (likely_columns("answers", others) or {*others} & {*_GOLDS}):
         if not any(_holds_text(opened[head]) or is_gold(opened[head]) for head in said):
             for name in [name for name in ROW_NAMES["response"] if name in inputs][:1]:

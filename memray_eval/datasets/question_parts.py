@@ -9,11 +9,17 @@ from string import ascii_uppercase
 from typing import Any
 
 from memray_eval.datasets.conversations import text_of
-from memray_eval.datasets.fields import NAMES, TABLE
+from memray_eval.datasets.fields import NAMES, TABLE, plain_name, words_of
 from memray_eval.datasets.parsing import look_up, parse_printed
 from memray_eval.types.samples import CHOICES, NOT_SHOWN, SYSTEM
 
-_KIND_OF = {name: kind for kind, names in TABLE[NOT_SHOWN].items() for name in names.split()}
+_ENDS = "|".join(words_of("not_shown_ends"))
+_NOT_SHOWN = re.compile(
+    "|".join(
+        rf"(?P<{kind}>(?:{'|'.join(words.split())})s?(?:_(?:{_ENDS}|\d+))?)"
+        for kind, words in TABLE[NOT_SHOWN].items()
+    )
+)
 _LETTERED = re.compile(
     r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol)[ _]?)?([a-j]|\d)", re.I
 )
@@ -135,7 +141,8 @@ def _not_shown_in(row: Mapping[str, Any]) -> list[str]:
     return [
         kind
         for name, value in row.items()
-        if (kind := _KIND_OF.get(str(name).lower())) and value
+        if value and (match := _NOT_SHOWN.fullmatch(plain_name(str(name))))
+        if (kind := str(match.lastgroup))
         if kind != "tools" or isinstance(value, list) or str(value).lstrip()[:1] in ("[", "{")
     ]
 
