@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
+from memray_eval.benchmarks.conversations.arms import RETRIEVED
+from memray_eval.benchmarks.conversations.retrieval import retrieve
 from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, least_of
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples
@@ -50,6 +52,7 @@ from memray_eval.types import (
     Prompt,
     Record,
     Response,
+    Retrieval,
     Sample,
     Score,
     Turn,
@@ -210,7 +213,7 @@ def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Respo
     """An answer as long as expected, that speaks to the user as replies do, and the tokens of its
     prompt."""
     try:
-        prompt = spec.suite.ask(sample, candidate)
+        prompt = spec.suite.ask(_with_entries(sample, candidate), candidate)
     except Exception as error:  # it will be an error of its unit, and costs nothing
         return Response(error=describe_error(error)), 0.0
     most = prompt.answer_tokens(candidate)
@@ -218,6 +221,20 @@ def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Respo
     sentence = f"You asked. {sample.query} "
     response = Response(text=(sentence * (length // len(sentence) + 1))[:length])
     return response, 0.0 if is_baseline(candidate) else _prompt_tokens(spec, candidate, prompt)
+
+
+def _with_entries(sample: Sample, candidate: Candidate) -> Sample:
+    """The sample with what a store of its turns would return, as nothing is known of others yet."""
+    memory = candidate.memory
+    if memory is None or memory.tools or sample.context is None:
+        return sample
+    found = retrieve(sample.context, sample.query, Retrieval(k=memory.k))
+    entries = [
+        {"text": f"{turn.speaker}: {turn.text}", "session": part.id, "date": part.date}
+        for part in found
+        for turn in part.turns
+    ]
+    return sample.model_copy(update={"metadata": {**sample.metadata, RETRIEVED: entries}})
 
 
 def _prompt_tokens(spec: RunSpec, candidate: Candidate, prompt: Prompt) -> float:
@@ -280,11 +297,15 @@ def _bound_engines(
 
 
 def _not_estimated(spec: RunSpec, records: Iterable[Record]) -> Iterator[str]:
-    """Yields what takes time that the estimate does not have."""
+    """Yields what takes time or money that the estimate does not have."""
     if spec.config.assumptions.engine_tokens_per_s is None and (spec.has_vllm or spec.judge_engine):
         yield (
             "the time of this run's engines (assumptions.engine_tokens_per_s says how fast one is)"
         )
+    if any(candidate.memory for candidate in spec.config.candidates):
+        yield "what memory stores take: writes, searches, and their own models' calls and dollars"
+    if any(candidate.memory and candidate.memory.tools for candidate in spec.config.candidates):
+        yield "the rounds in which a model calls its memory's tools, and what they show"
     at_embed = set(spec.by_stage()[1])
     metrics = [metric for metric in spec.metrics if metric.name in at_embed]
     if any(
@@ -462,6 +483,8 @@ def _list_assumptions(
     )
     if not spec.has_responses and any(not is_baseline(asked) for asked in spec.config.candidates):
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
+    if any(candidate.memory for candidate in spec.config.candidates):
+        yield "a memory shows `k` entries, each as long as a turn of the conversation (memory.k)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.config.judging.latency_s:g} s (judging.latency_s)"
     if assumed.engine_tokens_per_s is not None:

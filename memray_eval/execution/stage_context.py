@@ -167,8 +167,8 @@ class StageContext:
 
 
 class AnswerWriter:
-    """Writes each answer of a served candidate before anything else is done with it: after any loss
-    no more is asked again than was in flight."""
+    """Writes each answer before anything else is done with it: after any loss no more is asked
+    again than was in flight."""
 
     def __init__(self, context: StageContext) -> None:
         self._counter, folder = context.counter, RunFolder(context.folder)

@@ -12,6 +12,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import Stopped
+from memray_eval.execution.runs import estimate_of
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
 from memray_eval.results.run_folder import RunFolder
@@ -254,3 +255,13 @@ def test_every_benchmark_of_conversations_takes_a_memory(stores: Job, suite: str
     assert arm.store.n_searches == arm.n
     if suite != "personamem":  # whose tables name no evidence
         assert 0 < (arm.recall or 0) <= 1
+
+
+def test_an_estimate_counts_what_a_memory_shows(stores: Job) -> None:
+    with serving(reply) as server:
+        job = stores(server, {"store": "bm25", "k": 5})
+        estimated = estimate_of(job)
+        finish(job)
+        asked = [body["messages"][-1]["content"] for body in server.requests]
+    assert estimated.prompt_tokens == pytest.approx(sum(map(len, asked)) / 4, rel=0.01)
+    assert any("their own models' calls and dollars" in line for line in estimated.not_estimated)

@@ -80,11 +80,13 @@ def add_engines(
     is_on_cluster: bool = True,
     label_selector: Mapping[str, str] | None = None,
     sessions: SessionSpec | None = None,
+    keeps: bool = False,
 ) -> Dataset:
     """Adds the stage that has vLLM answer: rows with ASKING (ENGINE_SCHEMA), in so
     many `blocks`, have ANSWER in their place, null where there are no tokens, with
-    `__inference_error__` where the engine refuses; or sessions become records. Engines are in the
-    groups of `placement`: `at_first` of them, where `config.replicas` is a range (None: the least).
+    `__inference_error__` where the engine refuses; or sessions, and rows of which it `keeps` each
+    answer as it comes, become records. Engines are in the groups of `placement`: `at_first` of
+    them, where `config.replicas` is a range (None: the least).
 
     Ray Data's own actors are clients (EngineClient), kept off the nodes that `label_selector`
     excludes: Ray Data would leave rows to an actor whose node is lost, without end. An actor that
@@ -93,6 +95,7 @@ def add_engines(
     most = most_of(config.replicas) if is_on_cluster else at_first
     grows = f", up to {most} as the cluster grows" if most > at_first else ""
     logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
+    kept_at_once = keeps * (config.max_num_seqs or 1) * config.data_parallel
     start = engine_starter(config, model, device, context)
     in_flight = blocks_in_flight(config, blocks, at_first)
     compute = ActorPoolStrategy(
@@ -107,7 +110,7 @@ def add_engines(
         dataset,
         EngineClient,
         partial(placement.next_client, start),
-        fn_constructor_args=(model, least, context, load_stored, sessions),
+        fn_constructor_args=(model, least, context, load_stored, sessions, kept_at_once),
         batch_format="pyarrow",
         batch_size=config.rows,
         zero_copy_batch=True,

@@ -29,11 +29,13 @@ from memray_eval.execution.prompt_stage import (
     FORM,
     SAMPLING,
     SECOND,
+    TOKENS,
     TRUNCATED,
 )
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.session_stage import Sessions, SessionSpec
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stage_context import AnswerWriter, StageContext
+from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.generate import engine_response
 from memray_eval.types import RETRIED
 from memray_eval.types.json_text import candidate_from_json
@@ -149,7 +151,8 @@ class EngineClient(EngineFinder):
     """Has one engine answer rows. While it is not up, any other of the pipeline answers, until it
     is clear that a row kills them all (PersistentAsker). An engine that fails to start for good is
     done without if `least` others are up, else GenerationError says why. A restarted one takes
-    responses of the run's folder. With `sessions` it asks whole ones."""
+    responses of the run's folder. With `sessions` it asks whole ones. If it `keeps` answers, it
+    asks so many rows at a time, and each answer is on the disk before another row is asked."""
 
     def __init__(
         self,
@@ -158,6 +161,7 @@ class EngineClient(EngineFinder):
         context: StageContext | None,
         load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
         sessions: SessionSpec | None = None,
+        keeps: int = 0,
     ) -> None:
         name = str(ray.get_runtime_context().get_actor_name())
         super().__init__(model, pipeline_of(name) or "", least, context, engine_name(name))
@@ -166,6 +170,8 @@ class EngineClient(EngineFinder):
         self._asker = PersistentAsker(self._ask, model)
         self._add_stored = load_stored(context)
         self._sessions = None if sessions is None else Sessions(sessions)
+        self._writer = AnswerWriter(context) if keeps and context is not None else None
+        self._seats = asyncio.Semaphore(keeps)
         self._failure: GenerationError | None = None
         try:
             if self._add_stored is None:
@@ -182,15 +188,27 @@ class EngineClient(EngineFinder):
             return
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
-        yield await self._answer(table)
+        if self._writer is None:
+            yield await self._answer(table)
+            return
+        kept = (self._keep(table.slice(row, 1), self._writer) for row in range(table.num_rows))
+        none = RECORD_SCHEMA.empty_table()
+        yield pa.concat_tables([none, *await asyncio.gather(*kept)]).combine_chunks()
 
     async def _answer(self, table: pa.Table) -> pa.Table:
         return await ask_again(table, await self._asker.answer(table), self._asker.answer)
 
     async def _answer_turn(self, table: pa.Table) -> pa.Table:
-        """The record of a session's turn with its response."""
+        """Rows of ENGINE_SCHEMA, as a session's turn, as records with their responses."""
         assert self._context is not None
         return collect_engine_answers(await self._answer(table), self._context)
+
+    async def _keep(self, row: pa.Table, writer: AnswerWriter) -> pa.Table:
+        async with self._seats:
+            record = await self._answer_turn(row)
+            if row.column(TOKENS).is_valid()[0].as_py():
+                await writer.write(record)
+            return record
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
         """The answers of an engine; None if it was lost while it was asked this."""

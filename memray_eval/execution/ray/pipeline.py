@@ -358,6 +358,8 @@ def add_generation(
             compute=ActorPoolStrategy(size=min(server.actors, setup.blocks)),
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
+    # A memory's answers are asked once, though a kill comes amid a block
+    keeps = any(candidate.memory for candidate in setup.plan.spec.config.candidates)
     at_first = setup.engines_at_first
     if at_first is not None:  # no more than there are blocks for
         at_first = max(least_of(setup.engine.replicas), min(at_first, setup.blocks))
@@ -373,8 +375,9 @@ def add_generation(
         is_on_cluster=bool(setup.plan.capacity.nodes),
         label_selector=setup.label_selector,
         sessions=sessions,
+        keeps=keeps,
     )
-    if sessions is not None:
+    if keeps or sessions is not None:
         return answers
     answered = answers.map_batches(
         collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)

@@ -1,0 +1,32 @@
+"""`python -m tests.processes.engine_victim CONFIG`: the run of victim.py, whose engine takes 0.3 s
+for an answer, answers as many prompts at a time as vLLM would, and notes them beside CONFIG."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from memray_eval.execution.ray import engine
+from tests.clusters.fake_engine import fake_engine
+from tests.processes.victim import main
+
+
+def seated_engine(books: Path) -> type:
+    class SeatedEngine(fake_engine(books, row_s=0.3)):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._seats = asyncio.Semaphore(kwargs["engine_kwargs"]["max_num_seqs"])
+
+        async def _answer(self, prompt: bytes) -> None:
+            async with self._seats:
+                await super()._answer(prompt)
+
+    return SeatedEngine
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]).parent
+    engine.telling_engine = lambda context: seated_engine(folder)
+    main()
