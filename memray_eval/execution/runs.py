@@ -155,13 +155,13 @@ def _resume(
         plan = _scan(spec, folder, site, before, started, say)
         check_sessions(plan)
         check_measures_the_same(plan, before)
-        if site.kind != "joined":  # whose nodes may reach other servers
-            check_servers(spec)
         for line in changed_layouts(spec, before):
             say(line)
         folder.create()
         keep_scan(plan, folder)
         state = load_resume_state(folder)
+        if site.kind != "joined" and len(state.finished) < plan.n_units:
+            check_servers(spec)
         if plan.scan.n_simulated:
             state = replace(state, n_unasked=count_unasked(folder))
             plan = replace(plan, resume_state=state)
