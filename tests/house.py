@@ -43,7 +43,7 @@ LINES: Mapping[str, int] = {
     "submission": 441,
     "text_processing": 2_014,
     "types": 1_976,
-    "tests": 65_347,
+    "tests": 65_346,
     "bench": 3_496,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals

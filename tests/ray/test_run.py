@@ -72,12 +72,10 @@ def test_a_combined_json_flows_too(job: Job, tmp_path: Path) -> None:
 
 
 def test_a_plan_that_would_hang_is_refused(job: Job, tmp_path: Path) -> None:
-    with (
-        serving(lambda body: ANSWER) as server,
-        pytest.raises(ResourceError, match=r"needs 50\.54 CPUs"),
-    ):
+    with serving(lambda body: ANSWER) as server:
         judge = {"judge": "lab/m", "servers": {"lab": {"url": server.base_url}}}
-        finish(job(server, judging={"actors": 50, "cpus": 1.0}, **judge))
+        with pytest.raises(ResourceError, match=r"needs 50\.54 CPUs"):
+            finish(job(server, judging={"actors": 50, "cpus": 1.0}, **judge))
     assert not (tmp_path / "results").exists()
 
 
