@@ -96,10 +96,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         data = parse_yaml(path.read_text("utf-8"))
     except FileNotFoundError:
         files = [str(beside) for beside in sorted(path.parent.glob("*.y*ml"))]
-        advice = "the jobs that come with memray_eval go by their names alone; "
         hint = suggest(str(path), [*shipped_jobs(), *files])
-        is_listed = hint.startswith("there are")
-        raise ConfigError(f"no file {path}; {advice if is_listed else ''}{hint}") from None
+        advice = "the jobs that come with memray_eval go by their names alone"
+        raise ConfigError(f"no file {path}; {hint} ({advice})") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {reason_of(error)}") from None
     except yaml.YAMLError as error:

@@ -27,13 +27,11 @@ ITEM_NAMES = {
     for name, text in TABLE["items"].items()
 }
 JOIN_IDS = (*NAMES["id"], *words_of("join_ids"))  # of responses that are joined
-_GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER = (
-    "|".join(words_of(name)) for name in ("golds", "rights", "writers", "others", "whats", "askers")
+_GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER, _MODEL = (
+    "|".join(words_of(name))
+    for name in ("golds", "rights", "writers", "others", "whats", "askers", "models")
 )
-_MODEL, _NO_TEXT = (
-    "|".join(words_of("models")),
-    "score|rating|tokens|cost|time|label|id|name|judge|question",
-)
+_NO_TEXT = "score|rating|tokens|cost|time|label|id|name|judge|question"
 _SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
 # Names of one's own columns by their words: who wrote it, and what it is
 _NAMED = {

@@ -56,7 +56,7 @@ from memray_eval.metrics import pick
 from memray_eval.models.function_generator import FunctionGenerator
 from memray_eval.ports import Generator, Judge
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA
+from memray_eval.results.schema import RECORD_SCHEMA, join_records
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import (
@@ -234,7 +234,7 @@ def read_waiting(
             for unit, name in units
         ]
         out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
-    waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
+    waiting = join_records(out)
     if is_earlier:
         context.counter.add_carried(waiting.num_rows)
     return waiting
@@ -257,8 +257,8 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
     candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
-    was lost with its node, and is to make what that one had made again. It writes each answer,
-    unless who asks it does (`keeps`), and holds a call's place until then."""
+    was lost with its node, and is to make what that one had made again. If it `keeps` answers, it
+    writes each, and holds a call's place until then; sessions write their own."""
 
     def __init__(
         self,
@@ -308,8 +308,7 @@ class AskServers:
                 self._answer_row(row, samples, records.slice(number, 1))
                 for number, row in enumerate(rows)
             )
-            none = RECORD_SCHEMA.empty_table()
-            answered = pa.concat_tables([none, *await asyncio.gather(*asking)]).combine_chunks()
+            answered = join_records(await asyncio.gather(*asking))
             done.rows, done.failed = answered.num_rows, _n_ungenerated(answered)
         return answered
 

@@ -175,8 +175,8 @@ class AnswerWriter:
         self._writer = PartWriter(folder, RESPONSES, 1, most_rows=KEPT_ROWS, is_urgent=True)
 
     async def write(self, answered: pa.Table) -> None:
-        """Returns once the rows that have an answer are in a file. Where they cannot be written the
-        run is stopped."""
+        """Returns once the rows that have an answer are in a file. If they cannot be written,
+        the run is stopped."""
         has_answer = pc.and_(
             pc.is_valid(answered.column("response")), pc.is_null(answered.column("error"))
         )

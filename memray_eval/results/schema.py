@@ -224,6 +224,11 @@ def _to_score_columns(scores: Sequence[ComputedScore]) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=list(SCORE_TYPE))
 
 
+def join_records(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of RECORD_SCHEMA as one, in one chunk; an empty one of none."""
+    return pa.concat_tables([RECORD_SCHEMA.empty_table(), *tables]).combine_chunks()
+
+
 def from_table(table: pa.Table) -> Iterator[Record]:
     """Converts a table with RECORD_SCHEMA back to records."""
     return map(from_row, table.to_pylist())

@@ -120,7 +120,7 @@ def servers_asked(spec: RunSpec) -> list[AskedServer]:
 
 def check_servers(spec: RunSpec) -> None:
     """Raises ConfigError if a judge's or candidate's own server is not there or refuses the key or
-    model; not where the job is patient with its judges."""
+    model. A job with a longer `judging.breaker.outage_s` than the default waits for its servers."""
     config = spec.config
     if config.judging.breaker.outage_s > BreakerConfig().outage_s:
         return

@@ -35,7 +35,7 @@ from memray_eval.execution.prompt_stage import (
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.session_stage import Sessions, SessionSpec
 from memray_eval.execution.stage_context import AnswerWriter, StageContext
-from memray_eval.results.schema import RECORD_SCHEMA
+from memray_eval.results.schema import join_records
 from memray_eval.stages.generate import engine_response
 from memray_eval.types import RETRIED
 from memray_eval.types.json_text import candidate_from_json
@@ -151,8 +151,8 @@ class EngineClient(EngineFinder):
     """Has one engine answer rows. While it is not up, any other of the pipeline answers, until it
     is clear that a row kills them all (PersistentAsker). An engine that fails to start for good is
     done without if `least` others are up, else GenerationError says why. A restarted one takes
-    responses of the run's folder. With `sessions` it asks whole ones. If it `keeps` answers, it
-    asks so many rows at a time, and each answer is on the disk before another row is asked."""
+    responses of the run's folder. With `sessions` it asks whole ones. With `kept_at_once` it asks
+    so many rows at a time, and each answer is on the disk before another row is asked."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class EngineClient(EngineFinder):
         context: StageContext | None,
         load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
         sessions: SessionSpec | None = None,
-        keeps: int = 0,
+        kept_at_once: int = 0,
     ) -> None:
         name = str(ray.get_runtime_context().get_actor_name())
         super().__init__(model, pipeline_of(name) or "", least, context, engine_name(name))
@@ -170,8 +170,8 @@ class EngineClient(EngineFinder):
         self._asker = PersistentAsker(self._ask, model)
         self._add_stored = load_stored(context)
         self._sessions = None if sessions is None else Sessions(sessions)
-        self._writer = AnswerWriter(context) if keeps and context is not None else None
-        self._seats = asyncio.Semaphore(keeps)
+        self._writer = AnswerWriter(context) if kept_at_once and context is not None else None
+        self._seats = asyncio.Semaphore(kept_at_once)
         self._failure: GenerationError | None = None
         try:
             if self._add_stored is None:
@@ -192,8 +192,7 @@ class EngineClient(EngineFinder):
             yield await self._answer(table)
             return
         kept = (self._keep(table.slice(row, 1), self._writer) for row in range(table.num_rows))
-        none = RECORD_SCHEMA.empty_table()
-        yield pa.concat_tables([none, *await asyncio.gather(*kept)]).combine_chunks()
+        yield join_records(await asyncio.gather(*kept))
 
     async def _answer(self, table: pa.Table) -> pa.Table:
         return await ask_again(table, await self._asker.answer(table), self._asker.answer)
@@ -206,7 +205,7 @@ class EngineClient(EngineFinder):
     async def _keep(self, row: pa.Table, writer: AnswerWriter) -> pa.Table:
         async with self._seats:
             record = await self._answer_turn(row)
-            if row.column(TOKENS).is_valid()[0].as_py():
+            if row.column(TOKENS).is_valid()[0].as_py():  # else the folder has it
                 await writer.write(record)
             return record
 

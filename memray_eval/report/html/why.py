@@ -83,8 +83,8 @@ def find_reasons(
     records: pads.Dataset, run: RunScores, summary: Summary, splits: Sequence[Split]
 ) -> Why | None:
     """Finds the rows that changed most on the metric with the largest difference (of two
-    candidates), or with the lowest headline score (of one), none at the
-    top of its scale. None if nothing differs."""
+    candidates), or with the lowest headline score (of one) below the top
+    of its scale. None if nothing differs."""
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None
