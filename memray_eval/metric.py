@@ -23,7 +23,7 @@ from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.text_processing.printable import quoted
+from memray_eval.text_processing.values import quoted
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
     RULES_ON_EMPTY,

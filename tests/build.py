@@ -13,6 +13,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.execution.stages.judge import judge_record
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.metric import ComputedMetric, Metric, score_by_code
 from memray_eval.metrics import all_metrics
@@ -20,7 +21,6 @@ from memray_eval.metrics.assistant.empathy import PARTS
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
-from memray_eval.stages.judge import judge_record
 from memray_eval.types import (
     BIG_FIVE,
     EXISTING,

@@ -37,7 +37,6 @@ LINES: Mapping[str, int] = {
     "report": 6_537,
     "results": 1_312,
     "sinks": 853,
-    "stages": 866,
     "storage": 612,
     "stores": 1_506,
     "submission": 441,

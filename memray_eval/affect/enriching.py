@@ -9,15 +9,14 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 
-from memray_eval.affect.labels import EKMAN, Distribution, FusionWeights, fuse
+from memray_eval.affect.labels import EKMAN, OFF, Distribution, FusionWeights, TextEmotion, fuse
 from memray_eval.affect.speech import (
     RecognisedSpeech,
     SpeechEmotion,
     recognise_speech,
     to_utterance,
 )
-from memray_eval.affect.text import OFF, TextEmotion
-from memray_eval.affect.text_to_speech import AudioStore, Speaker
+from memray_eval.affect.speech_client import AudioStore, Speaker
 from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
 from memray_eval.ports import Judge
 from memray_eval.text_processing.judge_prompts import JudgePrompt

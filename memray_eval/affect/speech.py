@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from memray_eval.affect.audio import Clip, Samples, decode_wav, encode_wav, read_audio, resample
-from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, ModelLabels
-from memray_eval.affect.text import load_pipeline
-from memray_eval.affect.text_to_speech import AudioStore, Speaker, text_to_speak
+from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, ModelLabels, load_pipeline
+from memray_eval.affect.speech_client import AudioStore, Speaker, text_to_speak
 from memray_eval.errors import DataError, JudgeError
 from memray_eval.types import Frozen, Sample
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import fcntl
+import hashlib
 import json
+import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import cache, partial
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, Field, ValidationError, create_model
 
-from memray_eval.config.environment import server_key
+from memray_eval.affect.audio import Clip, decode_wav, encode_wav
+from memray_eval.config.environment import api_key, cache_dir, server_key
 from memray_eval.config.sections import Count, Positive
-from memray_eval.errors import Malformed, Refused, Truncated
+from memray_eval.errors import ConfigError, DataError, Malformed, Refused, Truncated, reason_of
 from memray_eval.judges.adapter import Reply
 from memray_eval.judges.limits.limiter_member import CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
@@ -29,6 +34,7 @@ from memray_eval.provider_http.openai_sdk import (
 )
 from memray_eval.provider_http.replies import HttpReply, InvalidReply, valid_text
 from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.storage.paths import locate, open_reader, write_whole
 from memray_eval.types import Frozen, Share
 
 T = TypeVar("T")
@@ -194,3 +200,141 @@ def _parse_reply(reply: Reply, model: type[BaseModel]) -> dict[str, float]:
         return dict(model.model_validate_json(reply.text[start : end + 1]))
     except ValidationError:
         raise Malformed("the answer is no distribution over the labels") from None
+
+
+Synthesis = Literal["openai", "off"]
+
+LONGEST_TEXT = 1000  # characters that are spoken: about the minute that is heard
+FORMAT = "wav"
+POLL_S = 0.05
+LOCK_DIGITS = 3  # so there are at most 4096 locks, whatever the number of texts
+
+
+class Speaker(Protocol):
+    """A voice. Its sound of a text depends on the backend, the model and the voice alone."""
+
+    backend: str
+    model: str
+    voice: str
+
+    async def speak(self, text: str) -> bytes:
+        """Returns the text as a wav. Raises JudgeError."""
+        ...
+
+
+def choose_synthesis(name: str, base_url: str | None = None) -> Synthesis:
+    """Returns the backend of a name; `auto` is OpenAI if it can be asked, else off (as in seed
+    000). Raises ConfigError for an unknown name."""
+    match name:
+        case "openai" | "off":
+            return name
+        case "auto":
+            return "openai" if base_url is not None or api_key("OPENAI_API_KEY") else "off"
+    raise ConfigError(f"no speech synthesis {name!r}; there are: auto, openai, off")
+
+
+def text_to_speak(text: str) -> str:
+    """Returns the part of a text that is spoken: its first LONGEST_TEXT characters up to a space,
+    always encodable. Empty if there is nothing to say, such as emoji alone."""
+    text = text[: 2 * LONGEST_TEXT].encode("utf-8", "replace").decode()
+    if len(text) > LONGEST_TEXT:
+        cut = text[:LONGEST_TEXT]
+        text = cut[: cut.rindex(" ")] if " " in cut else cut
+    return text.strip() if any(sign.isalnum() for sign in text) else ""
+
+
+class Sound(NamedTuple):
+    """A spoken text and the name of its file in the store."""
+
+    file: str
+    clip: Clip
+
+
+class AudioStore:
+    """Spoken texts as whole files in a folder or the cloud, named by a hash of backend, voice,
+    model, format and text. On one machine a text is spoken by one process at a time. For one event
+    loop.
+
+    `counts`, of this process: `hits` existed, `misses` did not; of those `synthesised` were spoken,
+    and `unkept` of them could not be written."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        """`folder` None: the machine's cache folder. Raises ConfigError if it cannot be made."""
+        self.folder = folder or str(cache_dir() / "audio")
+        self._filesystem, self._inner = locate(self.folder)
+        self._is_local = "://" not in self.folder
+        self._making: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self.counts: Counter[str] = Counter()
+        try:
+            path = f"{self._inner}/locks" if self._is_local else self._inner
+            self._filesystem.create_dir(path, recursive=True)
+        except OSError as error:
+            raise ConfigError(
+                f"affect.cache: cannot make the folder {self.folder}: {reason_of(error)}"
+            ) from None
+
+    def file_name(self, speaker: Speaker, text: str) -> str:
+        identity = json.dumps(
+            [speaker.backend, speaker.voice, speaker.model, FORMAT, text], ensure_ascii=False
+        ).encode("utf-8", "replace")
+        return f"{hashlib.blake2b(identity, digest_size=16).hexdigest()}.{FORMAT}"
+
+    async def get_or_speak(self, text: str, speaker: Speaker) -> Sound:
+        """Returns the text as speech: from its file, else spoken now and stored. Raises what the
+        speaker raises, and DataError if the speaker gives something that is not a wav."""
+        name = self.file_name(speaker, text)
+        if (clip := await asyncio.to_thread(self._read, name)) is not None:
+            self.counts["hits"] += 1
+            return Sound(name, clip)
+        async with self._making.setdefault(name, asyncio.Lock()), self._lock(name):
+            if (clip := await asyncio.to_thread(self._read, name)) is not None:  # spoken meanwhile
+                self.counts["hits"] += 1
+                return Sound(name, clip)
+            self.counts["misses"] += 1
+            # Encoded again: a provider that streams leaves the length out of the header.
+            wav = encode_wav(decode_wav(await speaker.speak(text)))
+            self.counts["synthesised"] += 1
+            if not await asyncio.to_thread(self._save, name, wav):
+                self.counts["unkept"] += 1
+            return Sound(name, decode_wav(wav))
+
+    def _read(self, name: str) -> Clip | None:
+        """Decodes a file; None if there is none or it is not a wav."""
+        try:
+            with open_reader(self._filesystem, f"{self._inner}/{name}") as file:
+                return decode_wav(bytes(file.read()))
+        except (OSError, DataError):
+            return None
+
+    def _save(self, name: str, wav: bytes) -> bool:
+        """Writes a whole file; False if that failed: the sound is still good."""
+        try:
+            write_whole(self._filesystem, f"{self._inner}/{name}", wav)
+        except OSError:
+            return False
+        return True
+
+    @asynccontextmanager
+    async def _lock(self, name: str) -> AsyncIterator[None]:
+        """Locks a text (and others of its hash prefix) for this process on this machine, unless the
+        folder is read-only. The file stays: removing it could give two processes a lock each."""
+        with ExitStack() as stack:
+            file = None
+            if self._is_local:
+                with suppress(OSError):
+                    path = f"{self._inner}/locks/{name[:LOCK_DIGITS]}"
+                    file = stack.enter_context(open(path, "ab"))
+            while file is not None and not _try_lock(file.fileno()):
+                await asyncio.sleep(POLL_S)
+            yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Tries to take the lock. True also on file systems without locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -17,11 +17,11 @@ from memray_eval.analysis.breakdown import CORRECT_FROM, agreement
 from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
 from memray_eval.analysis.statistics import code_names, count_units, mean_interval, paired
 from memray_eval.benchmarks import Answered, Suite, mean_of
-from memray_eval.benchmarks.conversations.errata import Erratum
+from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.benchmarks.rules import rule_name, score_by_rule
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
-from memray_eval.stores.lines import read_folder
 from memray_eval.stores.memories import STORES, is_store_error, writes_to
+from memray_eval.stores.port import read_folder
 from memray_eval.stores.tools import FORGET, SAVE, SEARCH
 from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import (

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from memray_eval.analysis.rates import ANSWER_TOKENS_PER_S
 from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
@@ -51,7 +52,6 @@ from memray_eval.analysis.statistics import (
 from memray_eval.analysis.where import clusters_of_units, common_rows
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.ports import FloatArray
-from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
 from memray_eval.types import (
     MetricSummary,
     Performance,

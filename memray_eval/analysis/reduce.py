@@ -21,6 +21,7 @@ import pyarrow.dataset as pads
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from memray_eval.analysis.rates import generated_tokens_per_s
 from memray_eval.analysis.score_table import (
     ScoreTable,
     column_statistics,
@@ -32,7 +33,6 @@ from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
-from memray_eval.stages.rates import generated_tokens_per_s
 from memray_eval.types import FALLBACKS, Cause, GenerationSummary, MetricSummary, PromptCacheUse
 
 MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones

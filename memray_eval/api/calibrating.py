@@ -23,7 +23,7 @@ from memray_eval.analysis.calibration import (
     suggest_judge,
 )  # fmt: skip
 from memray_eval.analysis.statistics import code_names
-from memray_eval.api.displayed import Displayed, Tables, to_table
+from memray_eval.api.comparing import Displayed, Tables, to_table
 from memray_eval.api.runs import to_stderr
 from memray_eval.config.loading import load_config
 from memray_eval.config.sections import MetricOptions
@@ -34,25 +34,26 @@ from memray_eval.datasets.labels import (
     map_columns,
     read_labelled,
 )  # fmt: skip
-from memray_eval.datasets.own_rows import to_rows, write_rows
+from memray_eval.datasets.reading import to_rows, write_rows
 from memray_eval.errors import ConfigError, suggest, without_advice
 from memray_eval.execution.prepare.origins import existing_candidate
 from memray_eval.execution.runs import run
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
-from memray_eval.report.calibration_console import PEOPLE, sections
-from memray_eval.report.sections import Section
-from memray_eval.report.sheet import (
+from memray_eval.report.calibration_console import (
+    PEOPLE,
     ScoredUnit,
     SheetLabels,
     draw,
     read_sheets,
     scored_units,
+    sections,
     write_sheet,
 )
+from memray_eval.report.sections import Section
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 from memray_eval.types import EXISTING, MetricSummary, Record, Score
 
 # A file of responses, by this judge -> what came of each

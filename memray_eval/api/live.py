@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from memray_eval.datasets.own_rows import FOLDER
+from memray_eval.datasets.reading import FOLDER
 from memray_eval.errors import ConfigError, describe_error
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.storage.paths import is_object_store, locate, write_whole

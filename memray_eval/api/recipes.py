@@ -16,7 +16,7 @@ from memray_eval.analysis.recipes import (
 )
 from memray_eval.benchmarks.own import find_suite, suite_name
 from memray_eval.config.schema import RunConfig
-from memray_eval.datasets.own_rows import write_rows
+from memray_eval.datasets.reading import write_rows
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.origins import existing_candidate
 from memray_eval.execution.session import RunResult

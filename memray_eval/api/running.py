@@ -14,11 +14,10 @@ from memray_eval.api.runs import Run, to_stderr
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.servers import name_candidate
-from memray_eval.datasets.own_rows import to_rows, write_rows
+from memray_eval.datasets.reading import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, Interrupted, describe_error, without_advice
 from memray_eval.execution import runs
-from memray_eval.execution.interrupts import cancelled
 from memray_eval.execution.prepare.origins import (
     existing_candidate,
     find_origin,
@@ -27,9 +26,10 @@ from memray_eval.execution.prepare.origins import (
 )
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
+from memray_eval.execution.session import cancelled
 from memray_eval.extensions import call_own
 from memray_eval.results.schema import from_table
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 from memray_eval.types import Response, Sample, Score
 
 # A name or path of vLLM's, the keys of a candidate, or a function that answers a sample

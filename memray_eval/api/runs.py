@@ -21,12 +21,11 @@ from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.analysis.intervals import OF_GROUPS, summarise_groups
 from memray_eval.analysis.marks import metric_undecided
 from memray_eval.analysis.scores import other_splits
-from memray_eval.api.comparing import Comparison, compare
-from memray_eval.api.displayed import Displayed, Tables
+from memray_eval.api.comparing import Comparison, Displayed, Tables, compare
 from memray_eval.errors import ConfigError, DataError, EvalError, suggest
 from memray_eval.execution import runs
+from memray_eval.execution.prepare.origins import read_config
 from memray_eval.execution.prepare.scanning import sample_ids
-from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.report.brief import opening_parts
 from memray_eval.report.exports import to_long_rows
 from memray_eval.report.html import write_html

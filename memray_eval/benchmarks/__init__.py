@@ -14,7 +14,7 @@ from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.text_processing.sample_text import choice_lines, choices_of
+from memray_eval.text_processing.numerals import choice_lines, choices_of
 from memray_eval.types import Candidate, Message, Prompt, Sample
 from memray_eval.types.samples import SYSTEM
 

@@ -16,7 +16,7 @@ import typer
 
 from memray_eval._version import __version__
 from memray_eval.cli.options import flag, option
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.values import escape_controls
 
 if TYPE_CHECKING:
     from memray_eval.results.run_folder import RunFolder
@@ -127,7 +127,7 @@ def shorten_path(path: str) -> str:
 def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
     say."""
-    from memray_eval.analysis.pairs.report import read_report
+    from memray_eval.analysis.pairs.figures import read_report
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
     from memray_eval.report.pairs_console import render_pairs

@@ -18,7 +18,7 @@ from memray_eval.cli.options import (
     takes,
 )
 from memray_eval.errors import ConfigError
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 
 if TYPE_CHECKING:
     from memray_eval.api.calibrating import LabelledFile

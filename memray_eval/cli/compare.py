@@ -15,7 +15,7 @@ from memray_eval.errors import ConfigError
 if TYPE_CHECKING:
     from memray_eval.analysis.comparing.models import Comparison, Side
     from memray_eval.analysis.comparing.open_runs import ComparedRun
-    from memray_eval.config.policy import Policy
+    from memray_eval.config.problems import Policy
 
 INCONCLUSIVE = 5  # the exit code
 FLIPS_IN_HTML = 20  # units a metric
@@ -88,7 +88,7 @@ def compare(
         judge_gates,
         parse_gate,
     )
-    from memray_eval.config.policy import read_policy
+    from memray_eval.config.problems import read_policy
     from memray_eval.report.comparison_console import render
 
     rules = read_policy(policy) if policy is not None else None
@@ -146,9 +146,9 @@ def _write_files(
     """Writes the files that are named, and says where."""
     from memray_eval.analysis.comparing import open_runs
     from memray_eval.analysis.comparing.paired_comparison import worst_answers
-    from memray_eval.report.comparison_exports import WORST, to_junit, to_markdown
+    from memray_eval.report.comparison_console import WORST, to_junit, to_markdown
     from memray_eval.report.html.comparison import write_comparison
-    from memray_eval.report.html.page_renderer import write_page
+    from memray_eval.report.html.page import write_page
 
     if html is not None:
         write_comparison(comparison, open_runs.read_changed_units(comparison, opened), html)

@@ -173,7 +173,7 @@ def _read_cases(path: str) -> tuple[Case, ...]:
 def _make_tasks(taskset: str, options: MakeOptions) -> Made:
     from memray_eval.benchmarks.generator import generate
     from memray_eval.benchmarks.generator.plan import plan_of
-    from memray_eval.benchmarks.generator.question_order import length_label
+    from memray_eval.benchmarks.generator.prose import length_label
     from memray_eval.benchmarks.generator.resources import Resources, read_haystack, read_questions
     from memray_eval.models.tokenizers import load_tokenizer
 

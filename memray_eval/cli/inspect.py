@@ -31,8 +31,7 @@ from memray_eval.errors import ConfigError, suggest
 JOBS_OWN = "job"  # of `doctor --engine`: the job's own models
 
 if TYPE_CHECKING:
-    from memray_eval.judges.model_table import ModelEntry, PriceBand
-    from memray_eval.judges.prices import Price
+    from memray_eval.judges.prices import ModelEntry, Price, PriceBand
     from memray_eval.results.run_folder import RunFolder
     from memray_eval.types import Candidate
 
@@ -245,7 +244,7 @@ def list_judges(
 ) -> None:
     """List judge models: price per million tokens, preferred metrics, and if the key is set."""
     from memray_eval.config.environment import PROVIDERS
-    from memray_eval.judges.model_table import load_table
+    from memray_eval.judges.prices import load_table
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 

@@ -152,7 +152,7 @@ def resume(
     from memray_eval.cli.pairwise import show_pairs
     from memray_eval.execution import runs
     from memray_eval.execution.pairwise import resume_pairwise
-    from memray_eval.execution.prepare.stored_config import is_pairwise
+    from memray_eval.execution.prepare.origins import is_pairwise
     from memray_eval.results.lookup import find_run
     from memray_eval.results.run_folder import RunFolder
 
@@ -227,7 +227,7 @@ def _judge_by_recipes(
 ) -> None:
     """Prints what the recipes make of the answers, and writes it to a path if there is one."""
     from memray_eval.api.recipes import judge_by_recipes
-    from memray_eval.report.recipes_console import render_recipes
+    from memray_eval.report.console import render_recipes
     from memray_eval.storage.paths import write_atomically
 
     span, finished = judge_by_recipes(

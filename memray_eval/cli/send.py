@@ -26,7 +26,7 @@ def send(
 ) -> None:
     """Send a run's scores to OpenTelemetry, MLflow or Inspect's logs, leaving out what was sent
     before. A run does this when it ends. Exit code 1 if a sink fails."""
-    from memray_eval.execution.prepare.stored_config import apply_resume_settings, read_config
+    from memray_eval.execution.prepare.origins import apply_resume_settings, read_config
     from memray_eval.results.lookup import find_run
     from memray_eval.results.run_folder import RunFolder
     from memray_eval.sinks import check_sinks, send_run

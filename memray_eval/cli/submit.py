@@ -13,11 +13,10 @@ import typer
 
 from memray_eval.cli.app import CLUSTER, app, say, show
 from memray_eval.cli.options import CONFIG, JobOptions, argument, flag, option, takes
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.values import escape_controls
 
 if TYPE_CHECKING:
-    from memray_eval.submission.jobs import Jobs
-    from memray_eval.submission.watch import JobState
+    from memray_eval.submission.package import Jobs, JobState
 
 DETACHED = 130
 
@@ -122,7 +121,7 @@ def list_jobs(address: str | None = ADDRESS, as_json: bool = JobOptions.as_json)
 
 def _connect(address: str | None) -> Jobs:
     # Ray takes a second to import: only where it is used
-    from memray_eval.submission.jobs import Jobs
+    from memray_eval.submission.package import Jobs
 
     return Jobs(address)
 
@@ -130,7 +129,7 @@ def _connect(address: str | None) -> Jobs:
 def _wait_and_exit(jobs: Jobs, job_id: str, shown: bool) -> None:
     """Waits until the job is over, then exits with its code. Ctrl-C detaches and leaves it
     running."""
-    from memray_eval.submission.watch import watch
+    from memray_eval.submission.package import watch
 
     def print_log(text: str) -> None:
         sys.stdout.write(escape_controls(text))

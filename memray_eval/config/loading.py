@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
 from memray_eval.config.sections import names_a_file, names_a_text_file
-from memray_eval.config.server_models import choose_model
-from memray_eval.config.servers import rename_models
+from memray_eval.config.servers import choose_model, rename_models
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.extensions import split_reference

@@ -42,7 +42,7 @@ from memray_eval.datasets.question_parts import (
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, whole
 from memray_eval.errors import DataError, nearest
-from memray_eval.text_processing.printable import quoted
+from memray_eval.text_processing.values import quoted
 from memray_eval.types import Sample
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 

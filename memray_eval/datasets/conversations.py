@@ -22,8 +22,7 @@ from memray_eval.datasets.parsing import (
     look_up,
     parse_printed,
 )
-from memray_eval.types.plain_samples import is_plain_turn
-from memray_eval.types.samples import NOT_SHOWN
+from memray_eval.types.samples import NOT_SHOWN, is_plain_turn
 
 Role: TypeAlias = Literal["user", "assistant", "system", "call", "result", "thought"]
 

@@ -11,9 +11,8 @@ from typing import Any
 from memray_eval.datasets.answers import rename_aliases
 from memray_eval.datasets.columns import PROBLEM, RESPONSE, ColumnMap, as_row
 from memray_eval.datasets.fields import JOIN_IDS
-from memray_eval.datasets.own_rows import write_rows
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid
-from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.reading import SampleReader, write_rows
 from memray_eval.datasets.shards import WRITTEN_FROM, Entry
 from memray_eval.datasets.sources import entries, prepared, read_entries, sources_of
 from memray_eval.types.json_text import sample_to_json

@@ -3,18 +3,226 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, BinaryIO, cast
 
 import ijson
 
-from memray_eval.datasets.conversations import is_conversation
-from memray_eval.datasets.json_layouts import EVENTS_HEAD, GuardedJson, has_rows, rows_of
-from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
+from memray_eval.datasets.answers import TEXT_FIELDS
+from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
+from memray_eval.datasets.fields import NAMES, ROW_NAMES, likely_columns, plain_name
+from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import reason_of
-from memray_eval.storage.encodings import open_text
-from memray_eval.storage.paths import DamagedFile, locate
+from memray_eval.storage.paths import DamagedFile, locate, open_text
+from memray_eval.types import Sample
+
+# Where an object has the list of its rows; in files of our own, and in others'
+OUR_KEYS = ("samples", "results", "responses")
+LIST_KEYS = (
+    *(*OUR_KEYS, "data", "rows", "items", "examples", "output_items"),
+    *("results.results", "testCases", "test_cases", "test_results", "conversationalTestCases"),
+    *("conversations", "chats", "dialogs", "traces", "observations"),
+)
+_ROW_NAMES = {*TEXT_FIELDS, *ROW_NAMES["query"], *ROW_NAMES["answers"]}
+_FIELDS = _ROW_NAMES.union(Sample.model_fields, TURNS_KEYS)
+_ASKING = {*NAMES["query"], *TURNS_KEYS} - {"items"}
+EVENTS_HEAD = {"spec"}  # the keys of the first line of a log of OpenAI Evals
+_DEPTH = 4  # of objects that hold lists of rows
+_TURN_KEYS = ("role", "from", "speaker", "type")
+_TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)
+
+
+class GuardedJson:
+    """Guards ijson against JSON that takes it long (nesting) or kills it (long numbers): `read`
+    raises JSONError before. NaN, a missing value in tables, becomes null."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._nesting = file, Nesting()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        while size > 0 and data.endswith((b"N", b"Na")) and (more := self._file.read(1)):
+            data += more
+        begin = self._nesting.open_text
+        try:
+            self._nesting.feed(data)
+        except InvalidSample as error:
+            raise ijson.JSONError(str(error).removeprefix("broken JSON: ")) from None
+        if b"NaN" not in data:
+            return data
+        whole = _TEXT_OR_NAN.sub(lambda match: match[1] or b"null", begin + data)
+        return whole[len(begin) :]
+
+
+def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
+    """The rows of a JSON document; a list is read as a stream, an object of another kind whole.
+    Raises what ijson does, and InvalidSample."""
+    with open_file() as file:
+        prefix = _find_list(file)
+    with open_file() as file:
+        if prefix == "":  # several objects, one after the other
+            items = ijson.items(GuardedJson(file), "", multiple_values=True, use_float=True)
+            first = next(items)
+            is_log = isinstance(first, Mapping) and first.keys() == EVENTS_HEAD
+            yield from _rows_of_events(items) if is_log else chain([first], items)
+            return
+        if prefix is None:
+            yield from _rows_of_object(parse_json(file.read()))
+            return
+        items = ijson.items(GuardedJson(file), prefix, use_float=True)
+        first = list(islice(items, 1))
+        if prefix == "item" and first and isinstance(first[0], Mapping) and role_of(first[0]):
+            yield {"messages": [*first, *items]}
+            return
+        for item in chain(first, items):
+            yield from _rows_of_item(item)
+
+
+def has_rows(value: Any) -> bool:
+    """Whether an object has its rows under a key, and nothing that a row has."""
+    is_row = not isinstance(value, Mapping) or value.keys() & _FIELDS
+    return not is_row and any(isinstance(look_up(value, key), list) for key in LIST_KEYS)
+
+
+def _rows_of_events(events: Iterable[Any]) -> Iterator[Any]:
+    """The samples of a log of OpenAI Evals: what was asked, answered and right."""
+    rows: dict[str, dict[str, Any]] = {}
+    for event in events:
+        name, data = look_up(event, "sample_id"), look_up(event, "data")
+        if name and isinstance(data, Mapping):
+            new = {key: data[key] for key in ("prompt", "sampled", "expected") if key in data}
+            rows[str(name)] = {"id": name, **new, **rows.get(str(name), {})}
+    yield from (row for row in rows.values() if "prompt" in row)
+
+
+def _find_list(file: BinaryIO) -> str | None:
+    """Where the items of the document's list are; None for an object without one, "" for several
+    objects. Broken JSON is reported when the items are read."""
+    at, n_whole, other = "", 0, None
+    try:
+        for prefix, event, value in ijson.parse(GuardedJson(file), multiple_values=True):
+            n_whole += prefix == "" and event == "end_map"
+            if n_whole and event == "start_map":
+                return ""
+            if prefix == "" and event == "start_array":
+                return "item"
+            if at and prefix == f"{at}.item" and event == "map_key":
+                if at in OUR_KEYS:
+                    return f"{at}.item"
+                if other is None and (at != "conversations" or value not in _TURN_KEYS):
+                    other = f"{at}.item"
+                at = ""
+            elif at and prefix != f"{at}.item":
+                at = ""
+            if event == "start_array" and prefix in LIST_KEYS:
+                at = prefix
+    except (ijson.JSONError, UnicodeDecodeError, DamagedFile):
+        return other or "item"
+    return other
+
+
+def _rows_of_item(item: Any) -> Iterator[Any]:
+    if not isinstance(item, Mapping):
+        yield item
+    elif isinstance(item.get("paragraphs"), list):
+        for paragraph in item["paragraphs"]:
+            yield from _rows_of_paragraph(paragraph, item)
+    elif not _asks(item) and (rows := [row for row in _rows_within(item, 1) if _is_answered(row)]):
+        yield from rows
+    else:  # of the hub's viewer: {"row_idx": 0, "row": {...}}
+        yield item["row"] if isinstance(item.get("row"), Mapping) and "row_idx" in item else item
+
+
+def _rows_of_paragraph(paragraph: Any, item: Mapping[str, Any]) -> Iterator[Any]:
+    """The questions of a paragraph of SQuAD's, each with its context."""
+    questions = paragraph.get("qas") if isinstance(paragraph, Mapping) else None
+    if not isinstance(questions, list):
+        raise invalid("a paragraph without `qas`, the list of its questions")
+    shared = {"context": paragraph.get("context"), "title": item.get("title")}
+    for question in questions:
+        if not isinstance(question, Mapping):
+            raise invalid("a question of `qas` is no object")
+        answers = question.get("answers")
+        if isinstance(answers, list) and all(isinstance(item, Mapping) for item in answers):
+            texts = dict.fromkeys(str(item.get("text", "")) for item in answers)
+            question = {**question, "answers": list(texts)}
+        yield {name: value for name, value in shared.items() if value} | question
+
+
+def _rows_of_object(whole: Any) -> Iterator[Any]:
+    """The rows of an object without a list of them."""
+    if not isinstance(whole, Mapping) or not whole:
+        raise invalid("holds no samples; it must be a list of samples, or an object with the list")
+    name, inner = next(iter(whole.items()))
+    if len(whole) == 1 and name in LIST_KEYS and isinstance(inner, Mapping):
+        yield from _rows_of_object(inner)
+    elif isinstance(whole.get("columns"), list) and isinstance(whole.get("data"), list):  # `split`
+        names = [str(name) for name in whole["columns"]]
+        yield from (dict(zip(names, row, strict=False)) for row in whole["data"])
+    elif not all(isinstance(value, list) for value in whole.values()) and (
+        rows := [*_rows_within(whole, _DEPTH)]
+    ):
+        yield from rows
+    elif all(isinstance(value, Mapping) for value in whole.values()):
+        yield from _rows_of_objects(whole)
+    elif all(isinstance(value, list) for value in whole.values()):
+        yield from _rows_of_lists(whole)
+    elif all(isinstance(value, str) for value in whole.values()) and not whole.keys() & _FIELDS:
+        yield from ({"id": name, "response": text} for name, text in whole.items())
+    else:
+        yield whole
+
+
+def _rows_within(value: Any, depth: int) -> Iterator[Any]:
+    """The items of the lists below an object, of which each has a question."""
+    if isinstance(value, list):
+        yield from value if value and all(map(_asks, value)) else ()
+    elif isinstance(value, Mapping) and depth and not _asks(value):
+        if value and all(name.isdigit() and _asks(row) for name, row in value.items()):
+            yield from value.values()
+            return
+        for inner in value.values():
+            yield from _rows_within(inner, depth - 1)
+
+
+def _is_answered(row: Mapping[str, Any]) -> bool:
+    return bool(likely_columns("response", row) or row.keys() & TEXT_FIELDS)
+
+
+def _asks(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(plain_name(str(name)) in _ASKING for name in value)
+
+
+def _rows_of_objects(whole: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
+    """The rows of a data frame: by column and the row's number, or by the row's name."""
+    numbers = list(dict.fromkeys(number for column in whole.values() for number in column))
+    are_numbers = all(number.isdigit() for number in numbers)
+    if whole.keys() & _FIELDS or are_numbers:
+        for number in sorted(numbers, key=int) if are_numbers else numbers:
+            yield {name: column[number] for name, column in whole.items() if number in column}
+    else:
+        for name, row in whole.items():
+            yield from _rows_of_item({"id": name, **row})
+
+
+def _rows_of_lists(whole: Mapping[str, list[Any]]) -> Iterator[Any]:
+    """The rows of columns, of lists by key (a list a conversation), or of one conversation."""
+    items = chain.from_iterable(whole.values())
+    if any(name in TURNS_KEYS and is_conversation(value) for name, value in whole.items()):
+        yield whole
+    elif not whole.keys() & _FIELDS and all(isinstance(item, Mapping) for item in items):
+        for name, turns in whole.items():
+            yield from [{"id": name, "messages": turns}] if is_conversation(turns) else turns
+    else:
+        lengths = {name: len(column) for name, column in whole.items()}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise invalid(f"columns of different lengths: {shown}")
+        yield from (dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True))
+
 
 SAMPLE_FILE = "sample.json"
 # Where the head of a file of responses says who answered, and for which suite; the first that is

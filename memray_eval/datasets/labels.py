@@ -16,14 +16,13 @@ import yaml
 from pydantic import Field
 
 from memray_eval.datasets.answers import is_missing
+from memray_eval.datasets.columnar_files import read_csv
 from memray_eval.datasets.conversations import add_conversation
-from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
 from memray_eval.errors import ConfigError, DataError, nearest, reason_of
-from memray_eval.storage.encodings import find_encoding
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import find_encoding, locate
 from memray_eval.types import Frozen
 from memray_eval.types.samples import CRITERIA
 

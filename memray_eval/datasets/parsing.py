@@ -14,13 +14,12 @@ import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.errors import cut, nearest
-from memray_eval.text_processing.criteria import has_criteria, read_criteria
-from memray_eval.text_processing.expectations import read_expectations
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.denials import read_expectations
+from memray_eval.text_processing.judge_prompts import has_criteria, read_criteria
+from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Frozen, Sample
 from memray_eval.types.json_text import LARGE, read_large
-from memray_eval.types.plain_samples import DEFAULTS, plain_sample
-from memray_eval.types.samples import CRITERIA, EXPECTS
+from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, plain_sample
 
 MISSING: Any = object()  # at a dotted path
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200

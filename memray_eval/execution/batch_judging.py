@@ -14,18 +14,19 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from memray_eval.errors import BudgetSpent, EvalError, JudgeError, JudgeStalled
-from memray_eval.execution.block_stages import (
+from memray_eval.execution.progress import STAGES
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.stages.blocks import (
     PART,
     judging_options,
     read_answers,
     read_waiting,
     shard_tables,
 )
-from memray_eval.execution.progress import STAGES
-from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.services import JudgeServices
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.judge import judge_record
 from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
 from memray_eval.judges.batches.runner import (
@@ -43,7 +44,6 @@ from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.stages.judge import judge_record
 
 RECORDS_AT_ONCE = 32  # whose prompts are in memory together
 

@@ -14,7 +14,7 @@ from typing import Literal
 from memray_eval.config.environment import MEND, api_key, cache_dir, is_installed, keys_set
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
-from memray_eval.config.server_models import check_served
+from memray_eval.config.servers import check_served
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.execution.capacity import Capacity, find_nvcc, local_capacity

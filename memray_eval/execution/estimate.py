@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from memray_eval.benchmarks.conversations.arms import RETRIEVED
-from memray_eval.benchmarks.conversations.retrieval import retrieve
+from memray_eval.benchmarks.conversations.conversation import retrieve
 from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, least_of
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples
@@ -29,20 +29,19 @@ from memray_eval.errors import JudgeError, describe_error
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
-from memray_eval.execution.prompt_stage import prompt_room, window_of
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 from memray_eval.execution.schedule import schedule
+from memray_eval.execution.stages.generate import collect_texts, distinct_texts, new_record
+from memray_eval.execution.stages.judge import JudgingOptions, prompts_of_record
+from memray_eval.execution.stages.prompt import prompt_room, window_of
 from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
 from memray_eval.judges.prices import FREE, cost_text
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.ports import Verdict
-from memray_eval.stages.embed import collect_texts, distinct_texts
-from memray_eval.stages.generate import new_record
-from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.text_processing.sample_text import history_lines
+from memray_eval.text_processing.numerals import history_lines
 from memray_eval.types import (
     EXISTING,
     USER_MODEL,

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from textwrap import wrap
 
+from memray_eval.analysis.rates import period_per_s, rows_per_s
 from memray_eval.execution.progress import (
     JudgeNow,
     ProgressSource,
@@ -27,8 +28,7 @@ from memray_eval.execution.waiting import (
 )
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
-from memray_eval.stages.rates import period_per_s, rows_per_s
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.values import escape_controls
 
 POLL_S = 0.5
 SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up

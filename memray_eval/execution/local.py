@@ -16,9 +16,15 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from memray_eval.errors import EvalError, GenerationError, describe_error
-from memray_eval.execution.affect_stage import EnrichSamples, affect_arguments
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches
-from memray_eval.execution.block_stages import (
+from memray_eval.execution.executors import Phase
+from memray_eval.execution.plan import judge_pool
+from memray_eval.execution.resume_state import find_waiting
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_plan import Group, RunPlan
+from memray_eval.execution.services import JudgeServices, service_options, start_services
+from memray_eval.execution.stages.affect import EnrichSamples, affect_arguments
+from memray_eval.execution.stages.blocks import (
     PART,
     AskServers,
     EmbedRecords,
@@ -31,16 +37,9 @@ from memray_eval.execution.block_stages import (
     shard_tables,
     ungenerated_options,
 )
-from memray_eval.execution.executors import Phase
-from memray_eval.execution.plan import judge_pool
-from memray_eval.execution.prompt_stage import prompt_spec, prompts_to_ask
-from memray_eval.execution.recall_stage import RecallSamples
-from memray_eval.execution.resume_state import find_waiting
-from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import Group, RunPlan
-from memray_eval.execution.services import JudgeServices, service_options, start_services
-from memray_eval.execution.session_stage import AskSessions, session_spec, sessions_to_ask
-from memray_eval.execution.stage_context import BLOCKS_AT_ONCE, StageContext, WriteParts
+from memray_eval.execution.stages.context import BLOCKS_AT_ONCE, StageContext, WriteParts
+from memray_eval.execution.stages.prompt import RecallSamples, prompt_spec, prompts_to_ask
+from memray_eval.execution.stages.session import AskSessions, session_spec, sessions_to_ask
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RECORDS, RunFolder

@@ -14,18 +14,17 @@ from memray_eval.analysis.pairs.answers import (
     questions_of,
     read_answers,
 )
-from memray_eval.analysis.pairs.models import PairwiseReport
-from memray_eval.analysis.pairs.report import report_pairs
+from memray_eval.analysis.pairs.figures import PairwiseReport, report_pairs
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig, RubricMetric
-from memray_eval.datasets.own_rows import write_rows
+from memray_eval.datasets.reading import write_rows
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.estimate import Estimate
-from memray_eval.execution.prepare.stored_config import check_same_run, read_config
+from memray_eval.execution.prepare.origins import check_same_run, read_config
 from memray_eval.execution.runs import check_run_id, resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.metrics import all_metrics
-from memray_eval.metrics._shared.pairs import FIRST
+from memray_eval.metrics._shared.evidence import FIRST
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder, new_run_id
 from memray_eval.types import EXISTING, PAIRS, Candidate
 

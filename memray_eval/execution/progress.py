@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from pydantic import Field
 
+from memray_eval.analysis.rates import decode_tokens_per_s
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
     OUTCOMES,
@@ -19,7 +20,6 @@ from memray_eval.judges.call_metrics import (
     Calls,
 )
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.stages.rates import decode_tokens_per_s
 from memray_eval.types import Frozen, Response
 
 STAGES = ("read", "generate", "judge", "embed", "write")

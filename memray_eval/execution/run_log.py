@@ -23,8 +23,8 @@ from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.errors import EvalError, describe_error, reason_of
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.scratch import ScratchFolder
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.storage.leases import ScratchFolder
+from memray_eval.text_processing.values import escape_controls
 
 PACKAGE = "memray_eval"
 # What a person was shown while the run went on (a judge is down, a limit was learnt), as entries.

@@ -9,9 +9,9 @@ from datetime import date
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from memray_eval.affect.text_to_speech import choose_synthesis
+from memray_eval.affect.speech_client import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
-from memray_eval.benchmarks.conversations.errata import Erratum
+from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions
 from memray_eval.datasets.columns import ColumnMap, find_columns
@@ -24,15 +24,20 @@ from memray_eval.datasets.sources import entries, sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.stages.judge import scored_by_judge_stage
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.model_table import JudgeTable
-from memray_eval.judges.router import JudgeAssignment, asked_judges, embedded_model
-from memray_eval.judges.succession import Roster, Succession
+from memray_eval.judges.prices import JudgeTable
+from memray_eval.judges.router import (
+    JudgeAssignment,
+    Roster,
+    Succession,
+    asked_judges,
+    embedded_model,
+)
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import no_adaptation
 from memray_eval.results.parts import MAX_ROWS
-from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import EXISTING, Candidate
 
 if TYPE_CHECKING:  # no worker needs it

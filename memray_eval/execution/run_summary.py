@@ -21,7 +21,7 @@ from memray_eval.analysis.breakdown import (
     temperature_sweeps,
 )
 from memray_eval.analysis.conversations import summarise_arms
-from memray_eval.analysis.epochs import summarise_epochs
+from memray_eval.analysis.epochs import summarise_epochs, twin_differences
 from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.marks import digits_of, metric_undecided
 from memray_eval.analysis.recommendation import (
@@ -40,15 +40,14 @@ from memray_eval.analysis.turns import (
     summarise_sessions,
     summarise_turns,
 )
-from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
 from memray_eval.errors import Declined
-from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.spending import killed_sessions, resume_command, spending_so_far
+from memray_eval.execution.stages.affect import DEGRADED_TRAITS
+from memray_eval.execution.waiting import killed_sessions, resume_command, spending_so_far
 from memray_eval.judges.accounts import is_embedded
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
@@ -63,7 +62,7 @@ from memray_eval.metric import (
     JudgedMetric,
 )
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.text_processing.printable import quoted
+from memray_eval.text_processing.values import quoted
 from memray_eval.types import (
     WITHOUT_CALL,
     BatchFigures,

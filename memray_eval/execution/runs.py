@@ -26,16 +26,15 @@ from memray_eval.execution.prepare.checks import (
     proxied,
     spec_checks,
 )
-from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.execution.prepare.scanning import keep_scan, scan_dataset, scan_or_restore
-from memray_eval.execution.prepare.site import RunSite
-from memray_eval.execution.prepare.stored_config import (
+from memray_eval.execution.prepare.origins import (
     apply_resume_settings,
     check_resumable,
     check_same_run,
     read_config,
     write_config,
 )
+from memray_eval.execution.prepare.resolve import resolve
+from memray_eval.execution.prepare.scanning import RunSite, keep_scan, scan_dataset, scan_or_restore
 from memray_eval.execution.resume_state import count_unasked, load_resume_state
 from memray_eval.execution.run_manifest import (
     changed_layouts,

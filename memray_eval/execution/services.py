@@ -19,21 +19,20 @@ from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import EvalError, ServiceLost, Stopped
 from memray_eval.execution.run_counter import CallReporter, RunCounter
-from memray_eval.execution.spending import SpendingBook, spending_before
+from memray_eval.execution.waiting import SpendingBook, spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.paid_calls import PaidCalls
-from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
-from memray_eval.judges.segment_log import SegmentLog
+from memray_eval.judges.paid_calls import PaidCalls, SegmentLog
+from memray_eval.judges.prompt_cache import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.results.run_folder import BATCHES, RunFolder
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 
 if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan
-    from memray_eval.execution.stage_context import StageContext
+    from memray_eval.execution.stages.context import StageContext
 
 AUTO, OFF = "auto", "off"
 CALLS = "the memory of paid calls"

@@ -22,8 +22,7 @@ from memray_eval.config.environment import (
 from memray_eval.config.sections import EMBEDDED, JudgingConfig, NamedServer, Provider, RateLimits
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.extensions import OwnObject
-from memray_eval.judges.model_table import JudgeTable, ModelEntry
-from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.prices import FREE, JudgeTable, ModelEntry, Price
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.withdrawn import what_instead
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from memray_eval.config.environment import PROVIDERS, api_key, required_key, server_key
 from memray_eval.config.sections import Provider
@@ -16,6 +20,7 @@ from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import PromptCache, SharedStart
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import Edge
+from memray_eval.text_processing.thinking import split_thinking
 from memray_eval.types import Usage
 
 Request: TypeAlias = dict[str, Any]  # a whole one, or the part of it that `prepare` made
@@ -116,3 +121,173 @@ def judge_key(spec: JudgeSpec, provider: Provider) -> str:
     if spec.base_url is not None and provider == "openai":  # OpenAI's key goes to OpenAI only
         return server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
     return required_key(variable, f"judge {spec.name}")
+
+
+MOST_OBJECTS = 200  # braces of a reply that are looked at
+# In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser
+# takes.
+_HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
+
+
+MOST_CHARACTERS = 100_000  # of a reply that is read as Python prints it
+MOST_WRAPPERS = 4  # objects round a verdict
+_WORDS = re.compile(
+    r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\b(true|false|null)\b|(//[^\n]*)', re.DOTALL
+)
+_PYTHON = {"true": "True", "false": "False", "null": "None", None: ""}
+
+
+class InvalidVerdict(Exception):
+    """A reply that is no judgment: its text and what was wrong with it."""
+
+    def __init__(self, text: str, problem: str) -> None:
+        super().__init__(problem)
+        self.text, self.problem = text, problem
+
+
+def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> BaseModel:
+    """The judgment in a reply, which may think first, wrap its JSON in a fence, in words or in
+    another object, have a slip in it, be free text, if the judgment can be read from it, or stand
+    in the `thoughts` beside an empty reply. Raises InvalidVerdict."""
+    if "\\u" in text:
+        text = _HALF.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
+    try:
+        whole = judgment.model_validate_json(text)
+        return whole if whole.model_fields_set else _unwrapped(text, judgment) or whole
+    except ValidationError as error:
+        misfit = error
+    text, own_thoughts, *_ = split_thinking(text)
+    for candidate in (candidates := _objects(text)):
+        try:
+            return judgment.model_validate_json(candidate)
+        except ValidationError as error:
+            misfit = error if candidate.startswith("{") else misfit
+    read = _first_unwrapped(candidates, judgment)
+    if read is None and misfit.errors()[0]["type"] == "json_invalid" and reads_text(judgment):
+        read = judgment.from_text(text)  # type: ignore[attr-defined]
+    if read is None:
+        if not text and own_thoughts.startswith("{"):  # no draft in other words
+            thoughts = own_thoughts
+        read = _first_unwrapped(_objects(thoughts), judgment)
+    if read is not None:
+        return read
+    raise InvalidVerdict(text, _describe_problem(misfit)) from None
+
+
+def reads_text(judgment: type[BaseModel]) -> bool:
+    return hasattr(judgment, "from_text")
+
+
+def _objects(text: str) -> list[str]:
+    """What of a text may be its one JSON object."""
+    start, end = text.find("{"), text.rfind("}") + 1
+    unclosed = f"{text[start:]}}}" if start >= end else ""
+    return list(dict.fromkeys([text, text[start:end], _last_object(text), unclosed]))
+
+
+def _first_unwrapped(texts: list[str], judgment: type[BaseModel]) -> BaseModel | None:
+    found = (_unwrapped(text, judgment, is_loose=True) for text in texts)
+    return next((read for read in found if read is not None), None)
+
+
+def _unwrapped(text: str, judgment: type[BaseModel], is_loose: bool = False) -> BaseModel | None:
+    """The judgment in an object round it that has none of its fields; None if there is none.
+    `is_loose`: also one of its own, with a slip, or as Python prints it."""
+    fields = judgment.model_fields
+    names = fields.keys() | {field.alias for field in fields.values() if field.alias}
+    own = {_letters_of(name): name for name in names}
+    value = _read(text, is_loose)
+    for _ in range(MOST_WRAPPERS):
+        if isinstance(value, dict) and is_loose:
+            value = {own.get(_letters_of(key), key): part for key, part in value.items()}
+        is_own = isinstance(value, dict) and bool(names & value.keys())
+        if is_own and (read := _fitted(value, judgment, is_loose)) is not None:
+            return read
+        parts = list(value.values()) if isinstance(value, dict) else value
+        parts = [_read(part, is_loose) if isinstance(part, str) else part for part in parts or ()]
+        inner: list[Any] = [part for part in parts if isinstance(part, dict | list)]
+        fitting = [part for part in inner if isinstance(part, dict) and names & part.keys()]
+        if len(inner := fitting or inner) != 1:
+            return None
+        value = inner[0]
+    return None
+
+
+def _letters_of(name: Any) -> str:
+    return re.sub(r"[\W_]", "", str(name)).lower()
+
+
+def _fitted(value: dict[str, Any], judgment: type[BaseModel], mends: bool) -> BaseModel | None:
+    """The judgment that an object is; `mends`: words in another case, and one text for a list."""
+    try:
+        return judgment.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        problems = error.errors() if mends else []
+    except (ValueError, TypeError):
+        return None
+    for problem in problems:
+        said, held = problem["input"], value
+        if problem["type"] in ("literal_error", "enum"):
+            words = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+            fitting = [word for word in words if word.lower() == str(said).strip().lower()]
+        else:
+            is_list = problem["type"] == "list_type" and isinstance(said, str | None)
+            fitting = [[said] if said else []] if is_list else []
+        if not fitting:
+            return None
+        try:
+            for key in problem["loc"][:-1]:
+                held = held[key]  # type: ignore[index]
+            held[problem["loc"][-1]] = fitting[0]  # type: ignore[index]
+        except (LookupError, TypeError):  # of one of several kinds
+            return None
+    return _fitted(value, judgment, False) if problems else None
+
+
+def _read(text: str, is_loose: bool) -> Any:
+    """The value of a text of JSON; `is_loose`: or of a Python literal, as of JSON with a comma too
+    many. None if it is none."""
+    if not text.lstrip().startswith(("{", "[", '"{')):
+        return None
+    try:
+        value = json.loads(text, strict=not is_loose)
+        return _read(value, is_loose) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        if not is_loose or len(text) > MOST_CHARACTERS:
+            return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            literal = _WORDS.sub(
+                lambda word: _PYTHON[word[1]] if word[1] or word[2] else word[0], text.strip()
+            )
+            return ast.literal_eval(literal)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def _last_object(text: str) -> str:
+    """The last JSON object in a text that is in no other one, "" if there is none: a judge may
+    draft a verdict, or quote one, before it gives its own."""
+    decoder, last, start = json.JSONDecoder(), "", text.find("{")
+    for _ in range(MOST_OBJECTS):
+        if start < 0:
+            break
+        try:
+            _, end = decoder.raw_decode(text, start)
+            last = text[start:end]
+        except (ValueError, RecursionError):
+            end = start + 1
+        start = text.find("{", end)
+    return last
+
+
+def _describe_problem(error: ValidationError) -> str:
+    """What was wrong, field by field, without the values: they may quote what is judged."""
+    problems = error.errors(include_input=False)[:5]
+    return (
+        "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}" for item in problems
+        )
+        + "."
+    )

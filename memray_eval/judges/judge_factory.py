@@ -3,21 +3,27 @@ the cluster's limiter, the store of paid calls and the run's budget."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
+from typing import Any
+
+from pydantic import BaseModel
 
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
-from memray_eval.extensions import OwnObject
+from memray_eval.errors import JudgeError, Unavailable, describe_error
+from memray_eval.extensions import OwnObject, call_own
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.adapter import JudgeSpec, judge_key
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
+from memray_eval.judges.batches.journal import MAX_BYTES, Spool
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
-from memray_eval.judges.batches.spool import MAX_BYTES, Spool
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
@@ -25,11 +31,16 @@ from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
 from memray_eval.judges.limits.limiter_member import AdmissionOptions, JudgeEndpoint, RunHooks
 from memray_eval.judges.limits.rate_limiter import LimiterPort
 from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.judges.model_table import JudgeTable, load_table
-from memray_eval.judges.prompt_cache import PromptCache
-from memray_eval.judges.prompt_secret import SECRET_BYTES
-from memray_eval.judges.providers.code import code_judge
-from memray_eval.judges.router import JudgeAssignment, embedded_model
+from memray_eval.judges.prices import JudgeTable, load_table
+from memray_eval.judges.prompt_cache import SECRET_BYTES, PromptCache, SharedStart
+from memray_eval.judges.router import (
+    FallbackJudge,
+    GoneModels,
+    JudgeAssignment,
+    Roster,
+    SucceedingJudge,
+    embedded_model,
+)
 from memray_eval.judges.structured_judge import (
     Admission,
     CallPolicy,
@@ -37,11 +48,57 @@ from memray_eval.judges.structured_judge import (
     RepeatedJudge,
     StructuredJudge,
 )
-from memray_eval.judges.succession import FallbackJudge, GoneModels, Roster, SucceedingJudge
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge
 from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, ParameterPort
+from memray_eval.provider_http.replies import token_count
 from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.types import Usage
+
+
+class CodeAdapter(ProviderAdapter):
+    def __init__(self, code: OwnObject, timeout_s: float) -> None:
+        self._ask, self._timeout_s, self._name = code.load(), timeout_s, code.attribute
+        self.parameters = self.negotiable = {}
+
+    def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
+        return {"judgment": judgment}
+
+    async def send(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Any:
+        verdict = call_own(self._ask, list(map(dict, messages)), prepared["judgment"])
+        return await asyncio.wait_for(verdict, self._timeout_s)
+
+    def read(self, completion: Any) -> Reply:
+        verdict, spent = completion, None
+        if isinstance(completion, tuple) and len(completion) == 2:
+            verdict, spent = completion
+        if isinstance(verdict, BaseModel):
+            text = verdict.model_dump_json()
+        elif isinstance(verdict, Mapping):
+            text = json.dumps(verdict, default=str)
+        elif isinstance(verdict, str):
+            text = verdict
+        else:
+            raise JudgeError(
+                f"{self._name} returned {type(verdict).__name__}: no judgment, mapping or text"
+            )
+        tokens = [
+            token_count(spent.get(name)) if isinstance(spent, Mapping) else None
+            for name in ("input_tokens", "output_tokens")
+        ]
+        usage = Usage(input_tokens=tokens[0] or 0, output_tokens=tokens[1] or 0)
+        return Reply(text, usage, "done", is_counted=None not in tokens)
+
+    def translate(self, error: BaseException) -> JudgeError:
+        # A user's exception may quote anything: its text is kept, as that of a metric's is
+        if isinstance(error, OSError):  # TimeoutError among them
+            return Unavailable(f"{self._name} raised {describe_error(error)}")
+        return JudgeError(f"{self._name} raised {describe_error(error)}")
+
+
+def code_judge(spec: JudgeSpec, access: CallPolicy, code: OwnObject) -> StructuredJudge:
+    return StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), access)
+
 
 SERVER_MODEL = "judge"  # how the embedded judge's engines call its model
 EMBEDDED_OUTPUT_TOKENS = 1024

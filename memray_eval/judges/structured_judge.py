@@ -30,13 +30,19 @@ from memray_eval.errors import (
     Unavailable,
     Unreadable,
 )
-from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply
+from memray_eval.judges.adapter import (
+    InvalidVerdict,
+    JudgeSpec,
+    ProviderAdapter,
+    Reply,
+    parse_judgment,
+    reads_text,
+)
 from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
 from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.limiter_member import CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.judges.parsing import InvalidVerdict, parse_judgment, reads_text
 from memray_eval.judges.prices import Spent
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue
 from memray_eval.log_once import log_once

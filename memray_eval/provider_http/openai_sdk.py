@@ -11,9 +11,8 @@ import openai
 
 from memray_eval.errors import JudgeError
 from memray_eval.provider_http import keep_open, silence_payload_logs
-from memray_eval.provider_http.json_client import CONNECT_S, JsonClient
 from memray_eval.provider_http.replies import Edge, HttpReply
-from memray_eval.provider_http.transport import OnHeaders, client_options
+from memray_eval.provider_http.transport import CONNECT_S, JsonClient, OnHeaders, client_options
 
 silence_payload_logs()
 

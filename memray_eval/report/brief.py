@@ -35,7 +35,7 @@ from memray_eval.report.sections import (
     wrap_text,
 )
 from memray_eval.report.tables import epoch_table
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import FALLBACKS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSE_LINES, NOTE_LINES = 6, 4

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
+from xml.etree import ElementTree
 
-from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
-from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
-from memray_eval.analysis.where import LEAST, LENGTH
-from memray_eval.report.comparison_verdict import verdict, verdict_of_all
+from memray_eval.analysis.comparing.models import (
+    CommonUnits,
+    Comparison,
+    Flip,
+    GateResult,
+    MetricComparison,
+)
+from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, name_figure
+from memray_eval.analysis.recommendation import round_up
+from memray_eval.analysis.where import LEAST, LENGTH, GroupFigure, main_group, places_in_words
+from memray_eval.report.html.why import shorten
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
 from memray_eval.report.sections import (
     Cell,
@@ -23,6 +32,8 @@ from memray_eval.report.sections import (
     fit_tables,
     lines_of,
 )
+from memray_eval.text_processing.values import escape_controls
+from memray_eval.types import Record
 
 GROUPS_SHOWN = 10
 BEST = "*"
@@ -215,3 +226,187 @@ def how_measured(comparison: Comparison) -> str:
         errors, of_shares = f"clustered by {comparison.cluster} (CR1, {most} clusters)", ""
     kind = "bootstrap (BCa, expanded)" if comparison.settings.bootstrap else f"Student{of_shares}"
     return f"Standard errors: {errors}. Intervals: {kind}"
+
+
+NAMED = 3  # metrics that the sentence names on each side
+_WIDE = (0.0, 5.0)
+
+
+def verdict_of_all(comparison: Comparison) -> str:
+    """The sentence on three sides or more: how often each is, or may be, best; "" of two."""
+    n = len({row.metric for row in comparison.matrix})
+    of = f"{n} metric{'s' * (n > 1)}"
+    if all(row.is_best for row in comparison.matrix):
+        return f"No candidate is shown to differ from the best on any of {of}." if n else ""
+    best = Counter(row.side for row in comparison.matrix if row.is_best).most_common()
+    counts = ", ".join(f"{comparison.shown_as(side)} on {count}" for side, count in best)
+    return f"Best, or not clearly below it, on {of}: {counts}."
+
+
+def verdict(comparison: Comparison, common: CommonUnits) -> str:
+    """The sentence on one side of a comparison."""
+    rows = comparison.rows_of(common.other)
+    undecided = [f"{name_figure(row)}, {row.left_out}" for row in rows if row.is_undecided]
+    others = f", and {len(undecided) - 1} more" if len(undecided) > 1 else ""
+    rest = f" {undecided[0]}{others}." if undecided else ""
+    decided = [row for row in rows if not row.is_undecided]
+    leading = ""
+    for row in decided if len(decided) > 1 else ():
+        if row.metric == comparison.leads and row.paired.difference is not None:
+            is_found = row.is_found(comparison.settings.level)
+            leading = f"{_difference(row)}{': no difference is shown' * (not is_found)}. "
+    return leading + _verdict(comparison, common, decided) + rest
+
+
+def _verdict(comparison: Comparison, common: CommonUnits, rows: Sequence[MetricComparison]) -> str:
+    scored = [row for row in rows if row.paired.difference is not None]
+    a, b = (comparison.shown_as(name) for name in (comparison.baseline, common.other))
+    if not scored and comparison.rows_of(common.other) != rows:
+        return f"{b} and {a} are not compared."
+    if not scored:
+        return f"{b} and {a} have no score in common."
+    shown = [row for row in scored if row.is_found(comparison.settings.level)]
+    better = [row for row in shown if (row.paired.difference or 0.0) > 0]
+    worse = [row for row in shown if (row.paired.difference or 0.0) < 0]
+    if not shown:
+        which = f"any of {len(scored)} metrics" if len(scored) > 1 else scored[0].metric
+        return f"No difference is shown between {a} and {b} on {which}{_how_many_more(scored)}."
+    parts = [
+        f"{b} is better than {a} on {len(better) or 'none'} of {len(scored)}{_details(better)}",
+        f"worse on {len(worse) or 'none'}{_details(worse)}",
+    ]
+    if not better:
+        parts = [f"{b} is worse than {a} on {len(worse)} of {len(scored)}{_details(worse)}"]
+        parts.append("better on none")
+    if rest := len(scored) - len(shown):
+        parts.append(f"{rest} without a clear difference")
+    parts += places_in_words({row.metric: _where(comparison, row) for row in shown}, NAMED)
+    return f"{', '.join(parts[:2])}; {'; '.join(parts[2:])}".removesuffix("; ") + "."
+
+
+def _details(rows: Sequence[MetricComparison]) -> str:
+    if not rows:
+        return ""
+    largest = sorted(rows, key=lambda row: -abs(row.paired.effect_size or 0.0))[:NAMED]
+    differences = ", ".join(map(_difference, largest))
+    return f" ({differences}{', ...' if len(rows) > NAMED else ''})"
+
+
+def _difference(row: MetricComparison) -> str:
+    paired, of = row.paired, row.corrected or row.paired
+    largest = max(abs(value) for value in (paired.mean_a or 0.0, paired.mean_b or 0.0))
+    digits = digits_of(_WIDE if largest > 1 else (0.0, 1.0))
+    difference = f"{name_figure(row)} {paired.difference:+z.{digits}f}"
+    between = ends(of.low, of.high, f"z.{digits}f")
+    return f"{difference} {between}".rstrip() + (", est." if row.mark else "")
+
+
+def _how_many_more(rows: Sequence[MetricComparison]) -> str:
+    """How many more samples would show a difference, of the metric that needs the fewest."""
+    most = max(row.paired.n for row in rows)
+    needed = [(row.more, row) for row in rows if row.more and row.paired.n * 2 >= most]
+    if not needed:
+        return ""
+    more, row = min(needed, key=lambda pair: pair[0])
+    true = f"if the true difference is {row.paired.difference:+z.2g} in {name_figure(row)}"
+    return f"; {true}, about {round_up(more):,} more samples would confirm it"
+
+
+def groups_of(comparison: Comparison, row: MetricComparison) -> dict[str, list[GroupFigure]]:
+    """The differences of a row by group, for each field that splits them."""
+    by_field: dict[str, list[GroupFigure]] = {}
+    for group in comparison.groups:
+        if (group.metric, group.other) == (row.metric, row.other):
+            by_field.setdefault(group.by, []).append(group)
+    return by_field
+
+
+def _where(comparison: Comparison, row: MetricComparison) -> str:
+    """The group with most of the difference, of the first field that has one; "" if none has."""
+    for by, figures in groups_of(comparison, row).items():
+        if (main := main_group(figures)) is not None:
+            return f"{by} {main or 'unnamed'}"
+    return ""
+
+
+WORST = 3  # answers
+_KINDS = {"FAIL": "failure", "INCONCLUSIVE": "error"}
+Texts = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by sample id and task
+
+
+def to_markdown(comparison: Comparison, worst: Mapping[str, Sequence[Flip]], texts: Texts) -> str:
+    """The head, what came of gates, a table of each side, and its `worst` answers."""
+    return "\n".join(_lines(comparison, worst, texts)) + "\n"
+
+
+def _lines(
+    comparison: Comparison, worst: Mapping[str, Sequence[Flip]], texts: Texts
+) -> Iterator[str]:
+    says = [verdict(comparison, common) for common in comparison.common]
+    for text in filter(None, (verdict_of_all(comparison), *says)):
+        yield from (_escape(text), "")
+    yield from (f"- {_escape(str(result))}" for result in comparison.gates)
+    yield from (f"- warning: {_escape(warning)}" for warning in comparison.warnings)
+    for common in comparison.common:
+        yield from (
+            "",
+            f"## {_escape(common.other)} (B) against {_escape(comparison.baseline)} (A)",
+        )
+        table = figures_section(comparison, common).parts[0]
+        if isinstance(table, Table):
+            head, *rows = ([_escape(cell) for cell in row] for row in table.rows)
+            rule = ["---"] * len(head)
+            yield from ("", *(f"| {' | '.join(row)} |" for row in (head, rule, *rows)))
+        metric = comparison.rows_of(common.other)[0].metric
+        for flip in worst.get(common.other, ()):
+            yield from (
+                "",
+                f"### {_escape(f'{metric} {flip.a:g} to {flip.b:g}: {flip.sample_id}')}",
+            )
+            yield from _describe_unit(comparison, common.other, flip, texts)
+
+
+def _describe_unit(comparison: Comparison, other: str, flip: Flip, texts: Texts) -> Iterator[str]:
+    first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
+    second = texts.get(other, {}).get((flip.other_id or flip.sample_id, flip.task))
+    if first is not None:
+        yield from _quote("asked", first.sample.query)
+    for name, record in (("A", first), ("B", second)):
+        if record is not None:
+            yield from _quote(name, record.response.text if record.response else "")
+
+
+def _quote(name: str, text: str) -> Iterator[str]:
+    """A text as a block of code, which no text within ends."""
+    shown = (f"    {escape_controls(line)}" for line in shorten(text).splitlines())
+    yield from ("", f"{name}:", "", *(shown if text.strip() else ["    (nothing)"]))
+
+
+def _escape(text: str) -> str:
+    flat = escape_controls(" ".join(text.split()))
+    for sign in "\\`*_|<[#":
+        flat = flat.replace(sign, f"\\{sign}")
+    return flat
+
+
+def to_junit(comparison: Comparison) -> str:
+    """A test case a gate and side: FAIL is a failure, INCONCLUSIVE an error; what may fail, and
+    does not pass, is skipped."""
+    kinds = [_kind_of(result) for result in comparison.gates]
+    counts = {f"{kind}s": str(kinds.count(kind)) for kind in ("failure", "error")}
+    counts |= {"tests": str(len(kinds)), "skipped": str(kinds.count("skipped"))}
+    suite = ElementTree.Element("testsuite", {"name": "memray-eval compare", **counts})
+    for result, kind in zip(comparison.gates, kinds, strict=True):
+        gate, _, said = map(escape_controls, result.text.partition(": "))
+        where = f"{comparison.baseline}.{result.other}"
+        case = {"name": gate, "classname": escape_controls(where)}
+        element = ElementTree.SubElement(suite, "testcase", case)
+        if kind:
+            ElementTree.SubElement(element, kind, {"message": f"{result.outcome}: {said}"})
+    return str(ElementTree.tostring(suite, "utf-8"), "utf-8")
+
+
+def _kind_of(result: GateResult) -> str:
+    if result.outcome == "PASS":
+        return ""
+    return "skipped" if result.tier == "may" else _KINDS[result.outcome]

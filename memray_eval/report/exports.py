@@ -23,15 +23,15 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from memray_eval.analysis.rates import answer_tokens_per_s
 from memray_eval.analysis.score_table import ScoreTable, shares
 from memray_eval.analysis.scores import first_of_each, pooled_ratio
 from memray_eval.metric import ratio
 from memray_eval.metrics.instruction.instruction_quality import result
 from memray_eval.report.sections import headline_scale, share_of
 from memray_eval.results.schema import RECORD_SCHEMA, RESPONSE_COLUMNS, SCORE_TYPE
-from memray_eval.stages.rates import answer_tokens_per_s
 from memray_eval.storage.paths import write_atomically
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import FALLBACKS, Record, Response, Score, Summary, is_estimate
 
 PREVIEW_CHARACTERS = 100

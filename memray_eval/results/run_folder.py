@@ -58,7 +58,7 @@ from memray_eval.results.parts import (
     unit_numbers,
 )
 from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
-from memray_eval.storage.leases import hold_lease, taken_over_error
+from memray_eval.storage.leases import ScratchFolder, hold_lease, taken_over_error
 from memray_eval.storage.paths import (
     GCS,
     REQUESTS_AT_ONCE,
@@ -70,7 +70,6 @@ from memray_eval.storage.paths import (
     whole_file,
     write_whole,
 )
-from memray_eval.storage.scratch import ScratchFolder
 from memray_eval.types import DISAGREEMENTS, Record, Summary
 
 Kind = Literal["records", "responses"]

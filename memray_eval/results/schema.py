@@ -20,7 +20,7 @@ from memray_eval.types.json_text import (
     is_plain_json,
     read_large,
 )
-from memray_eval.types.plain_samples import MANY, plain_sample
+from memray_eval.types.samples import MANY, plain_sample
 
 SCORE_TYPE = pa.struct(
     [

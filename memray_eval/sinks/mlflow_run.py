@@ -20,7 +20,7 @@ from memray_eval.report.answer import answer
 from memray_eval.report.console import render
 from memray_eval.report.html import write_html
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 from memray_eval.types import Summary
 
 RUN_TAG = "memray_eval.run_id"  # by which a resumed run finds its own again

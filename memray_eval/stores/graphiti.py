@@ -12,12 +12,10 @@ from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from memray_eval.benchmarks.conversations.conversation import Session
-from memray_eval.benchmarks.conversations.retrieval import load_encoder
+from memray_eval.benchmarks.conversations.conversation import Session, load_encoder
 from memray_eval.config.environment import server_key
 from memray_eval.errors import ConfigError
-from memray_eval.stores.http import safe_name
-from memray_eval.stores.port import Entry
+from memray_eval.stores.port import Entry, safe_name
 
 DIMENSIONS = 384  # of the local embedding model
 _GRAPHITI = "graphiti_core"

@@ -8,10 +8,13 @@ from hashlib import blake2b
 
 import numpy as np
 
-from memray_eval.benchmarks.conversations.conversation import Session
-from memray_eval.benchmarks.conversations.retrieval import Rank, rank_by_vectors, rank_by_words
-from memray_eval.stores.lines import JsonLines
-from memray_eval.stores.port import Entry
+from memray_eval.benchmarks.conversations.conversation import (
+    Rank,
+    Session,
+    rank_by_vectors,
+    rank_by_words,
+)
+from memray_eval.stores.port import Entry, JsonLines
 
 
 class VerbatimStore:

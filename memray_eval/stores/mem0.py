@@ -11,8 +11,7 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import Session
 from memray_eval.errors import ConfigError, OddReply, StoreError, cut
-from memray_eval.stores.http import StoreServer, chat, items_of, segment, text_of
-from memray_eval.stores.port import Entry, Store
+from memray_eval.stores.port import Entry, Store, StoreServer, chat, items_of, segment, text_of
 from memray_eval.types import Memory
 
 ADDRESS, VARIABLE = "https://api.mem0.ai", "MEM0_API_KEY"

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from threading import Lock
 from typing import Any, TypeVar
 
-from memray_eval.benchmarks.conversations.conversation import Conversation, from_context
+from memray_eval.benchmarks.conversations.arms import evidence_of
+from memray_eval.benchmarks.conversations.conversation import Conversation, from_context, word_stems
+from memray_eval.config.environment import required_key
 from memray_eval.errors import (
+    ConfigError,
     EvalError,
     StoreDown,
     StoreError,
@@ -22,11 +26,17 @@ from memray_eval.errors import (
     describe_error,
 )
 from memray_eval.own_code import OwnCodeTooSlow, guarded
-from memray_eval.stores.content import completeness, evidence_texts, find_pieces
-from memray_eval.stores.identity import partition_of
-from memray_eval.stores.lines import JsonLines, read_folder
-from memray_eval.stores.port import Entry, Sources, Store, build_store, is_own, read_entries
-from memray_eval.types import Candidate, Memory, Record, Response, Sample
+from memray_eval.stores.port import (
+    Entry,
+    JsonLines,
+    Sources,
+    Store,
+    build_store,
+    is_own,
+    read_entries,
+    read_folder,
+)
+from memray_eval.types import Candidate, Memory, Prompt, Record, Request, Response, Sample
 from memray_eval.types.samples import ASKED_BY, MEMORY, WRITES
 
 logger = logging.getLogger(__name__)
@@ -347,3 +357,107 @@ def close_stores(folder: str, sources: Sources) -> list[str]:
         except EvalError as error:
             left.append(f"{name}: {error}")
     return left
+
+
+HOLDS = 0.5  # of the words of a piece of evidence, in one entry: that entry tells it
+
+
+def words_of(text: str) -> set[str]:
+    """The stems of a text's words, without stopwords; May is a month."""
+    return {*word_stems(text), *(["may"] if "May" in text else [])}
+
+
+def find_pieces(sample: Sample, sessions: Conversation, entries: Sequence[Entry]) -> list[int]:
+    """The pieces of the sample's evidence, by their numbers, that an entry tells: one with the id
+    of the turn, or with HOLDS of its words. A piece that is a whole session is told by any entry of
+    that session."""
+    return [
+        number
+        for number, piece in enumerate(evidence_texts(sample, sessions))
+        if tells_piece(*piece, entries)
+    ]
+
+
+def evidence_texts(sample: Sample, sessions: Conversation) -> list[tuple[str, str, str]]:
+    """The pieces of the sample's evidence: turn ("": a whole session), session, and text."""
+    texts = {turn.id: turn.text for session in sessions for turn in session.turns}
+    texts |= {session.id: " ".join(turn.text for turn in session.turns) for session in sessions}
+    return [(turn, part, texts.get(turn or part, "")) for turn, part in evidence_of(sample)]
+
+
+def tells_piece(turn: str, session: str, text: str, entries: Sequence[Entry]) -> bool:
+    """Whether an entry tells a piece of evidence."""
+    wanted = words_of(text)
+    return any(
+        (entry.id == turn if turn else entry.session == session)
+        or (wanted and len(wanted & words_of(entry.text)) / len(wanted) >= HOLDS)
+        for entry in entries
+    )
+
+
+def completeness(sample: Sample, entries: Sequence[Entry]) -> float | None:
+    """The share of the right answer's words that stand somewhere in the entries or their dates, of
+    the answer that has most; None of a question that has no answer in the conversation."""
+    if sample.metadata.get("unanswerable") is True:
+        return None
+    words = words_of("\n".join(f"{entry.date} {entry.text}" for entry in entries))
+    wanted = [stems for answer in sample.answers if (stems := words_of(answer))]
+    return max((len(answer & words) / len(answer) for answer in wanted), default=None)
+
+
+_NAME = re.compile(r"\{(sample|env)\.(\w+)\}|\{(run|candidate|epoch|partition)\}")
+
+
+def partition_of(run: str, sample_id: str, epoch: int) -> str:
+    """What a sample's answer of that number may write to, and nobody else: RUN/SAMPLE/EPOCH."""
+    return f"{run}/{sample_id}/{epoch}"
+
+
+def is_identified(candidate: Candidate) -> bool:
+    """Whether what it is asked depends on for whom: a function's may, and what a tool returns."""
+    has_tools = candidate.memory is not None and candidate.memory.tools > 0
+    if candidate.user or candidate.session or candidate.headers or has_tools:
+        return True
+    return candidate.backend == "code" or _NAME.search(str(candidate.extra)) is not None
+
+
+def identify(
+    prompt: Prompt, candidate: Candidate, sample: Sample, epoch: int, run: str
+) -> tuple[Prompt, Candidate]:
+    """The prompt with its Request, and the candidate with its `extra` filled in. Raises ConfigError
+    for a field that the sample lacks, or a variable that is not set."""
+    values = {"run": run, "candidate": candidate.name, "epoch": str(epoch)}
+    values["partition"] = partition_of(run, sample.id, epoch)
+
+    def value(match: re.Match[str]) -> str:
+        if match[3]:
+            return values[match[3]]
+        if match[1] == "env":
+            return required_key(match[2], "a header")
+        field = sample.metadata.get(match[2], getattr(sample, match[2], None))
+        if not isinstance(field, str | int | float) or field == "":
+            raise ConfigError(f"the sample has no {match[2]!r}, which {match[0]} names")
+        return str(field)
+
+    def fill(part: Any) -> Any:
+        if isinstance(part, str):
+            return _NAME.sub(value, part)
+        if isinstance(part, Mapping):
+            return {key: fill(inner) for key, inner in part.items()}
+        return [fill(inner) for inner in part] if isinstance(part, list | tuple) else part
+
+    request = Request(
+        sample=sample.model_copy(update={"context": None, "answers": ()}),
+        user=fill(candidate.user or ""),
+        session=fill(candidate.session or ""),
+        epoch=epoch,
+        headers=fill(candidate.headers),
+    )
+    filled = candidate.model_copy(update={"extra": fill(candidate.extra)})
+    return prompt.model_copy(update={"request": request}), filled
+
+
+def check_identity(candidate: Candidate) -> None:
+    """Raises ConfigError for a variable of the headers that is not set."""
+    for name in re.findall(r"\{env\.(\w+)\}", " ".join(candidate.headers.values())):
+        required_key(name, f"a header of candidate {candidate.name!r}")

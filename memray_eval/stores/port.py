@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
+import os
+import posixpath
+import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+import httpx2
+from pyarrow import fs
 
 from memray_eval.benchmarks.conversations.conversation import Session
 from memray_eval.config.environment import required_key
-from memray_eval.errors import ConfigError, OddReply, suggest
+from memray_eval.errors import ConfigError, OddReply, StoreDown, StoreError, StoreSlow, cut, suggest
 from memray_eval.extensions import OwnSource, find_own_object, split_reference
+from memray_eval.provider_http.transport import MOST_BYTES
+from memray_eval.storage.paths import is_object_store, locate, write_whole
 from memray_eval.types import Candidate, Memory
 
 _PACKAGES = {"mem0": "mem0", "graphiti": "graphiti_core"}  # of stores in this process
@@ -141,3 +154,177 @@ def find_sources(candidates: Iterable[Candidate]) -> dict[str, OwnSource]:
             code.load()
             sources[memory.name] = code.source
     return sources
+
+
+TRIES, PAUSE_S, LONGEST_PAUSE_S = 4, 0.25, 10.0
+_PASSES = (408, 425, 429, 500, 502, 503, 504)
+_NOT_DONE = (425, 429, 503)  # the server did nothing: a write may be sent again
+
+
+class StoreServer:
+    """A store's server, asked by any thread. The vendor's own has its key in `variable`; another
+    address needs one only if the job names `api_key_env`."""
+
+    def __init__(self, memory: Memory, address: str, variable: str, scheme: str) -> None:
+        named = memory.api_key_env or (None if memory.url else variable)
+        key = required_key(named, f"memory {memory.label!r}") if named else None
+        headers = {"Authorization": f"{scheme} {key}"} if key else {}
+        self._label, self._timeout_s = memory.label, memory.timeout_s
+        url = (memory.url or address).rstrip("/")
+        self._client = httpx2.Client(base_url=url, headers=headers, timeout=memory.timeout_s)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, Any] | None = None,
+        absent: Any = None,
+        is_write: bool = False,
+    ) -> Any:
+        """The reply's JSON; `absent` if there is no such thing (404) and it is given. A write that
+        the server may have done is not sent again. Raises StoreDown and StoreSlow after TRIES,
+        StoreError for what is refused, OddReply for a reply that is no JSON."""
+        for left in reversed(range(TRIES)):
+            pause = PAUSE_S * 2 ** (TRIES - 1 - left)
+            try:
+                reply = self._client.request(method, path, json=body, params=query)
+            except httpx2.TimeoutException:
+                raise StoreSlow(f"{self._label}: no reply within {self._timeout_s:g} s") from None
+            except httpx2.HTTPError as error:
+                failure = StoreDown(f"{self._label}: {type(error).__name__}: {error}")
+                if is_write and not isinstance(error, httpx2.ConnectError):
+                    raise failure from None
+            else:
+                if reply.status_code not in (_NOT_DONE if is_write else _PASSES):
+                    return self._read(reply, absent)
+                failure = StoreDown(
+                    f"{self._label} answered {reply.status_code}: {_excerpt(reply)}"
+                )
+                wait = reply.headers.get("retry-after", "")
+                pause = float(wait) if wait.replace(".", "", 1).isdecimal() else pause
+            if left:
+                time.sleep(min(pause, LONGEST_PAUSE_S))
+        raise failure
+
+    def _read(self, reply: httpx2.Response, absent: Any) -> Any:
+        if reply.status_code == 404 and absent is not None:
+            return absent
+        if reply.status_code >= 300:
+            kind = StoreDown if reply.status_code in _PASSES else StoreError
+            raise kind(f"{self._label} answered {reply.status_code}: {_excerpt(reply)}")
+        if len(reply.content) > MOST_BYTES:
+            raise OddReply(f"{self._label}: a reply of more than {MOST_BYTES / 1e6:g} MB")
+        if not reply.content:
+            return {}
+        try:
+            return reply.json()
+        except ValueError:
+            raise OddReply(f"{self._label}: its reply is no JSON: {_excerpt(reply)}") from None
+
+
+def _excerpt(reply: httpx2.Response) -> str:
+    return cut(reply.text, 200)
+
+
+def items_of(reply: Any, name: str) -> list[Mapping[str, Any]]:
+    """The objects in a reply's list of that name, or in a reply that is a list. Raises OddReply."""
+    is_named = isinstance(reply, Mapping) and name in reply
+    listed = (reply[name] or []) if is_named else reply
+    if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
+        raise OddReply(f"its reply has no list of objects {name!r}: {cut(str(reply), 120)}")
+    return listed
+
+
+def text_of(item: Mapping[str, Any], name: str) -> str:
+    """A field that is a text. Raises OddReply."""
+    if not isinstance(value := item.get(name), str):
+        raise OddReply(f"an entry of its reply has no {name!r}: {cut(str(item), 120)}")
+    return value
+
+
+def safe_name(partition: str) -> str:
+    """A partition's name of letters, digits and dashes alone, as short ids have them."""
+    digest = blake2b(partition.encode(), digest_size=6).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', partition).strip('-')[:80]}-{digest}"
+
+
+def segment(text: str) -> str:
+    """A part of a path."""
+    return quote(text, safe="")
+
+
+def chat(turns: Sequence[Any]) -> list[dict[str, str]]:
+    """A session's turns as messages: the first speaker is the user, if nobody is called that."""
+    users = {"user", *([turns[0].speaker] if turns else [])}
+    return [
+        {
+            "role": "user" if turn.speaker in users else "assistant",
+            "content": turn.text
+            if turn.speaker in ("user", "assistant")
+            else f"{turn.speaker}: {turn.text}",
+        }
+        for turn in turns
+    ]
+
+
+class JsonLines:
+    """A file that one process appends to. A line that a kill cut off is not read."""
+
+    def __init__(self, path: str) -> None:
+        self._filesystem, self._path = locate(path)
+        self._is_whole = not isinstance(self._filesystem, fs.LocalFileSystem)
+        if not is_object_store(self._filesystem):
+            self._filesystem.create_dir(posixpath.dirname(self._path), recursive=True)
+
+    def read(self) -> list[dict[str, Any]]:
+        """The lines; none where there is no such file."""
+        return _parse(self._bytes())
+
+    def append(self, lines: Iterable[dict[str, Any]]) -> None:
+        data = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode(
+            "utf-8", "backslashreplace"
+        )
+        if self._is_whole:
+            return write_whole(self._filesystem, self._path, self._bytes() + data)
+        with open(self._path, "ab", buffering=0) as file:
+            if file.tell() and not _ends_whole(self._path):
+                data = b"\n" + data
+            file.write(data)
+
+    def write(self, lines: Iterable[dict[str, Any]]) -> None:
+        """Writes these in the place of all others."""
+        write_whole(self._filesystem, self._path, b"")
+        self.append(lines)
+
+    def _bytes(self) -> bytes:
+        if self._filesystem.get_file_info(self._path).type != fs.FileType.File:
+            return b""
+        with self._filesystem.open_input_stream(self._path, compression=None) as stream:
+            return bytes(stream.read())
+
+
+def _ends_whole(path: str) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+def _parse(data: bytes) -> list[dict[str, Any]]:
+    lines = []
+    for line in data.splitlines():
+        with suppress(ValueError):  # a kill cut it off
+            lines.append(json.loads(line))
+    return lines
+
+
+def read_folder(path: str, ending: str = ".jsonl") -> dict[str, list[dict[str, Any]]]:
+    """The lines of all files at and below a folder, by the path of each in it; none without it."""
+    filesystem, inner = locate(path)
+    selector = fs.FileSelector(inner, recursive=True, allow_not_found=True)
+    files = (info.path for info in filesystem.get_file_info(selector) if info.is_file)
+    lines = {}
+    for file in sorted(name for name in files if name.endswith(ending)):
+        with filesystem.open_input_stream(file, compression=None) as stream:
+            lines[posixpath.relpath(file, inner)] = _parse(stream.read())
+    return lines

@@ -9,8 +9,7 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
 from memray_eval.errors import StoreError, describe_error
-from memray_eval.stores.content import tells_piece
-from memray_eval.stores.memories import EVIDENCE_TEXTS, Partition
+from memray_eval.stores.memories import EVIDENCE_TEXTS, Partition, tells_piece
 from memray_eval.stores.port import read_entries
 from memray_eval.types import Candidate, Prompt, Response, Sample, ToolCall
 from memray_eval.types.samples import MEMORY

@@ -8,10 +8,27 @@ Not read: fractions, Roman numerals."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
+from hashlib import blake2b
+from string import ascii_uppercase
 
-from memray_eval.text_processing.matching import NUMBER_OF, TENS
+import numpy as np
+
+from memray_eval.text_processing.matching import (
+    COMMON_UNITS,
+    NUMBER_OF,
+    STOPWORDS,
+    TENS,
+    stems,
+    words,
+)
+from memray_eval.text_processing.values import NUMBER, as_float, fold
+from memray_eval.types import MemoryValue, Sample, session_of
+from memray_eval.types.samples import CHOICES
 
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NUMBER_WORDS = frozenset({*NUMBER_OF, *_SCALES, "hundred", "dozen"})
@@ -251,3 +268,169 @@ def _sum_units(numeral: str) -> Decimal | None:
         # 三万五 is 35,000
         section += digit * (last // 10 if last and last > 10 and not zero else 1)
     return Decimal(total + section)
+
+
+READ_CHARS = 5_000  # of a text, to tell its language
+FOREIGN_SHARE = 0.3  # of the letters, in other scripts than Latin
+# Of German, French, Spanish, Portuguese and Italian, what English does not have
+_FOREIGN = (
+    frozenset(
+        """
+    der die das und ist nicht ein eine einen sie ihr ihre ihrer dein deine du mit für auf den dem zu
+    im von auch wenn oder bei sind wird haben dich dir sich noch nach
+    le la les et est de du des que qui une votre vos vous pour avec dans ne pas plus sur au aux ce
+    el los las en un su sus tu por con para se como pero si del al esta tiene muy
+    os um uma seu sua com não na nos mais você ao dos das
+    il lo gli di per non più della nel sono che una tuo tua suo hai ha
+""".split()
+    )
+    - STOPWORDS
+)
+_ENGLISH = STOPWORDS - frozenset("a an am as do i in me no on or so was will".split())
+_NUMBER = re.compile(rf"(?<![a-z\d.,])(?:{NUMBER})")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+(?![\d.,]?\d)")  # thousands
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_ARABIC = re.compile(r"[\u0600-\u06ff]")  # whose articles and particles are a part of the word
+
+
+def may_be_foreign(text: str, unique: Set[str]) -> bool:
+    """Returns False if the different words of a text tell that it is not foreign, in a tenth of the
+    time of `is_foreign`."""
+    if not _FOREIGN.isdisjoint(unique):
+        return True
+    is_plain = text.isascii() or len(text.encode("utf-8", "replace")) < 1.1 * len(text)
+    return not is_plain or (not text.isascii() and _ENGLISH.isdisjoint(unique))
+
+
+def is_unspaced(text: str) -> bool:
+    """Returns True if a text is of a script whose words no spaces part, such as Chinese."""
+    return len(_UNSPACED.findall(text)) > FOREIGN_SHARE * sum(map(str.isalpha, text))
+
+
+@lru_cache(maxsize=1024)
+def is_foreign(text: str, *, is_prose: bool = True) -> bool:
+    """Returns True if a text is in another script than Latin, or has more function words of another
+    language than of English. Without any, prose with other letters than a to z is foreign."""
+    text = fold(text[:READ_CHARS])
+    letters = [char for char in text if char.isalpha()]
+    other = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) < 0x1F00 for char in letters)
+    if other > FOREIGN_SHARE * len(letters):
+        return True
+    spoken = words(text)
+    foreign = sum(word in _FOREIGN for word in spoken)
+    english = sum(word in _ENGLISH for word in spoken)
+    if english or not is_prose:
+        return foreign >= 2 and foreign > english
+    return foreign > 0 or not all(map(str.isascii, letters))
+
+
+def holds_value(text: str, value: str) -> bool:
+    """Returns True if a value stands in a text of any language: its words as they are written, or,
+    of a figure, its numbers, however they are written. A number of one digit says too little."""
+    numbers = _numbers(value)
+    if numbers and len(stems(value) - COMMON_UNITS) <= 1:
+        heard = _numbers(text) | {float(m[0].replace(".", "")) for m in _GROUPED.finditer(text)}
+        return numbers <= heard and any(one >= 10 or one % 1 for one in numbers)
+    wanted = " ".join(fold(value).split())
+    least = 3 if _ARABIC.match(wanted) else 2
+    return len(wanted) >= least and _stands_in(" ".join(fold(text).split()), wanted)
+
+
+def _numbers(text: str) -> frozenset[float]:
+    return frozenset(as_float(match[0]) for match in _NUMBER.finditer(fold(text)))
+
+
+def _stands_in(text: str, value: str) -> bool:
+    start = text.find(value)
+    while start >= 0:
+        end = start + len(value)
+        if not (
+            _joins(text[start - 1 : start], value[0]) or _joins(text[end : end + 1], value[-1])
+        ):
+            return True
+        start = text.find(value, start + 1)
+    return False
+
+
+def _joins(outside: str, inside: str) -> bool:
+    """Returns True if two neighbouring characters are parts of one word."""
+    both = (outside, inside)
+    if any(map(_UNSPACED.match, both)) or all(map(_ARABIC.match, both)):
+        return False
+    return all(char and unicodedata.category(char)[0] in "LMN" for char in both)
+
+
+_SEED = "memory 1"  # another one would be another order, and other prompts
+
+
+def choices_of(sample: Sample) -> tuple[str, ...]:
+    """The choices of a question that stood in a column of their own."""
+    listed = sample.metadata.get(CHOICES)
+    is_list = isinstance(listed, list) and all(isinstance(choice, str) for choice in listed)
+    return tuple(listed) if isinstance(listed, list) and is_list else ()
+
+
+def choice_lines(sample: Sample) -> str:
+    """An empty line, then a line for each choice of the question; "" where it has none."""
+    lettered = zip(ascii_uppercase, choices_of(sample), strict=False)
+    listed = "\n".join(f"{letter}) {text}" for letter, text in lettered)
+    return f"\n\n{listed}" if listed else ""
+
+
+def value_text(value: MemoryValue) -> str:
+    """A memory value as a reader would write it: a list with commas, a truth value as yes or no."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return ", ".join(value_text(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
+    """Keys in an order drawn from the sample's id by a seed: the same for every candidate, judge
+    and executor, and in all turns of a session, whatever order a file or a stage left them in. So a
+    place gives away neither a key's role nor where the sample has been."""
+    seed, names = f"{_SEED}\0{session_of(sample)}\0", list(keys)
+    start = blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8)
+    digests, copy = [], start.copy
+    for name in names:
+        drawn = copy()
+        drawn.update(name.encode() if name.isascii() else name.encode("utf-8", "surrogatepass"))
+        digests.append(drawn.digest())
+    order = np.argsort(np.frombuffer(b"".join(digests), ">u8"), kind="stable")
+    return [names[place] for place in order.tolist()]
+
+
+@dataclass(frozen=True)
+class _MemoryOf:
+    """A sample as the key of a cache: equal to those of its session with the very same memory."""
+
+    memory_id: int
+    session: str
+    sample: Sample = field(compare=False)
+
+
+@lru_cache(1)  # a sample's candidates, and a record's judges, follow each other
+def _memory_order(of: _MemoryOf) -> Sequence[str]:
+    return draw_order(of.sample, of.sample.memory)
+
+
+def memory_entries(sample: Sample) -> list[tuple[str, str]]:
+    """The user's memory as keys and the texts of values, in the order of `draw_order`."""
+    memory, of = sample.memory, _MemoryOf(id(sample.memory), session_of(sample), sample)
+    return [
+        (key, value if type(value := memory[key]) is str else value_text(value))
+        for key in _memory_order(of)
+    ]
+
+
+def memory_lines(sample: Sample) -> str:
+    """The user's memory, a line per key, in the order of `memory_entries`."""
+    return "\n".join(f"{key}: {text}" for key, text in memory_entries(sample)) or "(empty)"
+
+
+def history_lines(sample: Sample) -> str:
+    """The earlier conversation, a line per turn."""
+    return "\n".join(f"{turn.role}: {turn.content}" for turn in sample.history) or "(none)"

@@ -262,10 +262,10 @@ def pipeline(part: Part, engine: EngineConfig, name: str) -> Iterator[Ask]:
     takes to its last token."""
     import ray
 
-    from memray_eval.execution.prompt_stage import ANSWER
     from memray_eval.execution.ray.cluster import connected
     from memray_eval.execution.ray.engine import add_engines
     from memray_eval.execution.ray.pipeline import set_up_data_context
+    from memray_eval.execution.stages.prompt import ANSWER
 
     placement: Any = KeptEngine()
 
@@ -301,7 +301,7 @@ def table_of(prompts: Prompts, answer: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from memray_eval.execution.prompt_stage import SAMPLING, TOKENS
+    from memray_eval.execution.stages.prompt import SAMPLING, TOKENS
 
     sampling = json.dumps({"temperature": 0.0, "max_tokens": answer, "ignore_eos": True})
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]

@@ -38,16 +38,15 @@ def stage(config: RunConfig) -> float:
     """Tokens/s of the pipeline's generation stage."""
     from memray_eval.execution.plan import fit_engine
     from memray_eval.execution.prepare.resolve import resolve
-    from memray_eval.execution.prepare.scanning import scan_or_restore
-    from memray_eval.execution.prepare.site import RunSite
+    from memray_eval.execution.prepare.scanning import RunSite, scan_or_restore
+    from memray_eval.execution.ray.log_collection import ProgressCounter, RemoteCounter
     from memray_eval.execution.ray.pipeline import (
         PipelineSetup,
         add_generation,
         add_prompts,
         set_up_data_context,
     )
-    from memray_eval.execution.ray.progress_counter import ProgressCounter, RemoteCounter
-    from memray_eval.execution.stage_context import StageContext
+    from memray_eval.execution.stages.context import StageContext
     from memray_eval.execution.waiting import no_waiting
     from memray_eval.results.run_folder import RunFolder
 
@@ -88,9 +87,9 @@ def bare(config: RunConfig) -> Iterator[Callable[[], float]]:
     from memray_eval.execution.prepare.resolve import resolve
     from memray_eval.execution.prepare.scanning import scan_dataset
     from memray_eval.execution.ray.engine import engine_kwargs
+    from memray_eval.execution.stages.render import render
     from memray_eval.models.embedded_model import resolve_model
     from memray_eval.models.tokenizers import load_tokenizer
-    from memray_eval.stages.render import render
 
     candidate, spec = config.candidates[0], resolve(config)
     tokenizer = load_tokenizer(candidate.model)

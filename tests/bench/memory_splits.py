@@ -22,13 +22,13 @@ from statistics import fmean, median
 
 import numpy as np
 
-from memray_eval.benchmarks.conversations.retrieval import load_encoder
+from memray_eval.benchmarks.conversations.conversation import load_encoder
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import TASKS, load_cases, samples
 from memray_eval.benchmarks.memory.suite import BASELINES, SUITE
 from memray_eval.config.loading import load_config
 from memray_eval.metrics.assistant.memory_conduct import measure
-from memray_eval.text_processing.sample_text import memory_entries
+from memray_eval.text_processing.numerals import memory_entries
 from memray_eval.types import Candidate, Response, Sample
 from tests.bench.estimates import kappa
 from tests.build import finish, write_lines

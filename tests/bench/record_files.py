@@ -32,7 +32,7 @@ from pyarrow import fs
 from memray_eval.analysis.recommendation import measure_speed
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.execution.resume_state import drop_duplicates, load_resume_state
-from memray_eval.execution.stage_context import BLOCKS_AT_ONCE
+from memray_eval.execution.stages.context import BLOCKS_AT_ONCE
 from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA

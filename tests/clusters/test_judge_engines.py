@@ -21,7 +21,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import JudgeError
 from memray_eval.execution.ray import engine
-from memray_eval.execution.ray.judge_port import judge_port
+from memray_eval.execution.ray.executor import judge_port
 from memray_eval.execution.ray.placement_groups import NodeReservation
 from memray_eval.results.run_folder import RunFolder
 from tests.build import finish

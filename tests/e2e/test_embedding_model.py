@@ -11,7 +11,7 @@ import pytest
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Embedder, Vectors
-from memray_eval.text_processing.sample_text import memory_lines
+from memray_eval.text_processing.numerals import memory_lines
 from tests.bench.estimates import agreement
 from tests.bench.memory_splits import nearest, nearest_questions
 from tests.conftest import shipped_samples

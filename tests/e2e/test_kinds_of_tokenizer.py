@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import Plan
+from memray_eval.benchmarks.generator.plan import Plan, SampleDraft
 from memray_eval.benchmarks.generator.prose import paragraph
 from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.generator.sample_spec import SampleDraft
 from memray_eval.benchmarks.mrcr.generator import MRCR
 from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 

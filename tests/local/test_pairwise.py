@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig
-from memray_eval.execution.prepare.stored_config import is_pairwise, read_config, write_config
+from memray_eval.execution.prepare.origins import is_pairwise, read_config, write_config
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.types import EXISTING, PAIR
 from tests.build import finish

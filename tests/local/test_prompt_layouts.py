@@ -13,7 +13,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume
 from memray_eval.execution.session import RunResult
-from memray_eval.judges.model_table import load_table
+from memray_eval.judges.prices import load_table
 from memray_eval.results.schema import from_table
 from tests.build import finish, write_long_memories
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of

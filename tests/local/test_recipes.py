@@ -15,7 +15,7 @@ from memray_eval.api.recipes import judge_by_recipes, to_recipes
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import run
-from memray_eval.report.recipes_console import render_recipes
+from memray_eval.report.console import render_recipes
 from memray_eval.types import EXISTING, Sample
 from tests.servers.provider import Answer, Fault, serving
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.environment import calls_file
-from memray_eval.judges.prompt_secret import secret_beside
+from memray_eval.judges.prompt_cache import secret_beside
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.build import JUDGE, judging_job, write_lines, write_responses

@@ -25,12 +25,11 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.execution.prepare.stored_config import read_config, write_config
+from memray_eval.execution.prepare.origins import read_config, write_config
 from memray_eval.execution.resume_state import drop_duplicates, load_resume_state
 from memray_eval.judges.call_cache import CallCache
-from memray_eval.judges.paid_calls import PaidCalls
-from memray_eval.judges.prompt_secret import secret_in
-from memray_eval.judges.segment_log import SegmentLog
+from memray_eval.judges.paid_calls import PaidCalls, SegmentLog
+from memray_eval.judges.prompt_cache import secret_in
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table

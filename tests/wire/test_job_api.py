@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from memray_eval.errors import ResourceError
-from memray_eval.submission.jobs import Jobs
+from memray_eval.submission.package import Jobs
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from memray_eval.errors import JudgeError
-from memray_eval.provider_http.json_client import JsonClient, encode
 from memray_eval.provider_http.replies import Edge, HttpReply
+from memray_eval.provider_http.transport import JsonClient, encode
 from tests.servers.provider import Raw, serving
 
 BODY = {"z": "é", "a": {"y": 1, "b": 2**70}}

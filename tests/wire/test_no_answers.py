@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import ServerConfig
+from memray_eval.execution.stages.generate import generate
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http import closing_clients
-from memray_eval.stages.generate import generate
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.no_answers import SERVERS, THOUGHTS, reply_with
 from tests.servers.provider import Answer, Raw, Reply, serving

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from memray_eval.execution.stages.judge import JudgingOptions, judge_record
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.metrics import pick
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.stages.judge import JudgingOptions, judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 from tests.servers.provider import Answer, Fault, Reply, serving
 

@@ -21,7 +21,7 @@ from memray_eval.execution.doctor import examine
 from memray_eval.execution.prepare.checks import check_servers
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.model_table import load_table
+from memray_eval.judges.prices import load_table
 from tests.build import write_lines
 from tests.servers.provider import Fault, Provider, serving
 

@@ -22,8 +22,7 @@ from memray_eval.affect.speech import (
     Utterance,
     recognise_speech,
 )
-from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
-from memray_eval.affect.text_to_speech import AudioStore
+from memray_eval.affect.speech_client import AudioStore, OpenAIListener, OpenAIVoice, SpeechServer
 from memray_eval.errors import ConfigError
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.retry import RetryPolicy

@@ -8,7 +8,7 @@ import pytest
 
 from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
 from memray_eval.errors import ConfigError, OddReply, StoreDown, StoreError, StoreSlow
-from memray_eval.stores import http
+from memray_eval.stores import port
 from memray_eval.stores.port import Store, build_store
 from memray_eval.types import Memory
 from tests.servers.vendors import Letta, Mem0, Vendor, Zep, serving_vendor
@@ -28,7 +28,7 @@ PART = "run-1/conv 26/1/ab"
 @pytest.fixture(params=[*VENDORS])
 def vendor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
     monkeypatch.setenv("STORE_TEST_KEY", "a-key-of-the-test")
-    monkeypatch.setattr(http, "PAUSE_S", 0.0)
+    monkeypatch.setattr(port, "PAUSE_S", 0.0)
     with serving_vendor(VENDORS[request.param](key="a-key-of-the-test")) as serving:
         yield serving
 
@@ -87,7 +87,7 @@ def test_what_may_pass_is_tried_again(vendor: Vendor) -> None:
     ],
 )
 def test_what_else_it_answers_is_a_typed_error(
-    vendor: Vendor, faults: list[http.Any], error: type[StoreError], says: str
+    vendor: Vendor, faults: list[port.Any], error: type[StoreError], says: str
 ) -> None:
     store = store_at(vendor)
     store.open(PART)

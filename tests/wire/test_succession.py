@@ -14,7 +14,7 @@ from memray_eval.config.sections import JudgeRequest, JudgingConfig
 from memray_eval.errors import UnknownModel, WrongAddress
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.model_table import load_table
+from memray_eval.judges.prices import load_table
 from memray_eval.judges.router import assign_judges
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict

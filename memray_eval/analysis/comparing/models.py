@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 from pydantic import Field
 
-from memray_eval.analysis.pairs.models import PairwiseReport
+from memray_eval.analysis.pairs.figures import PairwiseReport
 from memray_eval.analysis.scores import CLUSTER_COLUMNS, Scores, number_clusters
 from memray_eval.analysis.statistics import Clusters, Interval, Paired, Scale, Settings
 from memray_eval.analysis.where import GroupFigure, common_rows

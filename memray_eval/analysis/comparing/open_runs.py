@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from memray_eval.analysis.comparing.models import Comparison, Flip, Side
 from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.comparing.warnings import reads_other_samples
-from memray_eval.analysis.pairs.report import find_report
+from memray_eval.analysis.pairs.figures import find_report
 from memray_eval.analysis.scores import (
     MOST_GROUPS,
     candidates_of,

@@ -15,7 +15,7 @@ from memray_eval.analysis.comparing.models import (
     Outcome,
     Side,
 )
-from memray_eval.config.policy import Policy, Tier
+from memray_eval.config.problems import Policy, Tier
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import WITHOUT_CALL, Frozen
 

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 from memray_eval.analysis.comparing.open_runs import ComparedRun, open_sides, pick_candidates
-from memray_eval.analysis.pairs.models import PairSide
+from memray_eval.analysis.pairs.figures import PairSide
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, DataError, cut
 from memray_eval.results.lookup import find_run

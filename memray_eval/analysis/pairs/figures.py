@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+import operator
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
+from pyarrow import fs
+from pydantic import ConfigDict, Field, ValidationError
 
 from memray_eval.analysis.marks import why_undecided
-from memray_eval.analysis.pairs.bradley_terry import (
+from memray_eval.analysis.pairs.verdicts import (
     PRIOR_SD,
+    TIE,
     Matches,
     Numbers,
+    PairVerdicts,
     Strengths,
     fit_strengths,
     ranks_of,
+    read_verdicts,
 )
-from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, Duel, Rate
-from memray_eval.analysis.pairs.verdicts import TIE, PairVerdicts
+from memray_eval.analysis.scores import find_cluster
 from memray_eval.analysis.statistics import (
     SETTINGS,
     Clusters,
+    Interval,
     Settings,
     count_units,
     count_wins,
@@ -28,6 +36,100 @@ from memray_eval.analysis.statistics import (
     percentile_interval,
 )
 from memray_eval.ports import FloatArray
+from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
+from memray_eval.storage.paths import locate, readable
+from memray_eval.types import Frozen
+
+
+class Rate(Frozen):
+    """A share with its interval, over `n` cases; None without one, or without a spread."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+
+
+class CandidateStanding(Frozen):
+    """One candidate. `rate` is its share of the points of its pairs, a tie counting half.
+    `strength` is its log-odds by the Bradley-Terry model with ties, 0 the mean of all, without an
+    interval if it won or lost every pair; `rank_low` is the best and `rank_high` the worst rank
+    that the data leave open."""
+
+    candidate: str
+    wins: int = 0
+    ties: int = 0
+    losses: int = 0
+    rate: Rate = Rate()
+    strength: float | None = None
+    strength_interval: Interval | None = None
+    rank: int | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
+    n_empty: int = 0
+    n_excluded: int = Field(default=0, exclude_if=operator.not_)
+    n_failed: int = 0
+
+
+class Duel(Frozen):
+    """Candidate `a` against `b`: wins, ties and losses of a, its share of the points, and what that
+    would be at equal lengths (an estimate of the model; None: it cannot be told)."""
+
+    a: str
+    b: str
+    wins: int
+    ties: int
+    losses: int
+    rate: Rate
+    at_equal_length: float | None = None
+
+
+class Criterion(Frozen):
+    """The figures of one metric. Of the judge: `first_share` is how often it prefers the answer
+    shown first, `flips` the share of pairs whose verdict changes with the order, `longer_share`
+    that of decided pairs that the longer answer wins, and `odds_of_double_length` the factor of an
+    answer's odds at twice the length. `n_incomplete` pairs lack a verdict; of `n_unanswered` an
+    answer failed, or is left out. An empty answer is a loss, which says nothing of the judge.
+    `undecided` says that a candidate's empty answers were left out of too many."""
+
+    metric: str
+    judges: tuple[str, ...]
+    n_pairs: int
+    n_questions: int
+    n_incomplete: int = 0
+    undecided: str = Field(default="", exclude_if=operator.not_)
+    n_unanswered: int = 0
+    statuses: dict[str, int] = Field(default_factory=dict)
+    standings: tuple[CandidateStanding, ...] = ()
+    duels: tuple[Duel, ...] = ()
+    first_share: Rate = Rate()
+    flips: Rate = Rate()
+    longer_share: Rate = Rate()
+    odds_of_double_length: Rate = Rate()
+
+
+class PairSide(Frozen):
+    """A candidate of a pairwise run: its name there, and the run and candidate that answered."""
+
+    name: str
+    run: str
+    candidate: str
+
+
+class PairwiseReport(Frozen):
+    """The figures of a pairwise run (`runs`, by id: an earlier version made one of each round).
+    `is_whole` says that every two candidates were compared on every sample. `cluster` is the field
+    of the samples that intervals are clustered by, None for each sample."""
+
+    model_config = ConfigDict(extra="ignore")  # earlier versions kept the number of rounds
+
+    runs: tuple[str, ...]
+    sides: tuple[PairSide, ...]
+    level: float
+    cluster: str | None
+    is_whole: bool
+    criteria: tuple[Criterion, ...]
+
 
 DRAWS = 1000
 _LENGTH_DRAWS = 200
@@ -185,3 +287,62 @@ def _duels(
             )
         )
     return duels
+
+
+logger = logging.getLogger(__name__)
+
+
+def report_pairs(folder: RunFolder, sides: Sequence[PairSide]) -> PairwiseReport:
+    """Measures the verdicts of a pairwise run. Raises DataError for unreadable records."""
+    how, names, kept = Settings(), [side.name for side in sides], read_report(folder)
+    with readable(folder.path):
+        cluster = find_cluster(folder.records())
+    # the rounds of an earlier version, which lie beside it
+    parent = folder.path.rpartition("/")[0] or "."
+    others = [run for run in kept.runs if run != folder.run_id] if kept is not None else []
+    folders = [*filter(RunFolder.has_manifest, (RunFolder(f"{parent}/{run}") for run in others))]
+    folders.append(folder)
+    records = chain.from_iterable(folder.each() for folder in folders)
+    verdicts = read_verdicts(records, names, cluster)
+    return PairwiseReport(
+        runs=tuple(folder.run_id for folder in folders),
+        sides=tuple(sides),
+        level=how.level,
+        cluster=cluster,
+        is_whole=all(of_metric.is_whole for of_metric in verdicts),
+        criteria=tuple(measure_pairs(of_metric, names, how) for of_metric in verdicts),
+    )
+
+
+def read_report(folder: RunFolder) -> PairwiseReport | None:
+    """The report that a pairwise run keeps; None where there is none, or another version's."""
+    kept = folder.read_json(FIGURES_OF_PAIRS)
+    if kept is None:
+        return None
+    try:
+        return PairwiseReport.model_validate(kept)
+    except ValidationError as error:
+        logger.warning("%s/pairs.json is none of this version: %s", folder.path, error)
+        return None
+
+
+def find_report(runs: Sequence[tuple[RunFolder, str]]) -> PairwiseReport | None:
+    """The newest report of a pairwise run over all of these candidates of runs, among the folders
+    beside the first; None where there is none."""
+    parent = runs[0][0].path.rpartition("/")[0] or "."
+    filesystem, inner = locate(parent)
+    with readable(parent):
+        infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+        names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
+        kept = filesystem.get_file_info([f"{inner}/{name}/pairs.json" for name in names])
+    wanted = {(folder.run_id, candidate) for folder, candidate in runs}
+    newest = sorted(
+        (info.mtime_ns or 0, name)
+        for name, info in zip(names, kept, strict=True)
+        if info.type == fs.FileType.File
+    )
+    for _, name in reversed(newest):
+        report = read_report(RunFolder(f"{parent}/{name}"))
+        if report is not None and wanted <= {(side.run, side.candidate) for side in report.sides}:
+            return report
+    return None

@@ -14,10 +14,10 @@ from memray_eval.types import Sample
 VERSION = "BABILong e3119da"
 
 _ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
-_YES_NO = ("no", "yes")
+_POLAR = ("no", "yes")
 LABELS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("qa1", "qa2", "qa3", "qa4", "qa11", "qa12", "qa13"), _ROOMS),
-    **dict.fromkeys(("qa6", "qa9", "qa17", "qa18"), _YES_NO),
+    **dict.fromkeys(("qa6", "qa9", "qa17", "qa18"), _POLAR),
     "qa5": ("Bill", "Fred", "Jeff", "Mary", "apple", "football", "milk"),
     "qa7": ("none", "one", "three", "two"),
     "qa8": ("apple", "football", "milk", "nothing"),

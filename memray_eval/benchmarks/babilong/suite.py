@@ -9,7 +9,7 @@ from typing import Any
 from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.babilong.rules import LABELS, RULES
 from memray_eval.benchmarks.templates import PromptByTask, own_wording
-from memray_eval.benchmarks.templates.records import Published, task_of
+from memray_eval.benchmarks.templates.files import Published, task_of
 
 TASKS = tuple(sorted(LABELS, key=lambda task: int(task.removeprefix("qa"))))
 # data/qa1/32k.json, or a folder 32k with a file qa1-00000-of-00001.parquet

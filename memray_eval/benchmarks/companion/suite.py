@@ -8,7 +8,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite, prompt_text
 from memray_eval.errors import suggest
-from memray_eval.text_processing.sample_text import memory_lines
+from memray_eval.text_processing.numerals import memory_lines
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 SCENARIOS = tuple(

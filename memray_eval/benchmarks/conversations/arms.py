@@ -7,8 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn, from_context
-from memray_eval.benchmarks.conversations.retrieval import retrieve
+from memray_eval.benchmarks.conversations.conversation import (
+    Session,
+    SpokenTurn,
+    from_context,
+    retrieve,
+)
 from memray_eval.types import Candidate, Frozen, Message, Passage, Prompt, Retrieval, Sample
 
 EVIDENCE = "evidence"  # of a sample's metadata: pairs of a turn and its session; "" for no turn

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from pyarrow import fs
 
-from memray_eval.ports import PublishedFile, PublishedQuestion
-from memray_eval.storage.paths import locate
+from memray_eval.config.sections import EmbeddingConfig
+from memray_eval.errors import ConfigError, reason_of
+from memray_eval.ports import FloatArray, PublishedFile, PublishedQuestion
+from memray_eval.storage.paths import locate, open_reader
+from memray_eval.text_processing.matching import STOPWORDS, stem
+from memray_eval.types import Frozen, Retrieval
 
 _KEPT = 2  # conversations at hand; questions on one stand together
 
@@ -148,3 +154,136 @@ def as_text(answer: Any) -> str | None:
     if isinstance(answer, bool) or not isinstance(answer, str | int | float):
         return None
     return str(answer).strip() or None
+
+
+CITATION = "WRONG_CITATION"  # its evidence is wrong, and its answer right
+# The conversations of locomo10.json in their order, by which the audit numbers them
+LOCOMO = ("conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48",
+          "conv-49", "conv-50")  # fmt: skip
+_AUDITED = re.compile(r"locomo_(\d+)_qa(\d+)")
+
+
+class Erratum(Frozen):
+    """An error of a published question. `golden` is the answer that its benchmark has."""
+
+    question_id: str
+    error_type: str
+    golden: str
+    correct: str
+
+    @property
+    def is_answer_wrong(self) -> bool:
+        return self.error_type != CITATION
+
+
+def sample_id(question_id: str) -> str:
+    """The id of our sample for a question as the audit numbers it: locomo_0_qa1 is conv-26:qa1."""
+    match = _AUDITED.fullmatch(question_id)
+    if match is None or int(match[1]) >= len(LOCOMO):
+        return question_id
+    return f"{LOCOMO[int(match[1])]}:qa{int(match[2])}"
+
+
+def read_errata(path: str) -> Mapping[str, Erratum]:
+    """The errata by the ids of samples. Raises ConfigError that names file, entry and field."""
+    try:
+        with open_reader(*locate(path)) as file:
+            entries = json.loads(file.read().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"errata: no file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"errata: cannot read {path}: {reason_of(error)}") from None
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"errata: {path} must be a list of objects with question_id")
+    errata: dict[str, Erratum] = {}
+    for number, raw in enumerate(entries, 1):
+        erratum = _read_erratum(path, number, raw)
+        key = sample_id(erratum.question_id)
+        if key in errata:
+            raise ConfigError(f"errata: {path}, entry {number}: {erratum.question_id} stands twice")
+        errata[key] = erratum
+    return errata
+
+
+def _read_erratum(path: str, number: int, raw: Any) -> Erratum:
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"errata: {path}, entry {number}: must be an object")
+    for name in ("question_id", "error_type"):
+        if not isinstance(raw.get(name), str) or not raw[name]:
+            raise ConfigError(f"errata: {path}, entry {number}: {name} is missing, or no text")
+    return Erratum(
+        question_id=raw["question_id"],
+        error_type=raw["error_type"].upper(),
+        **{
+            field: "" if raw.get(f"{field}_answer") is None else str(raw[f"{field}_answer"])
+            for field in ("golden", "correct")
+        },
+    )
+
+
+_WORD = re.compile(r"\w+")
+Rank = Callable[[str], FloatArray]  # a question -> one score a unit
+
+
+class _Index(NamedTuple):
+    """The units of a conversation, each a session with some of its turns, and how they rank."""
+
+    units: tuple[Session, ...]
+    rank: Rank
+
+
+def retrieve(context: str, query: str, how: Retrieval) -> list[Session]:
+    """The `how.k` units that rank highest, best first; of equals the earlier one. A turn comes as
+    its session with this turn alone. Raises EmbeddingError if the model cannot be loaded."""
+    index = _index(context, how.by, how.unit, how.model)
+    order = np.argsort(-index.rank(query), kind="stable")[: how.k]
+    return [index.units[number] for number in order]
+
+
+@lru_cache(_KEPT)
+def _index(context: str, by: str, unit: str, model: str) -> _Index:
+    sessions = from_context(context)
+    if unit == "turn":
+        units = tuple(part._replace(turns=(turn,)) for part in sessions for turn in part.turns)
+    else:
+        units = sessions
+    texts = [
+        "\n".join([part.date, *(f"{turn.speaker}: {turn.text}" for turn in part.turns)])
+        for part in units
+    ]
+    return _Index(units, rank_by_words(texts) if by == "bm25" else rank_by_vectors(texts, model))
+
+
+def rank_by_words(texts: Sequence[str]) -> Rank:
+    """BM25 as Lucene has it (k1 1.5, b 0.75), over stems without stopwords, by bm25s."""
+    import bm25s  # scipy and numba, where they are installed: a second
+
+    words = [word_stems(text) for text in texts]
+    if not any(words):
+        return lambda query: np.zeros(len(texts))
+    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75, backend="numpy")
+    index.index(words, show_progress=False)
+    return lambda query: np.asarray(index.get_scores(word_stems(query)), dtype=np.float64)
+
+
+def word_stems(text: str) -> list[str]:
+    return [stem(word) for word in _WORD.findall(text.casefold()) if word not in STOPWORDS]
+
+
+def rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
+    """Cosine by a local embedding model. Raises EmbeddingError."""
+    encode = load_encoder(model)
+    vectors = encode(texts)
+
+    def rank(query: str) -> FloatArray:
+        scores: FloatArray = vectors @ encode([query])[0]
+        return scores
+
+    return rank
+
+
+def load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
+    """A local embedding model, loaded once a process, by any thread. Raises EmbeddingError."""
+    from memray_eval.models.embeddings import LocalEmbedder  # seconds to import
+
+    return LocalEmbedder(EmbeddingConfig(model=model)).encode

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from memray_eval.benchmarks.generator.plan import MIDDLE, Plan, TaskSet
-from memray_eval.benchmarks.generator.prose import paragraph
-from memray_eval.benchmarks.generator.question_order import (
+from memray_eval.benchmarks.generator.plan import MIDDLE, Plan, SampleDraft, TaskSet, TooShort
+from memray_eval.benchmarks.generator.prose import (
     QuestionOrder,
     length_label,
+    paragraph,
     seeded_generator,
     uuid4,
 )
 from memray_eval.benchmarks.generator.resources import NOISE, Resources
-from memray_eval.benchmarks.generator.sample_spec import SampleDraft, TooShort
 from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 

@@ -2,8 +2,239 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from random import Random
 from string import Formatter
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memray_eval.errors import ConfigError
+
+IntArray = NDArray[np.int64]
+UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+
+
+class QuestionOrder(NamedTuple):
+    """One sample to make: `length` in tokens, `depth` in percent or None, `number` in its cell."""
+
+    seed: int
+    task: str
+    language: str
+    length: int
+    depth: int | None
+    number: int
+
+    @property
+    def id(self) -> str:
+        depth = () if self.depth is None else (f"d{self.depth}",)
+        return "-".join(
+            (self.task, self.language, length_label(self.length), *depth, str(self.number))
+        )
+
+    def rng(self) -> Random:
+        """The sample's own generator: it is the same sample whatever else is generated with it."""
+        depth = "" if self.depth is None else self.depth
+        return seeded_generator(
+            self.seed, self.task, self.language, self.length, depth, self.number
+        )
+
+
+def length_label(length: int) -> str:
+    for unit in ("m", "k"):
+        if length % UNITS[unit] == 0:
+            return f"{length // UNITS[unit]}{unit.upper() if unit == 'm' else unit}"
+    return str(length)
+
+
+def seeded_generator(*name: object) -> Random:
+    """The generator that belongs to a name, such as (seed, task, language, length, depth, i)."""
+    return Random(":".join(str(part) for part in name))
+
+
+def integers(rng: Random, n: int, below: int) -> IntArray:
+    """`n` integers of 0 to `below` - 1 (the modulo's bias is below / 2**32)."""
+    return (np.frombuffer(rng.randbytes(4 * n), dtype="<u4") % below).astype(np.int64)
+
+
+def distinct(rng: Random, n: int, below: int) -> list[int]:
+    """`n` different integers of 0 to `below` - 1 in random order. Raises ValueError for too few."""
+    if n > below:
+        raise ValueError(f"there are no {n} different integers below {below}")
+    if 2 * n <= below:
+        # 1.26 n different ones are to be expected of 2 n draws, at the least
+        drawn = integers(rng, 2 * n + 32, below)
+        first = np.sort(np.unique(drawn, return_index=True)[1])
+        if len(first) >= n:
+            return cast(list[int], drawn[first[:n]].tolist())
+    return cast(list[int], shuffle(rng, np.arange(below))[:n].tolist())
+
+
+def shuffle(rng: Random, values: IntArray) -> IntArray:
+    # all different: any way of sorting gives one order
+    keys = np.frombuffer(rng.randbytes(8 * len(values)), dtype="<u8")
+    return values[np.argsort(keys)]
+
+
+def uuid4(rng: Random) -> str:
+    bits = rng.getrandbits(128) & ~(0xF000 << 64) | (4 << 76)
+    digits = f"{bits & ~(3 << 62) | (2 << 62):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def word_of(rng: Random, letters: str, length: int) -> str:
+    return "".join(rng.choices(letters, k=length))
+
+
+BLOCK = 256  # units that share a generator
+SMALLEST = 1024  # units of a pool, however short the samples
+SPARE = 1.2  # units drawn for a sample, over what its length takes on the average
+
+_FIRST_SENTENCE = re.compile(r".*?(?:[.!?](?=\s)|[。！？])")
+
+
+class TextUnit(NamedTuple):
+    """A stretch of text and, where questions are asked about it, its key and its values."""
+
+    text: str
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class Pile:
+    """Units that samples draw from, and their tokens."""
+
+    def __init__(self) -> None:
+        self._units: list[TextUnit] = []
+        self._counts = np.zeros(0, np.int64)
+
+    def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
+        """Numbers of units: `extra`, then enough for so many tokens, whatever was drawn before."""
+        raise NotImplementedError
+
+    def unit(self, number: int) -> TextUnit:
+        return self._units[number]
+
+    def texts(self, numbers: Sequence[int]) -> list[str]:
+        units = self._units
+        return [units[number].text for number in numbers]
+
+    def counts(self, numbers: Sequence[int]) -> IntArray:
+        return self._counts[numbers]
+
+    def totals(self, numbers: Sequence[int]) -> IntArray:
+        """Tokens of the first 1, 2, ... of these units."""
+        return np.cumsum(self._counts[numbers])
+
+
+class UnitPool(Pile):
+    """Units that `make` makes from their number, each its own. No sample draws one twice."""
+
+    def __init__(
+        self,
+        name: tuple[object, ...],
+        make: Callable[[Random, int], TextUnit],
+        measure: Callable[[str], int],
+        capacity: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._name, self._make, self._measure, self._capacity = name, make, measure, capacity
+        self._mean = 0.0
+
+    def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
+        return self.sample(rng, math.ceil(tokens / self.mean * SPARE) + extra + 8)
+
+    def sample(self, rng: Random, n: int) -> list[int]:
+        """The numbers of `n` different units. Raises ConfigError if there cannot be so many."""
+        if self._capacity is not None and n > self._capacity:
+            raise ConfigError(
+                f"there are {self._capacity:,} different {self._name[-2]} ({self._name[-1]}), and "
+                f"a sample of this length draws from {n:,}: its largest length is about "
+                f"{int(self._capacity / SPARE * self.mean):,} tokens"
+            )
+        size = max(SMALLEST, 1 << math.ceil(math.log2(2 * n)))
+        size = size if self._capacity is None else min(size, self._capacity)
+        self.grow(size)
+        return distinct(rng, n, size)
+
+    @property
+    def mean(self) -> float:
+        """Tokens of a unit, by the first block."""
+        if not self._mean:
+            self.grow(BLOCK)
+            self._mean = max(1.0, float(self._counts[:BLOCK].mean()))
+        return self._mean
+
+    def grow(self, size: int) -> None:
+        """Makes the units up to a number, where they are not there yet."""
+        before = len(self._units)
+        if before >= size:
+            return
+        for first in range(before, size, BLOCK):
+            rng = seeded_generator("pool", *self._name, first // BLOCK)
+            self._units.extend(self._make(rng, number) for number in range(first, first + BLOCK))
+        new = np.fromiter((self._measure(unit.text) for unit in self._units[before:]), np.int64)
+        self._counts = np.concatenate([self._counts, new])
+
+
+class Corpus(Pile):
+    """Lines of a text in order, from the sample's own line on, and again after the end."""
+
+    def __init__(self, lines: Sequence[str], measure: Callable[[str], int]) -> None:
+        super().__init__()
+        self._units = [TextUnit(line) for line in lines]
+        self._counts = np.fromiter((measure(line) for line in lines), np.int64, len(lines))
+
+    def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
+        n = math.ceil(tokens / max(1.0, float(self._counts.mean())) * SPARE) + extra + 8
+        size = len(self._units)
+        if size > 1:  # lines differ in length: never short of what the mean promises
+            n += size
+        start = rng.randrange(size)
+        return [number % size for number in range(start, start + n)]
+
+
+@lru_cache(maxsize=64)
+def scatter(size: int, *name: object) -> Callable[[int], int]:
+    """A one-to-one map of 0 to size - 1 onto itself that scatters neighbours."""
+    rng = seeded_generator("spread", *name)
+    step = next(
+        step
+        for step in iter(lambda: rng.randrange(size // 3, size), -1)
+        if math.gcd(step, size) == 1
+    )
+    start = rng.randrange(size)
+    return lambda number: (number * step + start) % size
+
+
+def insert_sentence(paragraph: str, sentence: str) -> str:
+    """The paragraph with a sentence put in after its first one."""
+    match = _FIRST_SENTENCE.match(paragraph)
+    first = match.group() if match else ""
+    if not first or not paragraph[len(first) :].strip():
+        return f"{sentence}\n"
+    if first[-1] in "。！？":
+        return first + sentence + paragraph[len(first) :]
+    return f"{first} {sentence}{paragraph[len(first) :]}"
+
+
+def nearest_cut(totals: IntArray, depth: int) -> int:
+    """Before which unit a needle stands so that `depth` percent of the tokens are above it."""
+    cuts = np.concatenate([np.zeros(1, np.int64), totals])
+    return int(np.argmin(np.abs(cuts - depth / 100 * cuts[-1])))
+
+
+def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
+    """The texts in a row, each needle before the text of its number, in order."""
+    pieces = list(texts)
+    for number, needle in reversed(sorted(needles, key=lambda item: item[0])):
+        pieces.insert(number, needle)
+    return "".join(pieces)
+
 
 SENTENCES = 3  # in a paragraph, which is one line
 

@@ -2,13 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import long_context_suite
-from memray_eval.benchmarks.graphwalks.rules import RULES, TASKS
-from memray_eval.benchmarks.templates.records import Published, chars_bucket, known_task
+from memray_eval.benchmarks import Rule, long_context_suite
+from memray_eval.benchmarks.longbench.rules import token_f1
+from memray_eval.benchmarks.templates.files import Published, chars_bucket, known_task
 from memray_eval.types import Candidate, Message, Prompt, Sample
+
+VERSION = "lm-evaluation-harness 4e7e0d4"
+TASKS = ("parents", "bfs")
+CARD_VERSION = "openai/graphwalks da70b39"
+_LISTED = re.compile(r"Final Answer:\s*\[(.*)\]")
+_CARD_LISTED = re.compile(r"Final Answer: ?\[.*\]")
+
+
+def read_strict(reply: str) -> set[str] | None:
+    """The nodes that the last line lists; None if it lists none."""
+    return _read_line(reply.rstrip("\n").split("\n")[-1])
+
+
+def read_flexible(reply: str) -> set[str] | None:
+    """The nodes that the last line with a list lists; None if no line has one."""
+    lines = reversed(reply.rstrip("\n").split("\n"))
+    return next((nodes for line in lines if (nodes := _read_line(line)) is not None), None)
+
+
+def _read_line(line: str) -> set[str] | None:
+    match = _LISTED.search(line)
+    if match is None:
+        return None
+    items = (item.strip() for item in match[1].split(","))
+    return {item.strip("'\"") for item in items if item}
+
+
+def f1(nodes: set[str] | None, right: Collection[str]) -> float:
+    """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if nothing could be read."""
+    if nodes is None:
+        return 0.0
+    return 1.0 if not nodes and not right else token_f1(nodes, set(right))
+
+
+def strict_f1(reply: str, right: Collection[str]) -> float:
+    """2PR / (P + R) of the nodes that the last line lists as `Final Answer: [a, b]`: P is the share
+    of them that is right, R that of the right ones. 1.0 if both are empty, 0.0 without a list."""
+    return f1(read_strict(reply), right)
+
+
+def flexible_f1(reply: str, right: Collection[str]) -> float:
+    """As the strict one, of the last line that has a list, wherever it is."""
+    return f1(read_flexible(reply), right)
+
+
+def harness_f1(reply: str, right: Collection[str]) -> float:
+    """The harness's score: the strict reading, and 0.0 if both sets are empty."""
+    return token_f1(read_strict(reply) or set(), set(right))
+
+
+def card_f1(reply: str, right: Collection[str]) -> float:
+    """The score of the code on the dataset's card. Its defects: the first node keeps "Final Answer:
+    [", never right; no overlap, or no list, is 1.0; a line break after the list hides it."""
+    line = reply.split("\n")[-1]
+    match = _CARD_LISTED.search(line)
+    items = match[0].strip("[]").split(",") if match else ()
+    nodes = {item.strip() for item in items if item.strip()}
+    wanted = set(right)
+    return token_f1(nodes, wanted) if nodes & wanted else 1.0
+
+
+def _rule(
+    title: str, about: str, score: Callable[[str, Sequence[str]], float], version: str = VERSION
+) -> Rule:
+    return Rule(
+        title=title,
+        value_label="F1",
+        about=about,
+        version=version,
+        score=lambda sample, text: score(text, sample.answers),
+        by=score,
+        why_not=lambda sample: (
+            None
+            if sample.task in TASKS
+            else f"task {sample.task!r} is none of GraphWalks's: {', '.join(TASKS)}"
+        ),
+    )
+
+
+RULES = {
+    "graphwalks_f1": _rule(
+        "GraphWalks F1",
+        "F1 of the set of nodes that the reply's last line lists (GraphWalks); both empty is 1.",
+        strict_f1,
+    ),
+    "graphwalks_flexible_f1": _rule(
+        "GraphWalks F1, any line",
+        "F1 of the set of nodes that the last line with a list lists (GraphWalks); both empty is "
+        "1.",
+        flexible_f1,
+    ),
+    "graphwalks_harness_f1": _rule(
+        "GraphWalks F1, as the harness scores",
+        "F1 of the listed nodes as lm-evaluation-harness scores GraphWalks: both empty is 0.",
+        harness_f1,
+    ),
+    "graphwalks_card_f1": _rule(
+        "GraphWalks F1, as the card scores",
+        "F1 of the listed nodes as the code on GraphWalks' card scores, its defects included.",
+        card_f1,
+        CARD_VERSION,
+    ),
+}
+
 
 _OPERATION = "Operation:\n"  # what a published prompt's last paragraphs begin with
 # The harness's output length is 16,384 for every sample. A list takes what its nodes take, and an

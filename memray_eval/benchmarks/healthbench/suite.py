@@ -7,8 +7,8 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.plain import CHAT_PROMPTS, ask_chat
-from memray_eval.benchmarks.templates.records import Published
-from memray_eval.text_processing.criteria import read_criteria
+from memray_eval.benchmarks.templates.files import Published
+from memray_eval.text_processing.judge_prompts import read_criteria
 from memray_eval.types import Candidate, Prompt, Sample
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Rule, long_context_suite
-from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.generator.prose import length_label
 from memray_eval.benchmarks.longbench.rules import english_words
 from memray_eval.benchmarks.templates import PromptByTask, own_wording
-from memray_eval.benchmarks.templates.records import Published, check_record, is_own_record
+from memray_eval.benchmarks.templates.files import Published, check_record, is_own_record
 from memray_eval.types import Sample
 
 VERSION = "HELMET 4526dfb"

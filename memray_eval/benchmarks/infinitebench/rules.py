@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from memray_eval.benchmarks import Rule
-from memray_eval.benchmarks.longbench.rouge import rouge_lsum
-from memray_eval.benchmarks.longbench.rules import normalise_zh, qa_f1, token_f1
+from memray_eval.benchmarks.longbench.rules import normalise_zh, qa_f1, rouge_lsum, token_f1
 from memray_eval.errors import cut
 from memray_eval.types import Sample
 

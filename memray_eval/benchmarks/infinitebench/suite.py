@@ -11,12 +11,15 @@ from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.infinitebench.rules import CHOICE_TASKS, LETTERS, RULES, rule_of
 from memray_eval.benchmarks.templates import PromptByTask, Wording, own_values, own_wording
 from memray_eval.benchmarks.templates.files import (
+    Published,
     ask_with_templates,
     find_beside,
     is_file,
+    published_input,
+    query_of,
     read_templates,
+    task_of,
 )
-from memray_eval.benchmarks.templates.records import Published, published_input, query_of, task_of
 from memray_eval.errors import ConfigError, cut
 from memray_eval.types import Sample
 

@@ -6,21 +6,369 @@ target of words or steps, options). Of an empty response every check is 0."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from memray_eval.benchmarks.instruction.answers import compare
-from memray_eval.benchmarks.instruction.plans import navigation
-from memray_eval.benchmarks.instruction.reasoning import reasoning
-from memray_eval.benchmarks.instruction.simple import (
-    CheckResult,
-    completeness,
-    error_free,
-    graded,
-    simple,
+from memray_eval.benchmarks.instruction.answers import (
+    ChosenOption,
+    compare,
+    find_choice,
+    offered_options,
+    read_json,
+    refuse_constant,
+)
+from memray_eval.benchmarks.instruction.counts import (
+    asked_steps,
+    asked_words,
+    chinese_words,
+    count_words,
+    is_chinese,
+    sentences_of,
+    words_of,
 )
 from memray_eval.errors import ConfigError, cut
+from memray_eval.text_processing.matching import stem, stems, words
 from memray_eval.types import Frozen
+
+POINTS_A_STEP = 20
+STEP_FIELDS = ("action", "parameters")
+MAX_ISSUES = 10
+_TRIES = 5  # at finding an object within other text
+
+
+def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
+    """The checks of a response that is not empty."""
+    plan = read_json(response)
+    is_valid = isinstance(plan, dict | list)
+    if not is_valid:
+        plan = find_plan(response)
+    steps = plan.get("steps") if isinstance(plan, dict) else None
+    objects = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    counted = _step_count(prompt, objects)
+    fault = "Text beside the JSON" if plan is not None else "Invalid JSON"
+    return {
+        "json_validity": graded(100, "Valid JSON syntax") if is_valid else graded(0, fault),
+        "required_fields": _required_fields(objects, isinstance(plan, dict) and "steps" in plan),
+        "structure": _structure(plan, steps, objects),
+        **({"step_count": counted} if counted else {}),
+        "step_structure": _step_structure(steps),
+    }
+
+
+def find_plan(text: str) -> Any:
+    """The first JSON object with steps in a text; None if none is within a few tries."""
+    decoder = json.JSONDecoder(parse_constant=refuse_constant)
+    start = -1
+    for _ in range(_TRIES):
+        if (start := text.find("{", start + 1)) < 0:
+            return None
+        try:
+            plan, _ = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        if "steps" in plan:
+            return plan
+    return None
+
+
+def _required_fields(objects: list[dict[str, Any]], has_steps: bool) -> CheckResult:
+    """The share of `steps` and, in any of its objects, action and parameters that are there."""
+    present = {field: any(field in step for step in objects) for field in STEP_FIELDS}
+    present = {"steps": has_steps, **present}
+    if missing := tuple(f"Missing field: {name}" for name in present if not present[name]):
+        return CheckResult(round(100 * sum(present.values()) / len(present)), issues=missing)
+    return graded(100, "All required fields present")
+
+
+def _structure(plan: Any, steps: Any, objects: list[dict[str, Any]]) -> CheckResult:
+    if objects and len(objects) == len(steps):
+        return graded(100, "Correct structure (steps is array)")
+    if not isinstance(plan, dict):
+        return graded(0, "The plan is no JSON object")
+    if "steps" not in plan:
+        return CheckResult(0)
+    if not isinstance(steps, list):
+        return graded(0, f"steps must be an array, not {_kind(steps)}")
+    return graded(0, "steps must hold objects only" if steps else "steps is empty")
+
+
+def _step_count(prompt: str, objects: list[dict[str, Any]]) -> CheckResult | None:
+    """None if the prompt names no number of steps."""
+    if (expected := asked_steps(prompt)) is None:
+        return None
+    off = expected.off(len(objects))
+    score = max(100 - POINTS_A_STEP * off, 0) if objects or not off else 0
+    return graded(score, f"Step count: {len(objects)} (expected: {expected})")
+
+
+def _step_structure(steps: Any) -> CheckResult:
+    """The share of steps that are as they should be; the first MAX_ISSUES faults are told."""
+    if not isinstance(steps, list) or not steps:
+        return CheckResult(0)
+    faults = []
+    for number, step in enumerate(steps, start=1):
+        if not isinstance(step, dict):
+            faults.append(
+                f"Step {number} is {_kind(step)}, not an object with action and parameters"
+            )
+        elif found := list(_field_faults(step)):
+            faults.append(f"Step {number}: {'; '.join(found)}")
+    if not faults:
+        return graded(100, "All steps have action and parameters")
+    more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
+    return CheckResult(
+        round(100 * (len(steps) - len(faults)) / len(steps)), issues=(*faults[:MAX_ISSUES], *more)
+    )
+
+
+def _field_faults(step: dict[str, Any]) -> Iterator[str]:
+    for field in STEP_FIELDS:
+        if field not in step:
+            yield f"missing {field} field"
+    if "action" in step and not (isinstance(step["action"], str) and step["action"].strip()):
+        yield f"action must be text that is not empty, not {_kind(step['action'])}"
+    if "parameters" in step and not isinstance(step["parameters"], dict):
+        yield f"parameters must be an object, not {_kind(step['parameters'])}"
+
+
+def _kind(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if value == "":
+        return "empty text"
+    kinds: tuple[tuple[type, str], ...] = ((str, "text"), (list, "an array"), (dict, "an object"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "a number")
+
+
+EARLY_WORDS = 20
+LATER_SCORE = 50
+SENTENCES, SENTENCE_WORDS, ONE_SENTENCE_SCORE = 2, 2, 50
+MAX_CONCEPTS = 6
+READ_CHARS = 100_000  # of a response: no explanation is longer
+
+_MARKERS = re.compile(
+    r"\b(?:because|since|therefore|thus|hence|consequently|as a result|due to|given that|so "
+    r"that|which means|this means"
+    r"|otherwise|for this reason|it follows|if\b[^.?!\n]{1,80}\bthen)\b|(?:^|[,;.] "
+    r")so\b|因为|所以|因此|由于",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OPTION_MARK = re.compile(r"\(?\b[A-Ja-j][).:]")
+# Words of a prompt that ask for the answer and are not what it is about.
+_ASKING = frozenset(
+    stem(word)
+    for word in """
+    answer answers choose choice option options explain explanation why reason reasoning question
+    following select pick best correct sentence sentences word words short brief briefly state give
+    say tell letter decide think justify show
+""".split()
+)
+
+
+def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
+    """The checks of a response that is not empty, of which the first READ_CHARS characters are
+    read; those of an answer only where the prompt offers options."""
+    response = response[:READ_CHARS]
+    options = offered_options(prompt)
+    choice = find_choice(response, options)
+    is_answered = choice is not None and choice.option in options
+    right = choice if is_answered else None
+    answer = {
+        "answer_present": _answer_present(choice, options),
+        "answer_position": _answer_position(right, response),
+    }
+    return {
+        **(answer if options else {}),
+        "explanation_present": _explanation_present(response),
+        "concept_coverage": _concept_coverage(
+            concepts(prompt, options, right.option if right else ""), response
+        ),
+        "logical_structure": _logical_structure(response),
+    }
+
+
+def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> CheckResult:
+    if choice is None:
+        return graded(0, f"No answer: none of {', '.join(options)} is chosen")
+    if choice.option not in options:
+        return graded(0, f"Answer {choice.option} is none of {', '.join(options)}")
+    return graded(100, f"Answer present: {choice.option}")
+
+
+def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
+    """100 within the first EARLY_WORDS words, LATER_SCORE within the first half, else 0."""
+    if choice is None:
+        return CheckResult(0)
+    position = count_words(response[: choice.start]) + 1
+    if position <= EARLY_WORDS:
+        return graded(100, "Answer stated early")
+    is_half = 2 * position <= count_words(response)
+    return graded(LATER_SCORE if is_half else 0, f"Answer stated late: at word {position}")
+
+
+def _explanation_present(response: str) -> CheckResult:
+    """A sentence has two words or more, so that "B." is none."""
+    n_sentences = sum(
+        count_words(sentence) >= SENTENCE_WORDS for sentence in sentences_of(response)
+    )
+    message = f"Explanation: {n_sentences} {'sentence' if n_sentences == 1 else 'sentences'}"
+    if n_sentences >= SENTENCES:
+        return graded(100, message)
+    return graded(ONE_SENTENCE_SCORE if n_sentences else 0, f"{message} (expected: 2 or more)")
+
+
+def concepts(prompt: str, options: Mapping[str, str], answer: str) -> dict[str, str]:
+    """What an explanation should speak of, at most MAX_CONCEPTS words by their stems: up to three
+    content words of the chosen option, then the prompt's most frequent, without those of other
+    options."""
+    own = _content(options.get(answer, ""))[:3]
+    offered = {root for text in options.values() for root, _ in _content(text)}
+    asked = [of for of in _content(_OPTION_MARK.sub(" ", prompt)) if of[0] not in offered]
+    counts = Counter(root for root, _ in asked)
+    written = dict(reversed([*own, *asked]))
+    wanted = dict.fromkeys((*dict(own), *(root for root, _ in counts.most_common())))
+    return {root: written[root] for root in [*wanted][:MAX_CONCEPTS]}
+
+
+def _content(text: str) -> list[tuple[str, str]]:
+    """The stem of each content word of a text and the word, in order, with repetitions."""
+    spaced = _spaced(text)
+    kept = stems(spaced) - _ASKING
+    pairs = ((stem(word), word) for word in words(spaced.replace("_", " ")))
+    return [pair for pair in pairs if pair[0] in kept]
+
+
+def _spaced(text: str) -> str:
+    """Chinese text with spaces between its words, those of one character left out."""
+    if not is_chinese(text):
+        return text
+    return " ".join(word for word in chinese_words(text) if len(word) > 1 or not is_chinese(word))
+
+
+def _concept_coverage(wanted: Mapping[str, str], response: str) -> CheckResult:
+    """100 where the prompt has no content word to speak of."""
+    if not wanted:
+        return CheckResult(100)
+    mentioned = stems(_spaced(response))
+    missing = [word for root, word in wanted.items() if root not in mentioned]
+    n_mentioned = len(wanted) - len(missing)
+    lacking = f" (not mentioned: {', '.join(missing)})" if missing else ""
+    score = round(100 * n_mentioned / len(wanted))
+    return graded(score, f"Key concepts: {n_mentioned} of {len(wanted)}{lacking}")
+
+
+def _logical_structure(response: str) -> CheckResult:
+    match = _MARKERS.search(response)
+    if match is None:
+        return graded(0, "No marker of reasoning, such as because or therefore")
+    marker = " ".join(match[0].strip(" ,;.").lower().split())[:40]
+    return graded(100, f"Reasoning marker: {marker}")
+
+
+WORDS_OFF = ((1 / 10, 75), (1 / 5, 50), (1 / 3, 25))  # up to which share off the target -> subscore
+CUT_OFF_SCORE = 50
+
+_CLOSERS = "\"'”’»)]}*_` \t\n"
+_UNFINISHED = frozenset(",;:-–—([{/&…")
+_DANGLING = frozenset("a an the and or but of because than my your his her its their our".split())
+_STOPS = frozenset(".!?。！？")
+_LIST_ITEM = re.compile(r"[ \t]*(?:[-*•#|>]|\d{1,3}[.)])")
+_PROSE_WORDS = 30
+
+_NO_REFUSAL = (
+    r"(?! (?:wait|believe|imagine|thank|stress|overstate|emphasi[sz]e|help but|recommend))"
+)
+_ERRORS = re.compile(
+    rf"(?<![\"“'\w])(?:I (?:cannot|can not|can't)\b{_NO_REFUSAL}|I(?: am|'m) (?:unable|not "
+    rf"able|not allowed) to\b"
+    r"|I(?: am|'m) sorry,? (?:but|I)\b|I apologi[sz]e,? (?:but|I)\b|as an AI\b|as a language "
+    r"model\b)"
+    r"|我(?:无法|不能)|作为(?:一个|一名)?(?:AI|人工智能)|抱歉，我"
+    r"|^[ \t]*\[?(?:(?:fatal|runtime|internal|server|syntax) ){0,2}error(?:\]|[ \t]*(?::|\d|$))"
+    r"|^[ \t]*Traceback \(most recent call|^[ \t]*\w{0,40}(?:Error|Exception):"
+    r"|\binternal server error\b|\bHTTP (?:error )?[45]\d\d\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class CheckResult(NamedTuple):
+    """The outcome of one check: its subscore 0-100, and what it found right and wrong."""
+
+    score: int
+    passed: str = ""
+    issues: tuple[str, ...] = ()
+
+
+def graded(score: int, message: str) -> CheckResult:
+    """A check with one finding: what is right at 100, else an issue."""
+    return CheckResult(100, message) if score == 100 else CheckResult(score, issues=(message,))
+
+
+def simple(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
+    """The checks of a response that is not empty. `is_cut`: it ran into its length."""
+    counted = word_count(prompt, response)
+    return {
+        **({"word_count": counted} if counted else {}),
+        "completeness": completeness(response, is_cut),
+        "error_free": error_free(response),
+    }
+
+
+def word_count(prompt: str, response: str) -> CheckResult | None:
+    """100 in the range that the prompt asks for, else by WORDS_OFF the share of the missed bound
+    that it is off, else 0. None if the prompt sets no target."""
+    if (target := asked_words(prompt)) is None:
+        return None
+    count = count_words(response)
+    off = target.share_off(count)
+    score = next((score for share, score in WORDS_OFF if off <= share), 0) if off else 100
+    return graded(score, f"Word count: {count} (target: {target})")
+
+
+def completeness(response: str, is_cut: bool) -> CheckResult:
+    if is_cut or is_cut_off(response):
+        return graded(CUT_OFF_SCORE, "Truncated response")
+    return graded(100, "Complete response")
+
+
+def is_cut_off(response: str) -> bool:
+    """Returns True if a text looks as if it broke off: it ends with "...", a comma, colon, dash or
+    open bracket, or on a word such as "the" or "and"; a code fence stays open; or it is prose of 30
+    words and more that ends its sentences, but not the last."""
+    text = response.rstrip()
+    if text.count("```") % 2 or text.endswith("..."):
+        return True
+    bare = text.rstrip(_CLOSERS)
+    if not bare or bare[-1] in _STOPS or text[-1] in "\"'”’»)]}`":
+        return False
+    if bare[-1] in _UNFINISHED:
+        return True
+    last = words_of(bare[-40:])
+    return bool(last) and (last[-1].lower() in _DANGLING or _is_unended_prose(bare))
+
+
+def _is_unended_prose(text: str) -> bool:
+    last_line = text[text.rfind("\n") + 1 :]
+    ends_others = any(f"{stop} " in text or f"{stop}\n" in text for stop in ".!?") or "。" in text
+    return (
+        ends_others
+        and not _LIST_ITEM.match(last_line)
+        and text[-1].isalnum()
+        and count_words(text) >= _PROSE_WORDS
+    )
+
+
+def error_free(response: str) -> CheckResult:
+    """0 for a refusal ("I cannot ...", "As an AI") or an error message ("Error: ...", a traceback),
+    in English or Chinese. "I can't wait" and what is in quotation marks is no refusal."""
+    match = _ERRORS.search(response.replace("’", "'"))
+    if match is None:
+        return graded(100, "No errors detected")
+    return graded(0, f"Refusal or error message: {cut(match[0], 60)!r}")
+
 
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "simple": {"word_count": 0.4, "completeness": 0.4, "error_free": 0.2},

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from memray_eval.benchmarks import Suite, long_context_suite
-from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.generator.prose import length_label
 from memray_eval.types import Candidate, Prompt, Sample
 
 BENCHMARKS = tuple(

@@ -10,16 +10,14 @@ from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.longbench.rules import RULE_OF_TASK, RULES
 from memray_eval.benchmarks.templates import PromptByTask, Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
+    Published,
     ask_with_templates,
     find_beside,
     is_file,
-    read_lengths,
-    read_templates,
-)
-from memray_eval.benchmarks.templates.records import (
-    Published,
     published_input,
     query_of,
+    read_lengths,
+    read_templates,
     task_of,
     task_of_path,
 )

@@ -11,8 +11,13 @@ from typing import Any
 from memray_eval.benchmarks import Rule, Suite, long_context_suite
 from memray_eval.benchmarks.longbench.rules import VERSION, longbench2_choice
 from memray_eval.benchmarks.templates import Wording, check_places, own_wording, parse_dollars
-from memray_eval.benchmarks.templates.files import find_beside, is_file, read_text
-from memray_eval.benchmarks.templates.records import Published, known_task
+from memray_eval.benchmarks.templates.files import (
+    Published,
+    find_beside,
+    is_file,
+    known_task,
+    read_text,
+)
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 

@@ -18,7 +18,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from memray_eval.config.problems import describe
-from memray_eval.text_processing.expectations import says
+from memray_eval.text_processing.denials import says
 from memray_eval.types import Frozen, Sample, Turn
 from memray_eval.types.samples import EXPECTS
 

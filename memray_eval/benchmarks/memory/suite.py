@@ -4,7 +4,7 @@ remembers."""
 from __future__ import annotations
 
 from memray_eval.benchmarks import Suite
-from memray_eval.text_processing.sample_text import memory_entries
+from memray_eval.text_processing.numerals import memory_entries
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 _ROLE = """You are a warm, careful health assistant who knows this user from earlier conversations.

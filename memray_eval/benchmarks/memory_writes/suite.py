@@ -15,12 +15,12 @@ from memray_eval.benchmarks.conversations.conversation import (
     SpokenTurn,
     find_json,
     to_context,
+    word_stems,
 )
-from memray_eval.benchmarks.conversations.retrieval import word_stems
 from memray_eval.benchmarks.memory.generator import Case, load_cases
-from memray_eval.benchmarks.templates.records import known_task
+from memray_eval.benchmarks.templates.files import known_task
 from memray_eval.ports import PublishedFiles, PublishedQuestion
-from memray_eval.text_processing.expectations import says
+from memray_eval.text_processing.denials import says
 from memray_eval.types import Sample
 from memray_eval.types.samples import ASKED_BY, MEMORY, WRITES
 

@@ -10,13 +10,15 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.plan import Task, TaskSet
-from memray_eval.benchmarks.generator.pools import TextUnit, scatter
-from memray_eval.benchmarks.generator.prose import sentence
-from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
-from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.generator.sample_spec import Room, SampleDraft, TooShort
-from memray_eval.benchmarks.generator.token_counter import TokenCounter
+from memray_eval.benchmarks.generator.plan import Room, SampleDraft, Task, TaskSet, TooShort
+from memray_eval.benchmarks.generator.prose import (
+    QuestionOrder,
+    TextUnit,
+    scatter,
+    sentence,
+    word_of,
+)
+from memray_eval.benchmarks.generator.resources import Resources, TokenCounter
 from memray_eval.benchmarks.mrcr.suite import PREFIX, TASKS, read_messages, to_json
 from memray_eval.types import Message
 

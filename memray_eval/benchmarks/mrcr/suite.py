@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from memray_eval.benchmarks import Rule, long_context_suite
-from memray_eval.benchmarks.templates.records import Published, chars_bucket, known_task
+from memray_eval.benchmarks.templates.files import Published, chars_bucket, known_task
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 VERSION = "openai/mrcr 204b0d4"

@@ -7,7 +7,7 @@ from typing import Any
 
 from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.needles.rules import RULES, rule_of
-from memray_eval.benchmarks.templates.records import (
+from memray_eval.benchmarks.templates.files import (
     check_own_record,
     check_record,
     task_of,

@@ -22,7 +22,7 @@ from memray_eval.benchmarks.conversations.conversation import (
     require,
     to_context,
 )
-from memray_eval.benchmarks.templates.records import Published
+from memray_eval.benchmarks.templates.files import Published
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memray_eval.benchmarks import Suite, prompt_text
-from memray_eval.text_processing.sample_text import memory_lines
+from memray_eval.text_processing.numerals import memory_lines
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 CHAT_PROMPTS = {"default": ""}  # no system prompt

@@ -15,7 +15,7 @@ from memray_eval.config.environment import (
     server_key,
 )
 from memray_eval.config.sections import BreakerConfig, EmbeddingConfig, Provider
-from memray_eval.config.server_models import check_answers
+from memray_eval.config.servers import check_answers
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate, estimate

@@ -8,11 +8,10 @@ from datetime import date
 from types import MappingProxyType
 
 from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
-from memray_eval.affect.labels import normalised_weights
-from memray_eval.affect.text import OFF, TRANSFORMERS
-from memray_eval.affect.text_to_speech import choose_synthesis
+from memray_eval.affect.labels import OFF, TRANSFORMERS, normalised_weights
+from memray_eval.affect.speech_client import choose_synthesis
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.conversations.errata import read_errata
+from memray_eval.benchmarks.conversations.conversation import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
@@ -21,21 +20,19 @@ from memray_eval.config.sections import (
     NamedServer,
     most_of,
 )
-from memray_eval.datasets.own_rows import read_by
-from memray_eval.datasets.reading import SampleReader, read_ids
+from memray_eval.datasets.reading import SampleReader, read_by, read_ids
 from memray_eval.errors import ConfigError, nearest
-from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import ReadSpec, RunSpec
-from memray_eval.execution.session_stage import USER
+from memray_eval.execution.stages.affect import AFFECT
+from memray_eval.execution.stages.session import USER
 from memray_eval.extensions import OwnSource, find_source
-from memray_eval.judges.model_table import load_table
-from memray_eval.judges.router import JudgeAssignment, assign_judges
-from memray_eval.judges.succession import Roster
+from memray_eval.judges.prices import load_table
+from memray_eval.judges.router import JudgeAssignment, Roster, assign_judges
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.ports import no_adaptation
-from memray_eval.stores.identity import check_identity
+from memray_eval.stores.memories import check_identity
 from memray_eval.stores.port import find_sources
 from memray_eval.types import EXISTING, Candidate
 

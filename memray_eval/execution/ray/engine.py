@@ -24,25 +24,16 @@ from memray_eval.errors import GenerationError
 from memray_eval.execution.capacity import find_nvcc
 from memray_eval.execution.exported_metrics import EngineMetrics
 from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
-from memray_eval.execution.prompt_stage import (
-    ANSWER,
-    ANSWER_TYPE,
-    ASKING,
-    SAMPLING,
-    TOKENS,
-    take_stored,
-)
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient, Turns
 from memray_eval.execution.ray.engine_start import start_engine
-from memray_eval.execution.ray.log_collection import follow_engine_output
+from memray_eval.execution.ray.log_collection import follow_engine_output, new_recorder
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     executor_backend,
     group_of_engine,
     is_over_ray,
 )
-from memray_eval.execution.ray.progress_counter import new_recorder
 from memray_eval.execution.ray.ray_compat import (
     engine_stage_class,
     is_restarted_actor,
@@ -50,8 +41,16 @@ from memray_eval.execution.ray.ray_compat import (
     worker_output_path,
 )
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.session_stage import SessionSpec
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.prompt import (
+    ANSWER,
+    ANSWER_TYPE,
+    ASKING,
+    SAMPLING,
+    TOKENS,
+    take_stored,
+)
+from memray_eval.execution.stages.session import SessionSpec
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder

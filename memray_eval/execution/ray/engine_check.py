@@ -30,7 +30,7 @@ from memray_eval.execution.ray.engine_start import LOOK_S, quote_log, watched_do
 from memray_eval.execution.ray.placement_groups import group_of_engine, remove_group
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 from memray_eval.types import Frozen
 
 START_S = 1800.0  # a large model over a slow network

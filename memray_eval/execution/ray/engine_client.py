@@ -21,8 +21,11 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
-from memray_eval.execution.block_stages import collect_engine_answers
-from memray_eval.execution.prompt_stage import (
+from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
+from memray_eval.execution.stages.blocks import collect_engine_answers
+from memray_eval.execution.stages.context import AnswerWriter, StageContext
+from memray_eval.execution.stages.generate import engine_response
+from memray_eval.execution.stages.prompt import (
     ANSWER,
     ANSWER_TYPE,
     ASKING,
@@ -32,11 +35,8 @@ from memray_eval.execution.prompt_stage import (
     TOKENS,
     TRUNCATED,
 )
-from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
-from memray_eval.execution.session_stage import Sessions, SessionSpec
-from memray_eval.execution.stage_context import AnswerWriter, StageContext
+from memray_eval.execution.stages.session import Sessions, SessionSpec
 from memray_eval.results.schema import join_records
-from memray_eval.stages.generate import engine_response
 from memray_eval.types import RETRIED
 from memray_eval.types.json_text import candidate_from_json
 

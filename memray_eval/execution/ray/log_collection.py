@@ -9,12 +9,19 @@ import math
 import re
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
+from ray.util.metrics import Counter, Gauge, Histogram
 
+from memray_eval.execution.exported_metrics import RUN, ExportingCounter, Recorders, Series
+from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import (
     MAX_WAITING,
@@ -25,7 +32,9 @@ from memray_eval.execution.run_log import (
     hide_held_keys,
     make_entry,
 )
+from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.log_once import ONCE, forget_logged
+from memray_eval.provider_http.parameters import Standing, Step
 
 BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
 WARNING_S = 0.2  # how long a library's warning does
@@ -179,3 +188,105 @@ def engine_warnings(output: str) -> list[LogEntry]:
 def _kind_of(logger: str, message: str) -> str:
     """Messages that differ in their figures alone are of one kind."""
     return f"{logger}/{re.sub(r'[0-9.]+', '0', message)}"
+
+
+ANSWER_S = 10.0
+# The methods of a counter that return nothing
+REPORTS = (
+    "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
+    "record_failed_unit", "add_line", "stop",
+)  # fmt: skip
+PARTS = ("logs", "engines", "parameters")
+
+
+@ray.remote(num_cpus=0, max_restarts=-1)
+class ProgressCounter:
+    """The run's counter; also the process that exports the run's metrics."""
+
+    def __init__(
+        self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf
+    ) -> None:
+        self._counter = ExportingCounter(Recorders(run_id, new_recorder), stages, most_caught)
+
+    def call(self, method: str, *values: Any, **named: Any) -> Any:
+        return attrgetter(method)(self._counter)(*values, **named)
+
+
+@dataclass(frozen=True)
+class RemotePart:
+    """A part of a RunCounter in an actor, such as its `logs`: methods report without waiting."""
+
+    counter: RemoteCounter
+    name: str
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):  # pickle looks for some
+            raise AttributeError(method)
+        return partial(self.counter.send, f"{self.name}.{method}")
+
+
+@dataclass(frozen=True)
+class RemoteCounter:
+    """A RunCounter in an actor, as other processes have it. A worker that receives it sends what it
+    logs, from `log_level` on (the driver's), to the counter."""
+
+    actor: Any
+    log_level: int = field(default_factory=logging.getLogger("memray_eval").getEffectiveLevel)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        send_logs_to(cast(RunCounter, self), self.log_level)
+
+    def __getattr__(self, name: str) -> Any:
+        """Reports to the counter, without waiting until it has heard."""
+        if name in PARTS:
+            return RemotePart(self, name)
+        if name not in REPORTS:
+            raise AttributeError(name)
+        return partial(self.send, name)
+
+    def send(self, method: str, *values: Any, **named: Any) -> Any:
+        if method == "add":  # a block is done: its process may end before a warning's time is up
+            send_warnings()
+        return self.actor.call.remote(method, *values, **named)
+
+    def stopping(self) -> str | None:
+        return cast("str | None", ray.get(self.send("stopping")))
+
+    async def is_stopping(self) -> bool:
+        return await self.send("stopping") is not None
+
+    async def negotiate(self, step: Step) -> Standing:
+        with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
+            return cast(Standing, await self.send("parameters.take", step))
+        return Standing(dict(step.changes))
+
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
+        with suppress(ray.exceptions.RayError):  # figures about the run must not end it
+            await self.send("record_calls", member, snapshots)
+
+    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
+        with suppress(ray.exceptions.RayError):
+            return cast(Snapshot, ray.get(self.send("snapshot", lines_since), timeout=within_s))
+        return None
+
+    def telemetry(self) -> RunTelemetry:
+        return cast(RunTelemetry, ray.get(self.send("telemetry")))
+
+    def take_logs(self) -> tuple[list[LogEntry], int]:
+        entries, n_dropped = ray.get(self.send("logs.take"), timeout=ANSWER_S)
+        return entries, n_dropped
+
+
+def new_recorder(series: Series, run_id: str) -> Any:
+    """Ray's metric of a series, tagged with the run, in one of Ray's workers."""
+    named: dict[str, Any] = {
+        "name": series.name,
+        "description": series.description,
+        "tag_keys": (*series.tags, RUN),
+    }
+    if series.kind == "histogram":
+        recorder: Any = Histogram(**named, boundaries=list(series.buckets))
+    else:
+        recorder = (Counter if series.kind == "counter" else Gauge)(**named)
+    return recorder.set_default_tags({RUN: run_id})

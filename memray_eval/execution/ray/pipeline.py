@@ -16,8 +16,31 @@ from ray.data.exceptions import ExecutionTimeoutError
 
 from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.errors import EvalError, GenerationError
-from memray_eval.execution.affect_stage import EnrichSamples, affect_arguments
-from memray_eval.execution.block_stages import (
+from memray_eval.execution.plan import (
+    ACTOR_GIB,
+    AFFECT_CPUS,
+    AFFECT_GIB,
+    EMBED_GIB,
+    STAGE_CPUS,
+    TASK_CPUS,
+    WRITER_CPUS,
+    Device,
+)
+from memray_eval.execution.ray.engine import add_engines
+from memray_eval.execution.ray.placement_groups import (
+    EnginePlacement,
+    NodeReservation,
+    group_of_engine,
+)
+from memray_eval.execution.ray.ray_compat import (
+    is_repeated_task,
+    is_restarted_actor,
+    set_repartition_options,
+)
+from memray_eval.execution.run_plan import RunPlan
+from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.stages.affect import EnrichSamples, affect_arguments
+from memray_eval.execution.stages.blocks import (
     PART,
     AskServers,
     EmbedRecords,
@@ -32,41 +55,22 @@ from memray_eval.execution.block_stages import (
     shard_rows,
     ungenerated_options,
 )
-from memray_eval.execution.plan import (
-    ACTOR_GIB,
-    AFFECT_CPUS,
-    AFFECT_GIB,
-    EMBED_GIB,
-    STAGE_CPUS,
-    TASK_CPUS,
-    WRITER_CPUS,
-    Device,
-)
-from memray_eval.execution.prompt_stage import PromptSpec, prompt_spec, prompts_to_ask
-from memray_eval.execution.ray.engine import add_engines
-from memray_eval.execution.ray.placement_groups import (
-    EnginePlacement,
-    NodeReservation,
-    group_of_engine,
-)
-from memray_eval.execution.ray.ray_compat import (
-    is_repeated_task,
-    is_restarted_actor,
-    set_repartition_options,
-)
-from memray_eval.execution.recall_stage import RecallSamples
-from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.services import JudgeServices
-from memray_eval.execution.session_stage import (
-    AskSessions,
-    session_spec,
-    sessions_to_ask,
-)
-from memray_eval.execution.stage_context import (
+from memray_eval.execution.stages.context import (
     BLOCKS_AT_ONCE,
     StageContext,
     WriteParts,
     write_block,
+)
+from memray_eval.execution.stages.prompt import (
+    PromptSpec,
+    RecallSamples,
+    prompt_spec,
+    prompts_to_ask,
+)
+from memray_eval.execution.stages.session import (
+    AskSessions,
+    session_spec,
+    sessions_to_ask,
 )
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate

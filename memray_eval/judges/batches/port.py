@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from memray_eval.errors import JudgeError, Unreadable
 from memray_eval.judges.batches.journal import BatchEntry
 from memray_eval.provider_http.replies import Edge, HttpReply, InvalidReply, JsonObject
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 
 # Asked too often, too large, or in conflict: none of these says that batches are not taken
 _NO_REFUSAL = (408, 409, 413, 429)

@@ -27,6 +27,8 @@ from memray_eval.judges.batches.journal import (
     BatchedCall,
     BatchEntry,
     BatchJournal,
+    PackedFile,
+    Spool,
     State,
 )
 from memray_eval.judges.batches.port import (
@@ -35,7 +37,6 @@ from memray_eval.judges.batches.port import (
     BatchStatus,
     refuses_batches,
 )
-from memray_eval.judges.batches.spool import PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
 from memray_eval.judges.limits.limiter_member import RunHooks

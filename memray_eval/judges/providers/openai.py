@@ -20,7 +20,6 @@ from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
-from memray_eval.provider_http.json_client import JsonClient, encode
 from memray_eval.provider_http.parameters import FORM, FORMS, STREAM, Changes
 from memray_eval.provider_http.replies import (
     Edge,
@@ -32,6 +31,7 @@ from memray_eval.provider_http.replies import (
     thoughts_in,
     valid_text,
 )
+from memray_eval.provider_http.transport import JsonClient, encode
 from memray_eval.types import broken_off, is_filtered
 
 _TOKENS = TokenFields(

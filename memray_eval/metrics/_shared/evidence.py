@@ -17,9 +17,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from memray_eval.metric import Verified, Verify
+from pydantic import BaseModel, Field
+
+from memray_eval.metric import JudgedMetric, MetricValue, Verified, Verify, means_of, section
 from memray_eval.text_processing.matching import (
     Quantity,
     contains_phrase,
@@ -28,7 +30,7 @@ from memray_eval.text_processing.matching import (
     sentences,
     stems,
 )
-from memray_eval.types import Response, Sample
+from memray_eval.types import Message, Response, Sample, pair_of
 
 ALIGNED_SHARE = 2 / 3  # of a quote's content words, beside each other in the text
 ALIGNED_WORDS = 2  # at least; one word alone is found word for word or not at all
@@ -175,3 +177,80 @@ def _short(sentence: str) -> Iterator[str]:
         return
     for start in range(0, len(words), WINDOW_WORDS // 2):
         yield " ".join(words[start : start + WINDOW_WORDS])
+
+
+# What a verdict is for, as parts of a score: one of them is 1
+FIRST, TIE, SECOND = "first", "tie", "second"
+VALUES = {FIRST: 1.0, TIE: 0.5, SECOND: 0.0}
+JUDGE = "anthropic/claude-opus-4-5"  # whom `judge: auto` asks
+
+# A rubric's text, a pair's sample, and the answer that is shown first -> what a judge is asked
+Ask = Callable[[str, Sample, Response], tuple[Message, ...]]
+
+
+class PreferenceJudgment(BaseModel):
+    """Which of the two answers is better."""
+
+    evidence: list[str] = Field(description="Exact quotes of either answer that decide.")
+    reason: str = Field(description="Why, in one or two sentences, by the rubric.")
+    preferred: Literal["first", "tie", "second"]
+
+
+def other_text(sample: Sample) -> str:
+    """The answer that is shown second; "" where the sample is no pair."""
+    pair = pair_of(sample)
+    return "" if pair is None else pair.other
+
+
+def applies(sample: Sample) -> str | None:
+    """The reason why a sample is not judged: it is no pair, or one of the two gave no answer."""
+    pair = pair_of(sample)
+    if pair is None:
+        return "the sample is no pair of answers; `memray-eval pairwise RUN_A RUN_B` makes pairs"
+    missing = (
+        f"{answer.candidate}: {answer.kind} {answer.why}".strip() for answer in pair.unanswered
+    )
+    return "no answer to compare: " + "; ".join(missing) if pair.unanswered else None
+
+
+def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
+    preferred = judgment.preferred
+    return MetricValue(VALUES[preferred], {part: float(part == preferred) for part in VALUES})
+
+
+def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
+    """A metric whose judge says which of a pair's answers is better by a rubric. Its value is that
+    of the answer shown first: 1 if it is preferred, 0.5 for a tie, 0 if the other is. A pair of
+    which one has no answer is not judged."""
+    shares = {
+        FIRST: "Answer shown first preferred",
+        TIE: "No preference",
+        SECOND: "Answer shown second preferred",
+    }
+    return JudgedMetric(
+        value_label="Preference",
+        scale=(0, 1),
+        applies=applies,
+        parts=tuple(VALUES),
+        aggregate=means_of(*VALUES),
+        layout=(
+            section(
+                *((label, f"extras.{part}", "percent") for part, label in shares.items()),
+                ("Total Samples", "n_scored", "count"),
+            ),
+        ),
+        judgment=PreferenceJudgment,
+        prompt=lambda sample, response: ask(rubric, sample, response),
+        prompt_with=ask,
+        measure=measure,
+        on_empty=lambda sample: PreferenceJudgment(
+            evidence=[], reason="an answer is empty", preferred=TIE
+        ),
+        verify=verify_quotes(
+            "evidence",
+            within=lambda sample, response: (response.text, other_text(sample)),
+            source="the answers",
+        ),
+        preferred_judge=JUDGE,
+        **fields,
+    )

@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metrics._shared.statements import KEY_FILLER, find_claims, mask_values
 from memray_eval.ports import Vectors
-from memray_eval.text_processing.languages import holds_value, is_foreign
 from memray_eval.text_processing.matching import (
     NUMBER_WORD,
     Quantity,
@@ -21,7 +20,7 @@ from memray_eval.text_processing.matching import (
     stem_each,
     stems,
 )
-from memray_eval.text_processing.sample_text import value_text
+from memray_eval.text_processing.numerals import holds_value, is_foreign, value_text
 from memray_eval.types import MemoryValue, Response, Sample
 
 # set on all-MiniLM-L6-v2

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measured, MetricValue, section
-from memray_eval.text_processing.expectations import read_expectations, says
+from memray_eval.text_processing.denials import read_expectations, says
 from memray_eval.types import Response, Sample
 from memray_eval.types.samples import EXPECTS
 

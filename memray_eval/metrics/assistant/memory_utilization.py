@@ -37,7 +37,7 @@ from memray_eval.metrics._shared.memory import (
 )
 from memray_eval.ports import FloatArray, Vectors
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.text_processing.sample_text import draw_order
+from memray_eval.text_processing.numerals import draw_order
 from memray_eval.types import Response, Sample
 
 RUBRIC = """

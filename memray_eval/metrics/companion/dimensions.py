@@ -33,8 +33,13 @@ from memray_eval.metric import (
     statistics_block,
 )
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import WITH_MEMORY, ask
-from memray_eval.metrics._shared.weights import ByTask, describe_weights, weights_by_task
+from memray_eval.metrics._shared.judging import (
+    WITH_MEMORY,
+    ByTask,
+    ask,
+    describe_weights,
+    weights_by_task,
+)
 from memray_eval.types import Response, Sample, Share
 
 

@@ -20,13 +20,13 @@ from memray_eval.errors import Refused
 from memray_eval.metric import TAG, JudgedMetric, MetricValue, Verified, section, sums_and_means
 from memray_eval.metrics._shared.evidence import find_missing
 from memray_eval.metrics._shared.judging import WITH_MEMORY, show
-from memray_eval.text_processing.criteria import (
+from memray_eval.text_processing.judge_prompts import (
+    JudgePrompt,
     points_share,
     read_criteria,
     read_example_tags,
     shares_by_tag,
 )
-from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample
 
 CRITERIA_A_CALL = 20  # their verdicts fit into the 2,048 tokens of a judge's reply

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from memray_eval.benchmarks.instruction.answers import compare, why_no_answer
 from memray_eval.metric import ComputedMetric, MetricValue
-from memray_eval.text_processing.sample_text import choices_of
+from memray_eval.text_processing.numerals import choices_of
 from memray_eval.types import Response, Sample
 
 

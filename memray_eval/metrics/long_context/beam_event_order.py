@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.benchmarks.beam.rules import ORDERING, order_score
+from memray_eval.benchmarks.beam.suite import ORDERING, order_score
 from memray_eval.metric import JudgedMetric, MetricValue, means_of, section
 from memray_eval.metrics.long_context.beam_rubric import items_of
 from memray_eval.text_processing.judge_prompts import JudgePrompt

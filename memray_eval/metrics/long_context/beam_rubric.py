@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
+from memray_eval.benchmarks.beam.suite import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import JudgedMetric, MetricValue, means_of, section
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.benchmarks.longmemeval.judge_prompts import (
+from memray_eval.benchmarks.longmemeval.suite import (
     KINDS,
     TASK,
     UNANSWERABLE,

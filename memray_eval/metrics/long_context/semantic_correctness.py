@@ -14,7 +14,11 @@ stands in between, and the middle of a long list of numbers, it cannot judge."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -26,13 +30,337 @@ from memray_eval.metric import (
     means_of,
     section,
 )
-from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
-from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
-from memray_eval.text_processing.denials import says_unknown
+from memray_eval.text_processing.denials import LOOKS_BACK, LOOKS_ON, is_denied, says_unknown
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.text_processing.languages import is_foreign
+from memray_eval.text_processing.matching import normalise
+from memray_eval.text_processing.numerals import in_digits, is_foreign
 from memray_eval.types import Message, Response, Sample
+
+Severity = Literal["strict", "lenient"]
+
+
+class TypeCriteria(NamedTuple):
+    """What both rubrics say of a type, and what either adds."""
+
+    both: str
+    strict: str
+    lenient: str
+
+
+_UNANSWERABLE = TypeCriteria(
+    "The conversations do not tell what the question asks; where the reference gives a reason, it "
+    "is this one. CORRECT if the response says that it is not known or not told, or that the "
+    "question takes something for granted that is not so.",
+    "An answer beside that, even a guess that is marked as one, is INCORRECT.",
+    "What else is known on the subject may stand beside it, as long as it is not given as the "
+    "answer.",
+)
+_FACT = TypeCriteria(
+    "The reference is a fact that a speaker told.",
+    "Each thing that the reference names must be there, and no other in its place.",
+    "The fact in other words, or with a detail less, is CORRECT.",
+)
+_SEVERAL = TypeCriteria(
+    "The answer is put together from several places of the conversations; the reference gives its "
+    "result, often a list or a count.",
+    "All items of a list must be there, none may be added, and a count must be exact.",
+    "Most items of a list suffice, and one more does no harm; a count must still be right.",
+)
+_TIME = TypeCriteria(
+    "The answer is a point in time, a span, or an order. A date in another form, or worked out "
+    "from the date of a conversation ('the day before 8 May'), is the same one.",
+    "It must be as exact as the reference, to the day where that names one.",
+    "A count of days, weeks or months that is off by one is CORRECT, and so is a date without its "
+    "year, or a month where the reference names a day in it.",
+)
+_OPEN = TypeCriteria(
+    "The answer is a judgment that draws on what was said and on common knowledge.",
+    "It must come to the reference's conclusion and give no reason that contradicts it.",
+    "The reference's conclusion, however hedged or reasoned, is CORRECT.",
+)
+_UPDATE = TypeCriteria(
+    "What was said first was changed later; the reference is the newest state.",
+    "The response must give the newest state as the answer; an older one beside it must be marked "
+    "as past.",
+    "An older state may stand beside it, as long as the newest is there.",
+)
+_PREFERENCE = TypeCriteria(
+    "The reference is no answer but a description of a response that suits this user.",
+    "The response must use every preference or fact of the user that the reference names, and go "
+    "against none.",
+    "It suffices that the response uses one of them rightly and goes against none.",
+)
+_CONTRADICTION = TypeCriteria(
+    "The user said two things that contradict each other; a right response points that out.",
+    "It must name both statements and ask or leave open which one holds.",
+    "It suffices that the response sees the contradiction.",
+)
+_ORDER = TypeCriteria(
+    "The answer is a list of events in their order.",
+    "All events must be there, in exactly this order.",
+    "One event may be missing or out of its place.",
+)
+_SUMMARY = TypeCriteria(
+    "The reference is a summary.",
+    "All of its main points must be there, and nothing that contradicts it.",
+    "About half of its main points suffice.",
+)
+_INSTRUCTION = TypeCriteria(
+    "The user once said how they want to be answered; the reference says what a response that "
+    "keeps to it looks like.",
+    "It must keep to it throughout.",
+    "It must keep to it for the most part.",
+)
+_CHOICE = TypeCriteria(
+    "The question has options, of which one is right.",
+    "The response must settle on the right option and on no other.",
+    "The right option's text without its letter is CORRECT too.",
+)
+CRITERIA: Mapping[tuple[str, str], TypeCriteria] = {
+    ("locomo", "multi_hop"): _SEVERAL,
+    ("locomo", "temporal"): _TIME,
+    ("locomo", "open_domain"): _OPEN,
+    ("locomo", "single_hop"): _FACT,
+    ("locomo", "adversarial"): _UNANSWERABLE,
+    ("longmemeval", "single-session-user"): _FACT,
+    ("longmemeval", "single-session-assistant"): _FACT,
+    ("longmemeval", "single-session-preference"): _PREFERENCE,
+    ("longmemeval", "multi-session"): _SEVERAL,
+    ("longmemeval", "temporal-reasoning"): _TIME,
+    ("longmemeval", "knowledge-update"): _UPDATE,
+    ("beam", "abstention"): _UNANSWERABLE,
+    ("beam", "contradiction_resolution"): _CONTRADICTION,
+    ("beam", "event_ordering"): _ORDER,
+    ("beam", "information_extraction"): _FACT,
+    ("beam", "instruction_following"): _INSTRUCTION,
+    ("beam", "knowledge_update"): _UPDATE,
+    ("beam", "multi_session_reasoning"): _SEVERAL,
+    ("beam", "preference_following"): _PREFERENCE,
+    ("beam", "summarization"): _SUMMARY,
+    ("beam", "temporal_reasoning"): _TIME,
+}
+
+
+def criteria_of(sample: Sample, severity: Severity) -> str:
+    """What a judge is told of the sample's type; "" for samples of other suites."""
+    criteria = CRITERIA.get((sample.suite, sample.task))
+    if sample.metadata.get("unanswerable") is True:
+        criteria = _UNANSWERABLE
+    elif sample.suite == "personamem":
+        criteria = _CHOICE
+    if criteria is None:
+        return ""
+    return f"This type of question\n- {criteria.both}\n- {getattr(criteria, severity)}"
+
+
+Kind = Literal["any", "all", "list"]
+# RULER's tasks whose answers are all asked for; any other sample may say so by metadata {"answers":
+# "all"}.
+_ALL_ASKED = frozenset({"niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe"})
+_LETTERS = "ABCDEFGHIJ"
+
+# scripts that need no spaces
+_UNSPACED = "\u0e00-\u0eff\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+_LETTER = rf"[^\W{_UNSPACED}]"  # of a script with spaces; digits too
+_CHINESE_DIGITS = "〇零一二三四五六七八九十百千万亿两"
+_ARTICLE = re.compile(rf"(?<!{_LETTER})(?:an?|the)\s+")
+_TOKEN = re.compile(
+    rf"(?P<number>(?:(?<!{_LETTER})(?<![)\].])-)?(?<!{_LETTER})(?:\d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?)"
+    rf"[{_CHINESE_DIGITS}]*)"  # 3万 is no 3
+    rf"|{_LETTER}+|[{_CHINESE_DIGITS}]+|[{_UNSPACED}]"
+)
+_NUMBER = re.compile(rf"(?:(?<!{_LETTER})(?<![)\].])-)?\d+(?:\.\d+)?")
+_SAYS_LETTER = re.compile(
+    r"(?:(?:answer|option|choice)(?:\s+is)?|答案(?:是|为)?|选项?)\W{0,4}(?-i:([A-J]))(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_MARKS_LETTER = re.compile(r"(?<![A-Za-z0-9])([A-J])(?=[.):,，。、：）*]|\s*$)", re.MULTILINE)
+_ACCENT = re.compile("[\u0300-\u036f]")
+_YES_NO = frozenset({"yes", "no"})
+
+
+class Reference(NamedTuple):
+    """A sample's right answer: any one of several texts, all of them, or one list of numbers, whole
+    and in its order."""
+
+    kind: Kind
+    answers: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """For a judge: a list of numbers with commas, one answer as it is, several as a JSON
+        list."""
+        if self.kind == "list" or len(self.answers) == 1:
+            return ", ".join(self.answers)
+        return json.dumps(self.answers, ensure_ascii=False)
+
+
+def reference(sample: Sample) -> Reference:
+    """The right answer of a sample. Its metadata's `label`, where that is a list of numbers, is one
+    answer as a whole."""
+    label = sample.metadata.get("label")
+    if (
+        isinstance(label, list)
+        and label
+        and all(isinstance(x, int | float) and not isinstance(x, bool) for x in label)
+    ):
+        return Reference("list", tuple(str(number) for number in label))
+    answers = tuple(dict.fromkeys(answer.strip() for answer in sample.answers if answer.strip()))
+    says_so = sample.metadata.get("answers") == "all" or sample.metadata.get("needs_all") is True
+    is_all = len(answers) > 1 and (says_so or sample.task in _ALL_ASKED)
+    return Reference("all" if is_all else "any", answers)
+
+
+def options(sample: Sample) -> dict[str, str]:
+    """The options of a multiple-choice question by their letters, from its metadata (`options`,
+    `choices` or `choice_A` ...); empty where it has none."""
+    listed: Any = sample.metadata.get("options") or sample.metadata.get("choices")
+    if isinstance(listed, Mapping):
+        return {str(letter): str(text) for letter, text in listed.items()}
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        return dict(zip(_LETTERS, map(str, listed), strict=False))
+    return {
+        letter: str(sample.metadata[key])
+        for letter in _LETTERS
+        if (key := f"choice_{letter}") in sample.metadata
+    }
+
+
+def tokens(text: str) -> list[str]:
+    """Words, numbers and, in scripts without spaces, characters: lower case, no articles, accents
+    or punctuation; numbers without the commas between thousands and the zeros after a fraction."""
+    return [word for word, _, _ in _place_tokens(_strip_to_words(text))]
+
+
+def _strip_to_words(text: str) -> str:
+    """The text that tokens are taken of."""
+    return _ARTICLE.sub("", _drop_accents(normalise(text)))
+
+
+def _place_tokens(bare: str) -> list[tuple[str, int, int]]:
+    """The tokens of a bare text, each with where it begins and ends there."""
+    return [
+        (
+            _canonical_number(match["number"]) if match["number"] else match[0].strip("_"),
+            *match.span(),
+        )
+        for match in _TOKEN.finditer(bare)
+        if match[0].strip("_")
+    ]
+
+
+class _Said:
+    """What a response says, read in three ways: as it stands, with its numbers in digits, and with
+    its ordinals so too."""
+
+    def __init__(self, response: str, question: str) -> None:
+        self.response, self.question = response, normalise(question)
+        self._bare = _strip_to_words(response)
+        self._texts: dict[str, tuple[str, list[tuple[str, int, int]]]] = {}
+
+    def gives(self, answer: str) -> bool:
+        """Returns True if the answer stands in it word for word, and not only where it is
+        denied."""
+        bare = _strip_to_words(answer)
+        if self._states("plain", bare):
+            return True
+        counted, ordered = in_digits(bare), in_digits(bare, ordinals=True)
+        by_number = any(char.isdigit() for char in counted) and self._states("digits", counted)
+        return by_number or (ordered != counted and self._states("ordinals", ordered))
+
+    def words(self) -> list[str]:
+        return [word for word, _, _ in self._read("plain")[1]]
+
+    def _states(self, way: str, answer: str) -> bool:
+        text, placed = self._read(way)
+        wanted = [word for word, _, _ in _place_tokens(answer)]
+        return any(
+            not is_denied(
+                text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question
+            )
+            for start, end in _find_places(placed, wanted)
+        )
+
+    def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
+        if way not in self._texts:
+            text = self._bare
+            if way != "plain":
+                text = in_digits(text, ordinals=way == "ordinals")
+            self._texts[way] = text, _place_tokens(text)
+        return self._texts[way]
+
+
+def _find_places(
+    placed: Sequence[tuple[str, int, int]], wanted: Sequence[str]
+) -> Iterator[tuple[int, int]]:
+    """Where the wanted tokens stand in what was said, next to each other."""
+    for first in range(len(placed) - len(wanted) + 1 if wanted else 0):
+        if placed[first][0] == wanted[0] and [
+            word for word, _, _ in placed[first : first + len(wanted)]
+        ] == list(wanted):
+            yield placed[first][1], placed[first + len(wanted) - 1][2]
+
+
+def is_given(sample: Sample, response: str) -> bool:
+    """Returns True if a response holds the right answer: a word or number is held whole; yes or no
+    is the first that is said; the letter of an option is the one that the response says is its
+    answer, else the first that it marks ("B.", "(B)"). Numbers count in words, digits and numerals
+    alike, and what is denied where it stands does not count. A list of numbers stands in the
+    response as one run. It is not asked what else the response says."""
+    kind, answers = reference(sample)
+    if kind == "list":
+        numbers = " ".join(_NUMBER.findall(_drop_accents(normalise(response))))
+        wanted = " ".join(_canonical_number(answer) for answer in answers)
+        return f" {wanted} " in f" {numbers} "
+    reading = _Said(response, sample.query)
+    if kind == "all":
+        return all(_gives(reading, answer) for answer in answers)
+    # the letters of answers that are options, and the options of answers that are letters
+    named = options(sample)
+    letters = [letter for letter, text in named.items() if text.strip() in answers]
+    texts = [named[answer] for answer in answers if answer in named]
+    return any(_gives(reading, answer) for answer in (*answers, *letters, *texts))
+
+
+def _gives(reading: _Said, answer: str) -> bool:
+    if len(answer) == 1 and answer in _LETTERS:
+        return _find_letter(reading.response) == answer
+    wanted = tokens(answer)
+    if len(wanted) == 1 and wanted[0] in _YES_NO:
+        return next((word for word in reading.words() if word in _YES_NO), "") == wanted[0]
+    return reading.gives(answer)
+
+
+def _find_letter(response: str) -> str:
+    """The letter that a response settles on, "" for none: the last that it says is its answer, else
+    the first that it marks, those that it denies left out."""
+    if stated := _letters_not_denied(_SAYS_LETTER, response):
+        return stated[-1]
+    return next(iter(_letters_not_denied(_MARKS_LETTER, response)), "")
+
+
+def _letters_not_denied(pattern: re.Pattern[str], response: str) -> list[str]:
+    letters = []
+    for match in pattern.finditer(response):
+        before = response[max(0, match.start() - LOOKS_BACK) : match.start()].casefold()
+        after = response[match.end() : match.end() + LOOKS_ON].casefold()
+        if not is_denied(_ARTICLE.sub("", before), after, ""):
+            letters.append(match[1])
+    return letters
+
+
+def _drop_accents(text: str) -> str:
+    """Without the accents of Latin, Greek and Cyrillic letters; the marks of other scripts are
+    letters of theirs."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
+
+
+def _canonical_number(number: str) -> str:
+    bare = number.replace(",", "")
+    return bare.rstrip("0").rstrip(".") if "." in bare and bare[-1].isascii() else bare
+
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
 READ_QUESTION_CHARS = 8_000

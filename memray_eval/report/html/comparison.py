@@ -14,10 +14,12 @@ from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split, sort_splits
 from memray_eval.report.comparison_console import (
     figures_section,
+    groups_of,
     how_measured,
     matrix_section,
+    verdict,
+    verdict_of_all,
 )
-from memray_eval.report.comparison_verdict import groups_of, verdict, verdict_of_all
 from memray_eval.report.html.first_view import (
     LEAST_SPAN,
     Link,
@@ -25,7 +27,7 @@ from memray_eval.report.html.first_view import (
     doubts_of_comparison,
     draw_places,
 )
-from memray_eval.report.html.page_renderer import asset, render_page, write_page
+from memray_eval.report.html.page import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten

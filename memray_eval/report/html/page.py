@@ -3,26 +3,31 @@ records; a page that is served asks the server for them."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import cache
+from importlib import resources
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from memray_eval.analysis.intervals import Intervals, clustered_intervals
+from memray_eval.analysis.marks import name_figure
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.answer import answer, title
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import RunCost, stages
 from memray_eval.report.html.first_view import doubts, draw_places, list_links
-from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.samples import Embedded, embed, to_json
-from memray_eval.report.html.view_model import tabulate_figures
+from memray_eval.report.html.view_model import RunCost, stages, tabulate_figures
 from memray_eval.report.html.why import Why, find_meanings, find_prompts, find_reasons
+from memray_eval.report.sections import Section, figure, turn_sections, twin_sections
 from memray_eval.report.tables import (
     FailedCalls,
     curve_sections,
@@ -31,8 +36,8 @@ from memray_eval.report.tables import (
     heat_sections,
     served_sections,
 )
-from memray_eval.report.turn_sections import turn_sections, twin_sections
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import write_atomically
 from memray_eval.types import Summary
 
 
@@ -179,3 +184,41 @@ def _format_start(manifest: Mapping[str, Any]) -> str:
     except ValueError:
         return ""
     return f"{started.day} {started:%B %Y, %H:%M} UTC"
+
+
+def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
+    """Renders a template with its style and the named scripts, which its policy allows alone."""
+    parts = "\n".join(map(asset, scripts))
+    script = f'(() => {{\n"use strict";\n{parts}\n}})();'
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    own = {"style": Markup(asset("page.css")), "script": Markup(script), "script_digest": digest}
+    return environment().get_template(template).render(**own, **values)
+
+
+def render_fragment(sections: Iterable[Section]) -> str:
+    """Renders sections as a piece of a page, such as a notebook's cell: escaped, no script."""
+    module: Any = environment().get_template("parts.html").module
+    return str(module.fragment(list(sections)))
+
+
+def write_page(page: str, path: str, option: str) -> None:
+    """Writes a page whole. Raises ConfigError, which names `option`, for an unwritable place."""
+    with write_atomically(path, f"name another place with {option}") as file:
+        # A lone surrogate, which no UTF-8 can hold, becomes \udXXX: inside JSON that is its own
+        # escape.
+        file.write(page.encode("utf-8", "backslashreplace"))
+
+
+@cache
+def environment() -> Environment:
+    loader = PackageLoader("memray_eval.report.html", "templates")
+    jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    jinja.trim_blocks = jinja.lstrip_blocks = True
+    filters = (view_model.label, view_model.heading, view_model.number, figure, name_figure)
+    jinja.filters |= {function.__name__: function for function in filters}
+    return jinja
+
+
+@cache
+def asset(name: str) -> str:
+    return (resources.files("memray_eval.report.html") / "templates" / name).read_text("utf-8")

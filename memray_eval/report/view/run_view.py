@@ -7,23 +7,29 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from jinja2 import TemplateError
+from pydantic import Field
 
+from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import DataError
 from memray_eval.report.html.page import ServedRun, render_served
-from memray_eval.report.html.samples import describe_numbers, whole_record
+from memray_eval.report.html.samples import SNIPPET, STATUSES, Names, describe_numbers, whole_record
 from memray_eval.report.runs_list import RunList, RunReader, RunRow
 from memray_eval.report.sections import metric_scales
-from memray_eval.report.view.answers import Answers, Query
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import readable
-from memray_eval.types import Summary
+from memray_eval.results.schema import from_table
+from memray_eval.storage.paths import map_ahead, readable
+from memray_eval.types import Frozen, Record, Summary, is_estimate
 
 STANDING_S = 1.0
 MAX_OPEN = 4  # each holds its columns, about 1 KB a unit
@@ -172,3 +178,284 @@ def _list_parts(run: RunFolder) -> list[Part]:
 def _has_summary(run: RunFolder) -> bool:
     with readable(run.path):
         return run.has_file("summary.json")
+
+
+_READERS = 4  # parts read at once
+_OF_UNITS = (
+    "unit_id", "sample_id", "candidate", "task", "query", "response", "error", "duration_s",
+    "output_tokens", "epoch",
+)  # fmt: skip
+SEARCHED = ("sample_id", "query", "response", "error")
+_OF_SCORES = tuple(f"scores.list.element.{name}" for name in ("metric", "status", "value", "judge"))
+_STATUSES: dict[str, int] = {name: number for number, name in enumerate(STATUSES)}
+_ERROR = _STATUSES["error"]
+_FIGURES = {"duration": "duration_s", "tokens": "output_tokens"}
+
+Number = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Bound = Annotated[float, Field(allow_inf_nan=False)]
+Column = npt.NDArray[Any]
+
+
+class Query(Frozen):
+    """A request for a page of samples. Names are numbers; one score has metric, status and value
+    together. `sort` is m3+ (metric 3, lowest first), duration-, ..., or "": the run's order."""
+
+    text: str = Field("", max_length=500)
+    session: str = Field("", max_length=500)
+    candidate: Number | None = None
+    task: Number | None = None
+    metric: Number | None = None
+    status: Annotated[int, Field(ge=0, lt=len(STATUSES))] | None = None
+    low: Bound | None = None
+    high: Bound | None = None
+    sort: str = Field("", pattern=r"^((m[0-9]{1,4}|duration|tokens)[+-])?$")
+    start: Number = 0
+    size: Annotated[int, Field(ge=1, le=200)] = 40
+    fresh: bool = False
+
+
+class Page(Frozen):
+    """`n` units match. `rows` are the page's: a unit's id and the row of the browser's list."""
+
+    n: int
+    rows: tuple[tuple[str, list[Any]], ...]
+
+
+class _Held(NamedTuple):
+    """A part's rows as the list shows them, and its scores with the row of each."""
+
+    part: Part
+    units: pa.Table
+    scores: dict[str, Column]
+
+
+class _Whole(NamedTuple):
+    """All parts: what units and scores are filtered by. Unit numbers go through the parts; `starts`
+    has the first of each, and the end. It is never changed, so that threads may read it."""
+
+    parts: tuple[_Held, ...]
+    starts: Column
+    units: dict[str, Column]
+    scores: dict[str, Column]
+
+
+class Answers:
+    """The units of the parts last given to `refresh`. Safe for several threads."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
+        self._folder, self._lock = folder, threading.Lock()
+        self._whole = _join([])
+        self._found: tuple[_Whole, str, Column] | None = None  # the last search
+
+    @property
+    def n_units(self) -> int:
+        return int(self._whole.starts[-1])
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(held.part for held in self._whole.parts)
+
+    def refresh(
+        self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
+    ) -> list[str]:
+        """Reads new parts and drops those gone. Returns the problems of unreadable ones."""
+        with self._lock:
+            listed = sorted(parts)
+            held = {held.part: held for held in self._whole.parts if held.part in listed}
+            problems: list[str] = []
+            new = [part for part in listed if part not in held]
+            for part, rows in map_ahead(self._read, new, _READERS):
+                try:
+                    held[part] = self._hold(part, rows)
+                except (DataError, KeyError) as error:
+                    problems.append(str(error))
+                tell(sum(one.units.num_rows for one in held.values()))
+            if tuple(held) != self.parts:
+                self._whole = _join([held[part] for part in listed if part in held])
+            return problems
+
+    def _read(self, part: Part) -> tuple[Part, pa.Table | DataError]:
+        """A part's columns with the starts of texts, or why it is unreadable."""
+        try:
+            return part, _shorten(_read(self._folder, part, (*_OF_UNITS, *_OF_SCORES)))
+        except DataError as error:
+            return part, error
+
+    def _hold(self, part: Part, rows: pa.Table | DataError) -> _Held:
+        if isinstance(rows, DataError):
+            raise rows
+        table = ScoreTable.of(rows)
+        code = np.int8(_ERROR)
+        status = table.map_names("status", lambda name: _STATUSES.get(name, _ERROR), code)
+        value = table.values
+        scores: dict[str, Column] = {
+            "unit": table.unit.astype(np.int32),
+            "metric": table.map_names("metric", self.metrics.__getitem__, np.int16(-1)),
+            "status": status,
+            "value": np.where(np.isfinite(value), value, np.nan),
+            "estimate": table.is_judge(is_estimate),
+        }
+        units = table.units
+        failed = units["error"].is_valid().to_numpy() | table.has(status == _ERROR)
+        units = units.append_column("failed", pa.array(failed.astype(np.int64)))
+        for column, names in (("candidate", self.candidates), ("task", self.tasks)):
+            numbers = [names[text or ""] for text in units[column].to_pylist()]
+            at = units.schema.get_field_index(column)
+            units = units.set_column(at, column, pa.array(numbers, pa.int64()))
+        return _Held(part, units, scores)
+
+    def select(self, query: Query, is_cancelled: Callable[[], bool] = lambda: False) -> Page:
+        """Selects a page. Raises DataError if a part to search can no longer be read."""
+        whole = self._whole
+        fits = np.ones(whole.starts[-1], np.bool_)
+        for column in ("candidate", "task"):
+            if (number := getattr(query, column)) is not None:
+                fits &= whole.units[column] == number
+        if query.session:
+            starts = (pc.starts_with(held.units["sample_id"], query.session).to_numpy()
+                      for held in whole.parts)  # fmt: skip
+            fits &= np.concatenate([fits[:0], *starts])
+        if (query.metric, query.status, query.low, query.high) != (None,) * 4:
+            fits &= _has_score(whole, query)
+        if query.text:
+            fits &= self._search(whole, query.text, is_cancelled)
+        units = _sort(whole, np.flatnonzero(fits), query.sort)
+        chosen = units[query.start : query.start + query.size].tolist()
+        return Page(n=len(units), rows=tuple(_list_row(whole, unit) for unit in chosen))
+
+    def _search(self, whole: _Whole, text: str, is_cancelled: Callable[[], bool]) -> Column:
+        """Marks the units whose id, question, answer or error contains the text, ignoring case. A
+        cancelled search finds nothing, and is not kept for the next page."""
+        if self._found is not None and self._found[0] is whole and self._found[1] == text:
+            return self._found[2]
+
+        def search(held: _Held) -> Column:
+            found = np.zeros(held.units.num_rows, np.bool_)
+            if not is_cancelled():
+                for texts in _read(self._folder, held.part, SEARCHED, len(found)).columns:
+                    matches = pc.match_substring(texts, text, ignore_case=True)
+                    found |= pc.fill_null(matches, False).to_numpy()
+            return found
+
+        nothing: Column = np.zeros(whole.starts[-1], np.bool_)
+        found: Column = np.concatenate([nothing[:0], *map_ahead(search, whole.parts, _READERS)])
+        if is_cancelled():
+            return nothing
+        self._found = (whole, text, found)
+        return found
+
+    def record(self, unit_id: str) -> Record | None:
+        """Reads the record; None if there is no such unit. Raises DataError."""
+        for held in self._whole.parts:
+            row = pc.index(held.units["unit_id"], unit_id).as_py()
+            if row >= 0:
+                rows = _read(self._folder, held.part, n=held.units.num_rows).slice(row, 1)
+                if rows["unit_id"][0].as_py() != unit_id:
+                    raise _rewritten(held.part)
+                try:
+                    return next(from_table(rows))
+                except (KeyError, ValueError) as error:
+                    raise _unreadable(held.part, "holds what is no record", error) from None
+        return None
+
+
+def _join(parts: list[_Held]) -> _Whole:
+    starts = np.cumsum([0, *(held.units.num_rows for held in parts)])
+    units = {
+        name: np.concatenate([np.zeros(0), *(held.units[name].to_numpy() for held in parts)])
+        for name in ("candidate", "task", *_FIGURES.values())
+    }
+    scores = {
+        name: np.concatenate([np.zeros(0, kind), *(held.scores[name] for held in parts)])
+        for name, kind in (("metric", np.int16), ("status", np.int8), ("value", np.float64))
+    }
+    of_units = (held.scores["unit"] + start for held, start in zip(parts, starts, strict=False))
+    scores["unit"] = np.concatenate([np.zeros(0, np.int64), *of_units])
+    return _Whole(tuple(parts), starts, units, scores)
+
+
+def _has_score(whole: _Whole, query: Query) -> Column:
+    """Marks the units of which one score has the metric, the status and the value asked for."""
+    scores = whole.scores
+    fits = np.ones(len(scores["unit"]), np.bool_)
+    for column in ("metric", "status"):
+        if (number := getattr(query, column)) is not None:
+            fits &= scores[column] == number
+    if query.low is not None:
+        fits &= scores["value"] >= query.low
+    if query.high is not None:
+        fits &= scores["value"] <= query.high
+    units = np.zeros(whole.starts[-1], np.bool_)
+    units[scores["unit"][fits]] = True
+    return units
+
+
+def _sort(whole: _Whole, units: Column, sort: str) -> Column:
+    """Sorts by a figure; units without it come last, equal ones in the order of the run."""
+    if not sort:
+        return units
+    by, sign = sort[:-1], -1.0 if sort.endswith("-") else 1.0
+    if by in _FIGURES:
+        figures = whole.units[_FIGURES[by]]
+    else:
+        figures, scores = np.full(whole.starts[-1], np.nan), whole.scores
+        rows = scores["metric"] == int(by[1:])
+        figures[scores["unit"][rows]] = scores["value"][rows]
+    ordered: Column = units[np.argsort(sign * figures[units], kind="stable")]
+    return ordered
+
+
+def _list_row(whole: _Whole, unit: int) -> tuple[str, list[Any]]:
+    """A unit's id and its row, in the shape of samples.list_row."""
+    number = int(np.searchsorted(whole.starts, unit, "right")) - 1
+    held, row = whole.parts[number], unit - int(whole.starts[number])
+    (shown,) = held.units.slice(row, 1).to_pylist()
+    outcomes = []
+    for at in range(*np.searchsorted(held.scores["unit"], (row, row + 1)).tolist()):
+        metric, status, value, estimate = (held.scores[name][at].item() for name in (
+            "metric", "status", "value", "estimate"))  # fmt: skip
+        figures = [] if np.isnan(value) else [round(value, 6), *[1] * estimate]
+        outcomes.append([metric, status, *figures])
+    fields = ("sample_id", "candidate", "task", "failed", "query", "response", "duration_s",
+              "output_tokens")  # fmt: skip
+    epoch = shown.get("epoch") or 1
+    return shown["unit_id"], [*map(shown.get, fields), outcomes, *([epoch] if epoch > 1 else [])]
+
+
+def _read(folder: RunFolder, part: Part, columns: Sequence[str] = (), n: int = -1) -> pa.Table:
+    """These columns of a part, or all, in one chunk; of `n` rows, if it is known how many. All
+    failures are DataErrors."""
+    try:
+        table = folder.read_part(part.name, columns=[*columns] or None).combine_chunks()
+    except FileNotFoundError:
+        raise DataError(f"{part.name} is gone from the records; load the page again") from None
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise _unreadable(part, "cannot be read", error) from None
+    for name in columns:
+        if name.partition(".")[0] not in (*table.column_names, "epoch"):  # older ones have no epoch
+            raise DataError(
+                f"{part.name} of the records has no column {name!r}: another version wrote it, or "
+                "another tool"
+            )
+    if n not in (-1, table.num_rows):
+        raise _rewritten(part)
+    return table
+
+
+def _rewritten(part: Part) -> DataError:
+    return DataError(f"{part.name} was rewritten; load the page again")
+
+
+def _unreadable(part: Part, problem: str, error: Exception) -> DataError:
+    return DataError(f"{part.name} of the records {problem}: {str(error).partition(chr(10))[0]}")
+
+
+def _shorten(table: pa.Table) -> pa.Table:
+    """The table with the start of each question and answer: the error, if there is one."""
+    error = pc.if_else(pc.equal(table["error"], ""), None, table["error"])
+    shown = {"query": table["query"], "response": pc.coalesce(error, table["response"], "")}
+    for name, texts in shown.items():
+        starts = pc.utf8_slice_codeunits(texts, 0, SNIPPET)
+        table = table.set_column(table.schema.get_field_index(name), name, starts)
+    return table

@@ -19,12 +19,12 @@ from memray_eval.affect.labels import (
     TO_EKMAN,
     LabelSet,
     ModelLabels,
+    TransformersEmotion,
     convert,
     fuse,
     labels_of,
     normalised_weights,
 )
-from memray_eval.affect.text import TransformersEmotion
 from memray_eval.errors import ConfigError, GenerationError
 
 SETS = st.sampled_from(list(LABEL_SETS.values()))

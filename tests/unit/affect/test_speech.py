@@ -21,7 +21,7 @@ from memray_eval.affect.speech import (
     recognise_speech,
     to_utterance,
 )
-from memray_eval.affect.text_to_speech import AudioStore, Speaker
+from memray_eval.affect.speech_client import AudioStore, Speaker
 from memray_eval.errors import ConfigError, Unavailable
 from memray_eval.types import Sample
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
-from memray_eval.affect.text_to_speech import (
+from memray_eval.affect.speech_client import (
     LONGEST_TEXT,
     AudioStore,
     choose_synthesis,
@@ -126,7 +126,7 @@ async def test_a_cloud_folder_keeps_its_files_without_locks(tmp_path: Path) -> N
 SCRIPT = textwrap.dedent(
     """
     import asyncio, sys
-    from memray_eval.affect.text_to_speech import AudioStore
+    from memray_eval.affect.speech_client import AudioStore
     from memray_eval.affect.audio import Clip, encode_wav
     import numpy as np
 

@@ -16,8 +16,7 @@ from memray_eval.analysis.comparing.thresholds import find_unfit, judge_gates, p
 from memray_eval.analysis.scores import candidates_of, find_cluster, read_scores, read_units
 from memray_eval.analysis.statistics import Settings, holm
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.report.comparison_console import render
-from memray_eval.report.comparison_verdict import verdict
+from memray_eval.report.comparison_console import render, verdict
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score

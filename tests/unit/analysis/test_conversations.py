@@ -11,7 +11,7 @@ import pytest
 
 from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.conversations.errata import Erratum
+from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.html.view_model import arms_plot
 from memray_eval.results.schema import to_table

@@ -15,8 +15,7 @@ from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import Settings, apart_p, mean_interval, t_interval
 from memray_eval.analysis.where import LENGTH, Groups
 from memray_eval.api.comparing import Comparison as ShownComparison
-from memray_eval.report.comparison_console import render
-from memray_eval.report.comparison_verdict import verdict
+from memray_eval.report.comparison_console import render, verdict
 from memray_eval.types import Performance, Recommendation
 
 N, SEEDS = 120, 100

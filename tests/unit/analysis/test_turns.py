@@ -17,7 +17,7 @@ from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.statistics import t_quantile
 from memray_eval.analysis.turns import count_unplaced, summarise_turns
 from memray_eval.metrics import pick
-from memray_eval.report.turn_sections import turn_sections
+from memray_eval.report.sections import turn_sections
 from memray_eval.types import Record, TurnSummary
 from tests.build import (
     build_dataset,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from memray_eval.analysis.twins import LEAST, twin_differences
+from memray_eval.analysis.epochs import LEAST, twin_differences
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import samples
 from memray_eval.benchmarks.memory.suite import SUITE
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import pick
-from memray_eval.report.turn_sections import twin_sections
+from memray_eval.report.sections import twin_sections
 from memray_eval.types import Candidate, Record, Response, TwinDifference
 from tests.build import build_dataset, build_record, build_sample, build_score
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.benchmarks import check_prompts, get_suite
-from memray_eval.benchmarks.generator.sample_spec import plain_prompt
+from memray_eval.benchmarks.generator.plan import plain_prompt
 from memray_eval.benchmarks.infinitebench.suite import PUBLISHED_TOKENS
 from memray_eval.benchmarks.templates import parse_braces, parse_dollars
 from memray_eval.errors import ConfigError

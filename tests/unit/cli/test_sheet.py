@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.report.sheet import ScoredUnit, draw
+from memray_eval.report.calibration_console import ScoredUnit, draw
 from tests.conftest import Call
 from tests.golden.make_runs import STORED
 

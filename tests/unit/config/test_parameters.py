@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ENGINE_FIELDS, STRUCTURED_FIELDS, JudgingConfig
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.model_table import JudgeTable, ModelEntry, load_table
+from memray_eval.judges.prices import JudgeTable, ModelEntry, load_table
 from memray_eval.types import Candidate, Sampling, unit_id
 from tests.build import build_config
 

@@ -10,7 +10,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptions
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prepare.stored_config import read_config, write_config
+from memray_eval.execution.prepare.origins import read_config, write_config
 from memray_eval.execution.run_plan import engine_groups
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Candidate

@@ -12,11 +12,10 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import variables_of
 from memray_eval.errors import ConfigError
+from memray_eval.execution.prepare.origins import check_resumable, read_config, write_config
 from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.execution.prepare.stored_config import check_resumable, read_config, write_config
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.model_table import load_table
-from memray_eval.judges.prices import Price
+from memray_eval.judges.prices import Price, load_table
 from memray_eval.results.run_folder import RunFolder
 
 SERVERS: dict[str, Any] = {

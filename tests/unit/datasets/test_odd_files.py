@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets import json_files, json_layouts
+from memray_eval.datasets import json_files
 from memray_eval.datasets.parsing import MAX_NESTING, InvalidSample, parse_json
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import DataError
@@ -108,7 +108,7 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
 
     for turn in range(200):
         whole = [value(5) for _ in range(3)]
-        guarded = json_layouts.GuardedJson(
+        guarded = json_files.GuardedJson(
             io.BytesIO(json.dumps(whole, ensure_ascii=bool(turn % 2)).encode())
         )
         read = b""
@@ -116,7 +116,7 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
             read += piece
         assert guarded._nesting.depth == 0
         assert json.loads(read) == json.loads(json.dumps(whole), parse_constant=lambda name: None)
-    deep = json_layouts.GuardedJson(io.BytesIO(b"[" * (MAX_NESTING + 1)))
+    deep = json_files.GuardedJson(io.BytesIO(b"[" * (MAX_NESTING + 1)))
     with pytest.raises(ijson.JSONError, match="nested more than"):
         list(iter(lambda: deep.read(5), b""))
     assert parse_json(b"[" * MAX_NESTING + b"]" * MAX_NESTING)

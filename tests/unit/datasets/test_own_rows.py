@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from memray_eval.datasets.own_rows import to_rows, write_rows
+from memray_eval.datasets.reading import to_rows, write_rows
 from memray_eval.errors import ConfigError, DataError
 
 ROWS = [{"query": "How?", "response": "So."}, {"query": "Why?", "response": "Thus."}]

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import InvalidSample, parse_json, parse_sample
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.text_processing.sample_text import draw_order, memory_entries
+from memray_eval.text_processing.numerals import draw_order, memory_entries
 from memray_eval.types import Record, Response, Sample, Turn, dumps
 from memray_eval.types.json_text import (
     LARGE,
@@ -23,7 +23,7 @@ from memray_eval.types.json_text import (
     record_to_json,
     sample_to_json,
 )
-from memray_eval.types.plain_samples import MANY, plain_sample
+from memray_eval.types.samples import MANY, plain_sample
 from tests.build import build_record, build_sample, build_score
 from tests.unit.datasets.builders import read, write_rows
 

@@ -14,7 +14,7 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import restore_scan, scan, store_scan
 from memray_eval.errors import DataError
 from memray_eval.results.schema import samples_from_table, samples_to_table
-from memray_eval.text_processing.sample_text import memory_lines
+from memray_eval.text_processing.numerals import memory_lines
 from memray_eval.types import Sample, Turn, session_of, turn_sample, unit_ids
 from tests.build import build_record, write_lines
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stages.context import StageContext
 
 
 @dataclass

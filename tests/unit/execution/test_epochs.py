@@ -12,11 +12,11 @@ import pytest
 
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.execution import prompt_stage
-from memray_eval.execution.block_stages import PART, read_waiting
-from memray_eval.execution.prompt_stage import PromptSpec, prompts_to_ask
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet, load_resume_state
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stages import prompt
+from memray_eval.execution.stages.blocks import PART, read_waiting
+from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.prompt import PromptSpec, prompts_to_ask
 from memray_eval.results.schema import from_table, samples_to_table
 from memray_eval.types import Candidate, Sampling, unit_id
 from tests.build import build_folder, build_record, build_sample, build_score
@@ -57,7 +57,7 @@ def test_an_engine_draws_by_seeds_that_follow_each_other(
 ) -> None:
     tokenizer = MagicMock(has_chat=False)
     tokenizer.encode.return_value = [1, 2, 3]
-    monkeypatch.setattr(prompt_stage, "load_tokenizer", lambda *model: tokenizer)
+    monkeypatch.setattr(prompt, "load_tokenizer", lambda *model: tokenizer)
     candidate = Candidate(name="a", model="m", sampling=Sampling(temperature=0.5, seed=seed))
     done = UnitIdSet([unit_id("s1", candidate, "memory", 2)])
     spec = asking(tmp_path, candidate, done=done)

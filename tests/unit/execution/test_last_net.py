@@ -18,11 +18,14 @@ from memray_eval.config.sections import JudgingConfig, MetricOptions
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import ServiceLost
-from memray_eval.execution import block_stages as actors
-from memray_eval.execution import prompt_stage as prompts
-from memray_eval.execution.block_stages import JudgeRecords, collect_engine_answers
 from memray_eval.execution.progress import STAGES, RunOutline
-from memray_eval.execution.prompt_stage import (
+from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.stages import blocks as actors
+from memray_eval.execution.stages import prompt as prompts
+from memray_eval.execution.stages.blocks import JudgeRecords, collect_engine_answers
+from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.prompt import (
     ANSWER,
     ANSWER_TYPE,
     SECOND,
@@ -30,9 +33,6 @@ from memray_eval.execution.prompt_stage import (
     PromptSpec,
     prompts_to_ask,
 )
-from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
 from tests.unit.execution.near import KeptReports, NearContext

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from memray_eval.execution.block_stages import PART, read_waiting
 from memray_eval.execution.resume_state import load_resume_state
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.stage_context import WriteParts
+from memray_eval.execution.stages.blocks import PART, read_waiting
+from memray_eval.execution.stages.context import WriteParts
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.types import Record, Response, Score

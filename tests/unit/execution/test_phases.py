@@ -12,26 +12,26 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.block_stages import PART, finish_ungenerated, read_waiting
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
 from memray_eval.execution.prepare.checks import decide_phases
+from memray_eval.execution.prepare.origins import apply_resume_settings
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import scan_dataset
-from memray_eval.execution.prepare.stored_config import apply_resume_settings
 from memray_eval.execution.progress import EnginePhase, EnginePhases
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stages.blocks import PART, finish_ungenerated, read_waiting
+from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.generate import embed_records
+from memray_eval.execution.stages.judge import JudgingOptions, judge_record
 from memray_eval.metrics import pick
 from memray_eval.ports import Embedder
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import from_table, to_table
-from memray_eval.stages.embed import embed_records
-from memray_eval.stages.judge import JudgingOptions, judge_record
 from memray_eval.types import Record, Response
 from tests.conftest import SAMPLES
 from tests.unit.execution.near import KeptReports, NearContext

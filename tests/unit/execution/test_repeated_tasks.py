@@ -14,8 +14,11 @@ import pytest
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import ServerConfig
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.execution.block_stages import AskServers
-from memray_eval.execution.prompt_stage import (
+from memray_eval.execution.resume_state import ResumeState, UnitIdSet
+from memray_eval.execution.stages.blocks import AskServers
+from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.generate import new_record
+from memray_eval.execution.stages.prompt import (
     ENGINE_SCHEMA,
     PROMPT,
     SAMPLING,
@@ -24,12 +27,9 @@ from memray_eval.execution.prompt_stage import (
     prompts_to_ask,
     take_stored,
 )
-from memray_eval.execution.resume_state import ResumeState, UnitIdSet
-from memray_eval.execution.stage_context import StageContext
 from memray_eval.models import openai_generator
 from memray_eval.results.run_folder import RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
-from memray_eval.stages.generate import new_record
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
 
 CANDIDATES = [Candidate(name=name, model="m", backend="openai") for name in ("a", "b")]

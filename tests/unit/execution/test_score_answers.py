@@ -15,18 +15,18 @@ from memray_eval.config.sections import JudgingConfig, MetricOptions
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import Refused
-from memray_eval.execution import block_stages
-from memray_eval.execution.block_stages import (
+from memray_eval.execution.prepare.resolve import resolve
+from memray_eval.execution.resume_state import ResumeState, UnitIdSet
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.stages import blocks
+from memray_eval.execution.stages.blocks import (
     JudgeRecords,
     ScoreAnswers,
     read_answers,
     score_and_write,
     shard_rows,
 )
-from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.execution.resume_state import ResumeState, UnitIdSet
-from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stages.context import StageContext
 from memray_eval.metric import ComputedMetric, Metric, MetricValue
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
@@ -90,7 +90,7 @@ def table(tmp_path: Path) -> pa.Table:
 
 @pytest.fixture
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
-    monkeypatch.setattr(block_stages, "pick", all_metrics)
+    monkeypatch.setattr(blocks, "pick", all_metrics)
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
     return StageContext(folder.path, RunCounter())

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from memray_eval.config.sections import Budget
-from memray_eval.execution import spending
-from memray_eval.execution.spending import (
+from memray_eval.execution import waiting as spending
+from memray_eval.execution.waiting import (
     SpendingBook,
     killed_sessions,
     resume_command,

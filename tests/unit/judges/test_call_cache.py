@@ -38,8 +38,8 @@ from memray_eval.judges.call_cache import (
     schema_digest,
 )
 from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.paid_calls import SegmentLog
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message
 from tests.build import build_call
@@ -49,7 +49,7 @@ from tests.fake_judges import MemoryStore
 WRITER = """
 import random, resource, signal, sys
 from memray_eval.judges.call_cache import CachedCall, CallCache
-from memray_eval.judges.segment_log import SegmentLog
+from memray_eval.judges.paid_calls import SegmentLog
 
 what, where, name, n_calls, size, largest_file = *sys.argv[1:4], *map(int, sys.argv[4:])
 if largest_file:  # the kernel kills this process in the middle of writing a larger one

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from memray_eval.errors import Malformed, Refused
+from memray_eval.execution.stages.judge import judge_record
 from memray_eval.judges.structured_judge import REASKS
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion.dimensions import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment
-from memray_eval.stages.judge import judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
 

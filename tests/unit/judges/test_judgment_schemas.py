@@ -23,8 +23,8 @@ from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.criteria.criteria import CriteriaJudgment
 from memray_eval.metrics.own import metric_by_rubric
-from memray_eval.provider_http.json_client import JsonClient
 from memray_eval.provider_http.replies import Edge
+from memray_eval.provider_http.transport import JsonClient
 from memray_eval.types import Response, Sample
 
 OWN = (

@@ -20,8 +20,7 @@ import pytest
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.judges import paid_calls
 from memray_eval.judges.call_cache import CachedCall, CallCache
-from memray_eval.judges.paid_calls import COMMIT_BYTES, PaidCalls
-from memray_eval.judges.segment_log import Segment, SegmentLog
+from memray_eval.judges.paid_calls import COMMIT_BYTES, PaidCalls, Segment, SegmentLog
 from tests.build import build_call
 from tests.conftest import REPOSITORY
 

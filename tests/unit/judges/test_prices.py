@@ -12,8 +12,7 @@ from memray_eval.config.sections import JudgePrice, JudgingConfig
 from memray_eval.errors import ConfigError
 from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.judges.model_table import ModelEntry, load_table
-from memray_eval.judges.prices import FREE, Price, cost_text
+from memray_eval.judges.prices import FREE, ModelEntry, Price, cost_text, load_table
 from memray_eval.types import Usage
 
 OPUS = Price(5.0, 25.0, 0.5, 6.25, 10.0, 0.5)

@@ -16,8 +16,14 @@ from memray_eval.errors import BudgetSpent, ConfigError, ResourceError, Stopped,
 from memray_eval.execution.services import prompt_secret
 from memray_eval.judges.limits.limiter_member import CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, StartQueue
-from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
+from memray_eval.judges.prompt_cache import (
+    LASTS_S,
+    SECRET_BYTES,
+    PromptCache,
+    StartQueue,
+    secret_beside,
+    secret_in,
+)
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from tests.fake_judges import Rating, ScriptedAdapter, scripted_judge

@@ -18,10 +18,15 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgeRequest, JudgingConfig, NamedServer, RateLimits
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.model_table import family, load_table
-from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import JudgeAssignment, assign_judges, calls_a_record, unpriced
-from memray_eval.judges.succession import FallbackJudge, Roster
+from memray_eval.judges.prices import FREE, Price, family, load_table
+from memray_eval.judges.router import (
+    FallbackJudge,
+    JudgeAssignment,
+    Roster,
+    assign_judges,
+    calls_a_record,
+    unpriced,
+)
 from memray_eval.metric import NEEDS_JUDGE, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict

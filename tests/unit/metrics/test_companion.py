@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import MetricOptions, Weights
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
+from memray_eval.execution.stages.judge import judge_record
 from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion.dimensions import (
@@ -26,7 +27,6 @@ from memray_eval.metrics.companion.dimensions import (
     stated_figures,
 )
 from memray_eval.ports import Verdict
-from memray_eval.stages.judge import judge_record
 from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage
 
 FAMILY = (OVERALL, *METRIC_OF.values())

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 
-from memray_eval.benchmarks.longmemeval.judge_prompts import KINDS
+from memray_eval.benchmarks.longmemeval.suite import KINDS
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
-from memray_eval.metrics.long_context._question_types import CRITERIA
+from memray_eval.metrics.long_context.semantic_correctness import CRITERIA
 
 RUBRICS = {
     "coherence": (3, "2ad71b4d2f8056c3"),

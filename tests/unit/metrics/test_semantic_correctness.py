@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from memray_eval.metric import score_by_verdict
-from memray_eval.metrics.long_context._correctness import is_given, options, reference, tokens
 from memray_eval.metrics.long_context.semantic_correctness import (
     METRIC,
     READ_CHARS,
     RUBRICS,
     CorrectnessJudgment,
     excerpt,
+    is_given,
+    options,
     prompt_with,
+    reference,
     string_match,
+    tokens,
 )
 from memray_eval.ports import Verdict
 from memray_eval.text_processing.numerals import chinese_value, in_digits

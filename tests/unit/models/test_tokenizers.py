@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prompt_stage import window_of
-from memray_eval.models.bucket_model import fetch_model
-from memray_eval.models.embedded_model import resolve_model
+from memray_eval.execution.stages.prompt import window_of
+from memray_eval.models.embedded_model import fetch_model, resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.types import Message
 

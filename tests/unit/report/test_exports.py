@@ -27,7 +27,7 @@ from memray_eval.report.exports import (
 )
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Candidate, Record, Response, Score, Usage
 from tests.build import build_record, build_sample, build_score
 

@@ -28,10 +28,9 @@ from memray_eval.analysis.statistics import (
 )
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
-from memray_eval.report.html.cost import RunCost
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
-from memray_eval.report.html.view_model import by_task, curves, tabulate_figures
+from memray_eval.report.html.view_model import RunCost, by_task, curves, tabulate_figures
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import MetricSummary, Record, Response, Score, Usage
 from tests.runs import (

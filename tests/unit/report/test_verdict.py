@@ -13,7 +13,7 @@ from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidat
 from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
-from memray_eval.report.comparison_verdict import verdict, verdict_of_all
+from memray_eval.report.comparison_console import verdict, verdict_of_all
 from tests.build import build_folder, build_record, build_sample, build_score
 
 TASKS = ("billing", "refunds", "travel", "weather")

@@ -24,8 +24,7 @@ from memray_eval.report.brief import render_brief
 from memray_eval.report.html.page import render_html
 from memray_eval.report.runs_list import RunList, RunReader, RunRow
 from memray_eval.report.view import open_view
-from memray_eval.report.view.answers import Query
-from memray_eval.report.view.run_view import OpenedRuns
+from memray_eval.report.view.run_view import OpenedRuns, Query
 from memray_eval.report.view.server import ComparedRuns
 from memray_eval.results.lookup import HolderWatch, holds_runs
 from memray_eval.results.run_folder import SPENDING, RunFolder

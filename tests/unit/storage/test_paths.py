@@ -18,7 +18,7 @@ import pytest
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError, EvalError, ResourceError
-from memray_eval.storage.leases import hold_lease
+from memray_eval.storage.leases import ScratchFolder, hold_lease, sweep
 from memray_eval.storage.paths import (
     locate,
     map_ahead,
@@ -27,7 +27,6 @@ from memray_eval.storage.paths import (
     whole_file,
     write_whole,
 )
-from memray_eval.storage.scratch import ScratchFolder, sweep
 
 LOCAL = fs.LocalFileSystem()
 URL = "s3://bucket/run"
@@ -276,7 +275,7 @@ def test_an_error_ends_it_and_calls_that_wait_are_not_made() -> None:
 
 MAKES = """
 import os, signal, sys, time
-from memray_eval.storage.scratch import ScratchFolder
+from memray_eval.storage.leases import ScratchFolder
 folder = ScratchFolder("calls")
 (folder.path / "big").write_bytes(b"x" * 1000)
 print(folder.path, flush=True)

@@ -6,7 +6,7 @@ import pytest
 
 from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
 from memray_eval.errors import OddReply
-from memray_eval.stores.content import completeness, find_pieces
+from memray_eval.stores.memories import completeness, find_pieces
 from memray_eval.stores.port import Entry, read_entries
 from tests.build import build_sample
 

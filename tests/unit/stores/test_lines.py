@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memray_eval.stores.lines import JsonLines, read_folder
+from memray_eval.stores.port import JsonLines, read_folder
 
 
 def test_a_line_that_a_kill_cut_off_is_not_read_and_spoils_no_other(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from memray_eval.config.loading import load_config
+from memray_eval.execution.prepare.origins import check_same_run
 from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.execution.prepare.stored_config import check_same_run
 from memray_eval.execution.run_manifest import own_code_of, prompts_of
 from memray_eval.extensions import load_own_file
 from memray_eval.stores.port import find_sources

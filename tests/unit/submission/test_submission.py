@@ -20,13 +20,20 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.errors import ConfigError, ResourceError
+from memray_eval.execution.prepare.origins import check_same_run
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
-from memray_eval.execution.prepare.stored_config import check_same_run
 from memray_eval.execution.run_manifest import package_digest
 from memray_eval.execution.runs import check_run_id
-from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make_package
-from memray_eval.submission.watch import PATIENCE_S, JobState, watch
+from memray_eval.submission.package import (
+    CONFIG_FILE,
+    MAX_BYTES,
+    PATIENCE_S,
+    JobState,
+    Package,
+    make_package,
+    watch,
+)
 from tests.conftest import REPOSITORY, Call
 
 pytestmark = pytest.mark.heavy  # builds the archive of a submission again and again

@@ -13,7 +13,7 @@ from memray_eval.cli.app import say, show
 from memray_eval.report.console import render
 from memray_eval.report.exports import write_csv
 from memray_eval.results.schema import to_table
-from memray_eval.text_processing.printable import escape_controls
+from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Record
 from tests.runs import candidates, full_summary
 

@@ -6,7 +6,7 @@ from statistics import fmean
 from memray_eval.benchmarks.memory.suite import prompt
 from memray_eval.metrics._shared.memory import candidate_keys
 from memray_eval.metrics.assistant import memory_utilization
-from memray_eval.text_processing.sample_text import draw_order, memory_entries, memory_lines
+from memray_eval.text_processing.numerals import draw_order, memory_entries, memory_lines
 from memray_eval.types import Candidate, Response, Sample
 from memray_eval.types.json_text import field_to_json
 from tests.conftest import shipped_samples

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from memray_eval.analysis.pairs.figures import measure_pairs
-from memray_eval.analysis.pairs.models import Criterion, PairSide, PairwiseReport
+from memray_eval.analysis.pairs.figures import Criterion, PairSide, PairwiseReport, measure_pairs
 from memray_eval.analysis.pairs.verdicts import PairVerdicts, read_verdicts
-from memray_eval.metrics._shared.pairs import VALUES
+from memray_eval.metrics._shared.evidence import VALUES
 from memray_eval.ports import FloatArray
 from memray_eval.report.pairs_console import format_strength, leader_in_words, render_pairs
 from memray_eval.types import PAIR, Candidate, Pair, Record, Response, Sample, Score, Unanswered

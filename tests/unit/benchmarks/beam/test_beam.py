@@ -12,21 +12,22 @@ from pydantic import BaseModel
 from scipy.stats import kendalltau
 
 from memray_eval.benchmarks import Answered, get_suite
-from memray_eval.benchmarks.beam.rules import (
+from memray_eval.benchmarks.beam.suite import (
     as_code,
     as_paper,
     fill_official,
     kendall_tau_b,
     order_score,
+    overall,
+    prompt,
     read_official,
 )
-from memray_eval.benchmarks.beam.suite import overall, prompt
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError, Malformed
+from memray_eval.execution.stages.judge import judge_record
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
-from memray_eval.stages.judge import judge_record
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Usage
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.builders import read_folder

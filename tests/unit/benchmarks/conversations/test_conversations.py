@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.benchmarks.conversations import retrieval
+from memray_eval.benchmarks.conversations import conversation as retrieval
 from memray_eval.benchmarks.conversations.arms import retrieved_ids
 from memray_eval.benchmarks.conversations.conversation import (
     Session,
     SpokenTurn,
     check_sessions,
     from_context,
+    read_errata,
+    retrieve,
+    sample_id,
     to_context,
 )
-from memray_eval.benchmarks.conversations.errata import read_errata, sample_id
-from memray_eval.benchmarks.conversations.retrieval import retrieve
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
 from memray_eval.types import Retrieval

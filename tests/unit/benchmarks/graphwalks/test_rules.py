@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from memray_eval.benchmarks.graphwalks import rules
+from memray_eval.benchmarks.graphwalks import suite as rules
 from memray_eval.types import Sample
 from tests.build import score_text
 

@@ -14,7 +14,7 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
-from memray_eval.text_processing.criteria import read_criteria, read_example_tags
+from memray_eval.text_processing.judge_prompts import read_criteria, read_example_tags
 from memray_eval.types import EXISTING, Record, Sample
 from tests.build import build_config, write_lines
 from tests.conftest import REPOSITORY

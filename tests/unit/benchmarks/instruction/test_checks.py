@@ -14,10 +14,10 @@ from memray_eval.benchmarks.instruction.checks import (
     PROMPT_TYPES,
     WEIGHTS,
     band,
+    concepts,
+    is_cut_off,
     score_response,
 )
-from memray_eval.benchmarks.instruction.reasoning import concepts
-from memray_eval.benchmarks.instruction.simple import is_cut_off
 from memray_eval.errors import ConfigError
 from tests.unit.benchmarks.instruction.test_answers import OPTIONS, ROBOT
 

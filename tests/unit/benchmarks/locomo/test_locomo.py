@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY, score
-from memray_eval.benchmarks.locomo.suite import prompt
+from memray_eval.benchmarks.locomo.suite import TASK_OF_CATEGORY, prompt, score
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.benchmarks.longbench import rules as longbench
-from memray_eval.benchmarks.longbench.rouge import lcs, rouge_l
+from memray_eval.benchmarks.longbench.rules import lcs, rouge_l
 from memray_eval.benchmarks.rules import rule_name
 from memray_eval.types import Sample
 from tests.build import score_text

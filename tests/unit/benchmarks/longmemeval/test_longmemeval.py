@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import Answered, get_suite
-from memray_eval.benchmarks.longmemeval.judge_prompts import KINDS, fill_official, read_official
-from memray_eval.benchmarks.longmemeval.suite import overall, prompt
+from memray_eval.benchmarks.longmemeval.suite import (
+    KINDS,
+    fill_official,
+    overall,
+    prompt,
+    read_official,
+)
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
 from memray_eval.metric import score_by_verdict

@@ -27,7 +27,7 @@ from memray_eval.benchmarks.memory.generator import (
 from memray_eval.benchmarks.memory.suite import SUITE
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.metrics.assistant.memory_conduct import measure
-from memray_eval.text_processing.sample_text import memory_entries
+from memray_eval.text_processing.numerals import memory_entries
 from memray_eval.types import Candidate, Response, Sample
 from tests.bench.memory_splits import agreement
 from tests.conftest import REPOSITORY

@@ -21,8 +21,8 @@ from memray_eval.execution.prepare.origins import (
     find_origin,
     follow_origin,
     name_answers,
+    write_config,
 )
-from memray_eval.execution.prepare.stored_config import write_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record

@@ -20,18 +20,8 @@ import ray
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import GenerationError, ServiceLost
-from memray_eval.execution.block_stages import collect_engine_answers
 from memray_eval.execution.exported_metrics import ENGINE_SERIES, RUN, EngineMetrics, Series
 from memray_eval.execution.plan import Device, fit_engine
-from memray_eval.execution.prompt_stage import (
-    ANSWER,
-    ANSWER_TYPE,
-    ASKING,
-    ENGINE_SCHEMA,
-    SAMPLING,
-    SECOND,
-    TOKENS,
-)
 from memray_eval.execution.ray import engine_start
 from memray_eval.execution.ray.engine import (
     _actor_options,
@@ -50,7 +40,17 @@ from memray_eval.execution.ray.engine_start import (
 from memray_eval.execution.ray.pipeline import _to_eval_error
 from memray_eval.execution.ray.placement_groups import group_of_engine
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stages.blocks import collect_engine_answers
+from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.prompt import (
+    ANSWER,
+    ANSWER_TYPE,
+    ASKING,
+    ENGINE_SCHEMA,
+    SAMPLING,
+    SECOND,
+    TOKENS,
+)
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Record, Sample
 

@@ -13,9 +13,9 @@ from memray_eval.errors import GenerationError
 from memray_eval.execution.ray import executor
 from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.schedule import OnEngineEnd
+from memray_eval.execution.stages.generate import new_record
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.stages.generate import new_record
 from memray_eval.types import Candidate, Record, Response, Sample
 
 GROUP = (Candidate(name="one", model="m"),)

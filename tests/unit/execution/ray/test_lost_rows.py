@@ -11,13 +11,6 @@ import pyarrow as pa
 import pytest
 
 from memray_eval.errors import GenerationError
-from memray_eval.execution.prompt_stage import (
-    ANSWER,
-    ANSWER_TYPE,
-    ASKING,
-    ENGINE_SCHEMA,
-    TRUNCATED,
-)
 from memray_eval.execution.ray import engine_client
 from memray_eval.execution.ray.engine_client import (
     LOST_BESIDE,
@@ -27,7 +20,14 @@ from memray_eval.execution.ray.engine_client import (
     PersistentAsker,
     Turns,
 )
-from memray_eval.stages.generate import engine_response
+from memray_eval.execution.stages.generate import engine_response
+from memray_eval.execution.stages.prompt import (
+    ANSWER,
+    ANSWER_TYPE,
+    ASKING,
+    ENGINE_SCHEMA,
+    TRUNCATED,
+)
 
 
 def table(rows: Iterable[int]) -> pa.Table:

@@ -13,11 +13,12 @@ from memray_eval.judges.batches.journal import (
     BatchedCall,
     BatchEntry,
     BatchJournal,
+    PackedFile,
+    Spool,
     spent_in_batches,
 )
 from memray_eval.judges.batches.openai import OpenAIBatches
 from memray_eval.judges.batches.port import is_passing, read_objects, refuses_batches, to_line
-from memray_eval.judges.batches.spool import PackedFile, Spool
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.results.run_folder import RunFolder
 

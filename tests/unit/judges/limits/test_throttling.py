@@ -15,7 +15,7 @@ from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.limits.limiter_member import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.succession import FallbackJudge
+from memray_eval.judges.router import FallbackJudge
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.retry import RetryPolicy
 from tests.unit.judges.limits.test_admission import USED, gate_to, settled

@@ -19,7 +19,7 @@ from memray_eval.metric import (
     score_by_vectors,
 )
 from memray_eval.metrics import all_metrics, pick
-from memray_eval.metrics._shared.weights import check_weights
+from memray_eval.metrics._shared.judging import check_weights
 from memray_eval.metrics.text._features import (
     ANY_LANGUAGE,
     TRANSITIONS,

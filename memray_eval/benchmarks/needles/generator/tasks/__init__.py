@@ -6,11 +6,10 @@ from __future__ import annotations
 from functools import partial
 
 from memray_eval.benchmarks.generator.plan import Task, TaskSet
-from memray_eval.benchmarks.needles.generator.tasks.code import code_run
 from memray_eval.benchmarks.needles.generator.tasks.documents import qa
 from memray_eval.benchmarks.needles.generator.tasks.frequency import cwe, fwe
 from memray_eval.benchmarks.needles.generator.tasks.magic import VARIANTS, among_decoys, in_text
-from memray_eval.benchmarks.needles.generator.tasks.numbers import math_calc, math_find
+from memray_eval.benchmarks.needles.generator.tasks.numbers import code_run, math_calc, math_find
 from memray_eval.benchmarks.needles.generator.tasks.retrieval import (
     kv_retrieval,
     number_string,

@@ -7,10 +7,16 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.pools import TextUnit, insert_needles, nearest_cut, scatter
-from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
+from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.prose import (
+    QuestionOrder,
+    TextUnit,
+    insert_needles,
+    nearest_cut,
+    scatter,
+    word_of,
+)
 from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, CHARACTERS, NOUNS
 from memray_eval.errors import ConfigError
 

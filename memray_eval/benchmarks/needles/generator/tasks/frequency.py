@@ -8,16 +8,17 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.pools import TextUnit, UnitPool, scatter
-from memray_eval.benchmarks.generator.question_order import (
+from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec, TooShort
+from memray_eval.benchmarks.generator.prose import (
     IntArray,
     QuestionOrder,
+    TextUnit,
+    UnitPool,
+    scatter,
     shuffle,
     word_of,
 )
-from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.generator.token_counter import LINE
+from memray_eval.benchmarks.generator.resources import LINE, Resources
 from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANTS, LETTERS, VOWELS
 
 WORDS = {

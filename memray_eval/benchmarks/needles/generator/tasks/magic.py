@@ -6,10 +6,16 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal, NamedTuple
 
-from memray_eval.benchmarks.generator.pools import TextUnit, UnitPool, insert_sentence, scatter
-from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
+from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.prose import (
+    QuestionOrder,
+    TextUnit,
+    UnitPool,
+    insert_sentence,
+    scatter,
+    uuid4,
+)
 from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
 WORDS = {

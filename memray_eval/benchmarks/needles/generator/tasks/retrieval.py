@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.generator.pools import TextUnit
-from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4, word_of
-from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.token_counter import LINE
+from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.prose import QuestionOrder, TextUnit, uuid4, word_of
+from memray_eval.benchmarks.generator.resources import LINE, Resources
 
 NUMBER = {
     "en": {

@@ -19,9 +19,14 @@ from memray_eval.benchmarks.generator.generate import (
     whole_adds_up,
 )
 from memray_eval.benchmarks.generator.parquet import ROW_GROUP_BYTES, check_writable, write
-from memray_eval.benchmarks.generator.plan import Plan, even_depths, length_of, plan_of
-from memray_eval.benchmarks.generator.pools import insert_sentence
-from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.generator.plan import (
+    Plan,
+    even_depths,
+    length_of,
+    plain_prompt,
+    plan_of,
+)
+from memray_eval.benchmarks.generator.prose import insert_sentence, length_label
 from memray_eval.benchmarks.generator.resources import (
     LONGEST_LINE,
     QuestionedText,
@@ -29,7 +34,6 @@ from memray_eval.benchmarks.generator.resources import (
     read_haystack,
     read_questions,
 )
-from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.sources import entries, whole

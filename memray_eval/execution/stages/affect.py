@@ -1,0 +1,172 @@
+"""The affect stage: samples get emotion and traits before their prompts are built."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from memray_eval.affect.enriching import (
+    JUDGE,
+    NOTES,
+    AffectBackends,
+    add_affect,
+    find_degraded,
+    uniform_emotion,
+)
+from memray_eval.affect.labels import OFF, TextEmotion, load_text_emotion, normalised_weights
+from memray_eval.affect.speech import ListenerSpeech, SpeechEmotion, load_speech_emotion
+from memray_eval.affect.speech_client import AudioStore, Speaker, choose_synthesis
+from memray_eval.config.sections import AffectConfig, JudgingConfig
+from memray_eval.datasets.scan import read_samples
+from memray_eval.datasets.sources import Shard
+from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
+from memray_eval.execution.services import AskingStage, JudgeServices
+from memray_eval.execution.stages.prompt import SHARD, PromptSpec
+from memray_eval.judges.judge_factory import build_judges
+from memray_eval.judges.router import JudgeAssignment
+from memray_eval.results.schema import samples_to_table
+from memray_eval.types import Sample, unit_ids
+
+if TYPE_CHECKING:  # they import what no worker needs
+    from memray_eval.execution.run_plan import RunSpec
+
+AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
+TOGETHER = 16  # samples that are read together
+
+
+def affect_arguments(
+    spec: RunSpec, asking: PromptSpec, services: JudgeServices | None
+) -> tuple[Any, ...]:
+    """The arguments of EnrichSamples for a run."""
+    return asking, spec.config.affect, spec.config.judging, spec.affect_judges, services
+
+
+class EnrichSamples(AskingStage):
+    """Shards to samples with emotion and traits. Clients are built on this actor's loop."""
+
+    def __init__(
+        self,
+        asking: PromptSpec,
+        config: AffectConfig,
+        judging: JudgingConfig,
+        choices: Mapping[str, JudgeAssignment],
+        services: JudgeServices | None,
+    ) -> None:
+        super().__init__(services, asking.context)
+        self._asking = asking
+        self._candidates = [*product(asking.candidates, range(1, asking.epochs + 1))]
+        self._config, self._judging, self._choices = config, judging, choices
+        self._backends: AffectBackends | None = None
+        self._counted: Counter[str] = Counter()
+        self._shown_failures: set[str] = set()
+
+    async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        backends = self._backends = self._backends or self._build_backends()
+        is_over = await self._check_for_the_end()
+        for text in [] if is_over else table.column(SHARD).to_pylist():
+            shard = Shard.model_validate_json(text)
+            # Where its samples name their recordings from.
+            folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
+            read = read_samples(shard, self._asking.reading, self._context.record_unreadable)
+            samples = [sample for sample in read if self._is_unfinished(sample)]
+            for start in range(0, len(samples), TOGETHER):
+                together = samples[start : start + TOGETHER]
+                batch = await self._enrich(together, folder, backends)
+                await self._reporter.report()
+                if batch is None:
+                    return
+                self._count(batch)
+                yield samples_to_table(batch)
+
+    async def _enrich(
+        self, samples: Sequence[Sample], folder: str, backends: AffectBackends
+    ) -> list[Sample] | None:
+        """The samples with emotion and traits; None when the run stops before."""
+        try:
+            return await add_affect(samples, folder, backends)
+        except (BudgetSpent, JudgeStalled) as error:
+            self._stop(str(error))
+            return None
+        except Stopped:
+            return None
+        except EvalError:  # a service of the run is gone
+            raise
+        except Exception as error:
+            if len(samples) == 1:
+                self._context.record_stage_failure(AFFECT, samples[0].id, error)
+                return [uniform_emotion(samples[0], error)]
+        alone = [await self._enrich([sample], folder, backends) for sample in samples]
+        if any(enriched is None for enriched in alone):
+            return None
+        return [sample for enriched in alone for sample in enriched or ()]
+
+    def _is_unfinished(self, sample: Sample) -> bool:
+        units = (unit for candidate in self._candidates for unit in unit_ids(sample, *candidate))
+        return not all(map(self._asking.resume_state.has, units))
+
+    def _count(self, samples: Sequence[Sample]) -> None:
+        """Tells the run how many emotions and traits were read, heard, degraded; why, the first
+        time; and what the store had to do."""
+        counts: Counter[str] = Counter(samples=len(samples))
+        for sample in samples:
+            emotion, failed = sample.metadata[NOTES]["emotion"], find_degraded(sample)
+            counts[f"emotion {emotion['backend']}"] += 1
+            counts[f"speech {emotion.get('speech', {}).get('source', 'off')}"] += 1
+            counts["degraded"] += bool(failed.keys() - {TRAITS})
+            counts[DEGRADED_TRAITS] += TRAITS in failed
+            for what in failed.keys() - self._shown_failures:
+                self._shown_failures.add(what)
+                stands = "unknown" if what == TRAITS else "uniform"
+                line = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
+                self._context.counter.add_line(line)
+        if self._backends is not None and (store := self._backends.store) is not None:
+            for name, count in store.counts.items():
+                counts[f"store {name}"] = count - self._counted[name]
+            self._counted = Counter(store.counts)
+        self._context.counter.count({name: count for name, count in counts.items() if count})
+
+    def _build_backends(self) -> AffectBackends:
+        config = self._config
+        judge = None
+        if self._choices:
+            judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
+        cache = None if config.cache == "auto" else config.cache
+        speech, speaker = self._build_speech() if config.hears else (None, None)
+        return AffectBackends(
+            text=self._load_text(),
+            speech=speech,
+            store=AudioStore(cache) if config.hears else None,
+            speaker=speaker,
+            weights=normalised_weights(config.speech_weight, config.text_weight),
+            traits=config.traits,
+            judge=judge,
+        )
+
+    def _load_text(self) -> TextEmotion | Literal["judge"] | None:
+        if self._config.emotion == JUDGE:
+            return JUDGE
+        return None if self._config.emotion == OFF else load_text_emotion(self._config.emotion)
+
+    def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
+        """The listener of samples, and the speaker of those without sound, if there is one."""
+        from memray_eval.affect.speech_client import (
+            OpenAIListener,
+            OpenAIVoice,
+            SpeechServer,
+        )
+
+        config = self._config
+        server = SpeechServer(base_url=config.base_url, api_key_env=config.api_key_env)
+        speech = (
+            ListenerSpeech(OpenAIListener(server=server))
+            if config.speech == ListenerSpeech.name
+            else load_speech_emotion(config.speech)
+        )
+        if choose_synthesis(config.tts, config.base_url) == OFF:
+            return speech, None
+        return speech, OpenAIVoice(server=server)

@@ -1,1 +1,0 @@
-"""The stages of a run as (async) functions on records: no Ray, no global state."""

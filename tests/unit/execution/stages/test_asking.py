@@ -1,0 +1,238 @@
+"""How judges are asked: another judge or rubric for a task, and what stands in for a verdict that
+none gave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stopped, Unavailable
+from memray_eval.execution.stages.judge import (
+    JudgingOptions,
+    judge_record,
+    prompts_of_record,
+    scored_by_judge_stage,
+)
+from memray_eval.metric import NEEDS_JUDGE
+from memray_eval.metrics import pick
+from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
+from memray_eval.ports import Verdict
+from memray_eval.types import Candidate, Message, Record, Response, Sample, Score
+from tests.build import build_record, judge_metrics
+
+METRICS = pick(["semantic_correctness"])
+RIGHT = CorrectnessJudgment(answer="", reasoning="r", verdict="CORRECT", confidence=0.8)
+
+
+class FakeJudge:
+    """Returns a verdict or raises an error, and keeps what it was asked."""
+
+    def __init__(self, outcome: BaseModel | Exception, name: str = "fake/judge") -> None:
+        self.outcome, self.name = outcome, name
+        self.seen: list[Sequence[Message]] = []
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        self.seen.append(messages)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return Verdict(judgment=self.outcome, judge=self.name, cost_usd=0.5)
+
+
+def failing(error: JudgeError) -> JudgeError:
+    error.input_tokens, error.cost_usd, error.calls = 7, 0.25, 3
+    return error
+
+
+def score(
+    judges: dict[str, list[Any]], text: str = "Paris", task: str = "", **asking: Any
+) -> Score:
+    sample = Sample(id="s", query="q", answers=("paris",), task=task)
+    record = Record(
+        unit_id="u",
+        sample=sample,
+        candidate=Candidate(name="c", model="m"),
+        response=Response(text=text),
+    )
+    (only,) = asyncio.run(judge_record(record, METRICS, judges, JudgingOptions(**asking))).scores
+    return only
+
+
+def test_a_task_may_have_a_judge_of_its_own_or_none() -> None:
+    usual, own = FakeJudge(RIGHT), FakeJudge(RIGHT, "own/judge")
+    judges: dict[str, list[Any]] = {
+        "semantic_correctness": [usual],
+        "semantic_correctness/passkey": [own],
+        "semantic_correctness/vt": [],
+    }
+    names = [score(judges, task=task).judge for task in ("", "hotpotqa", "passkey", "vt")]
+    assert names == ["fake/judge", "fake/judge", "own/judge", "rules"]
+    assert (len(usual.seen), len(own.seen)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("response", "status"), [("Rest.", "not_applicable"), ("", "not_applicable"), (None, "error")]
+)
+def test_without_a_judge_and_an_estimate_a_metric_is_not_applicable(
+    sample: Sample, response: str | None, status: str
+) -> None:
+    answer = Response(error="gone") if response is None else response
+    (scored,) = judge_metrics(build_record(sample, answer), pick(["empathy"]), {}).scores
+    assert (scored.status, scored.value, scored.judge) == (status, None, "")
+    assert scored.error == ("generation failed: gone" if response is None else NEEDS_JUDGE)
+
+
+def test_an_empty_response_is_no_estimate_where_a_judge_would_have_judged() -> None:
+    empty = score({"semantic_correctness": [FakeJudge(RIGHT)]}, text=" ")
+    assert (empty.judge, empty.value, empty.is_estimate) == ("rules (empty response)", 0.0, False)
+    assert score({}, text=" ").is_estimate
+
+
+def test_every_call_that_was_paid_counts() -> None:
+    twice = [FakeJudge(RIGHT), FakeJudge(RIGHT), FakeJudge(failing(Malformed("bad")))]
+    assert score({"semantic_correctness": twice}).calls == 2 + 3
+    assert score({"semantic_correctness": [FakeJudge(RIGHT)]}).calls == 1
+    replaced = score(
+        {"semantic_correctness": [FakeJudge(failing(Malformed("bad")))]}, on_failure="zero"
+    )
+    assert (replaced.judge, replaced.calls) == ("zero", 3)
+    assert score({}).calls is None
+
+
+def test_a_task_may_have_a_rubric_of_its_own() -> None:
+    judge = FakeJudge(RIGHT)
+    rubrics = {
+        "semantic_correctness": "Mind the units.",
+        "semantic_correctness/passkey": "Mind the digits.",
+    }
+    for task in ("hotpotqa", "passkey"):
+        score({"semantic_correctness": [judge]}, task=task, rubrics=rubrics)
+    usual, own = (messages[0].content for messages in judge.seen)
+    assert usual.endswith("Mind the units.")
+    assert own.endswith("Mind the digits.")
+
+
+ERRORS = [Unavailable("down"), Malformed("no JSON"), Refused("I will not"), JudgeError("odd")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("way", "text", "value"),
+    [
+        ("string_match", " PARIS ", 1.0),
+        ("string_match", "It is Paris.", 0.0),
+        ("zero", "Paris", 0.0),
+    ],
+)
+def test_what_stands_in_for_a_verdict_names_itself_and_keeps_the_failure(
+    error: JudgeError, way: Any, text: str, value: float
+) -> None:
+    scored = score({"semantic_correctness": [FakeJudge(failing(error))]}, text, on_failure=way)
+    assert (scored.status, scored.value, scored.judge) == ("scored", value, way)
+    assert scored.error == f"{type(error).__name__}: {error}"
+    assert (scored.usage.input_tokens, scored.cost_usd) == (7, 0.25)
+
+
+def test_one_juror_who_was_heard_is_enough() -> None:
+    jury = [
+        FakeJudge(failing(Unavailable("down"))),
+        FakeJudge(RIGHT),
+        FakeJudge(failing(Refused("no"))),
+    ]
+    scored = score({"semantic_correctness": jury}, "wrong", on_failure="zero")
+    assert (scored.value, scored.judge, scored.cost_usd) == (1.0, "fake/judge", 1.0)
+    silent = [FakeJudge(failing(Unavailable("down"))), FakeJudge(failing(Refused("no")))]
+    scored = score({"semantic_correctness": silent}, on_failure="zero")
+    assert (scored.value, scored.judge, scored.cost_usd) == (0.0, "zero", 0.5)
+
+
+@pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough")])
+def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
+    with pytest.raises(type(stop)):
+        score({"semantic_correctness": [FakeJudge(stop)]}, on_failure="zero")
+
+
+def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
+    judges = {"empathy": [FakeJudge(failing(Unavailable("down")))]}
+    (scored,) = asyncio.run(
+        judge_record(record, pick(["empathy"]), judges, JudgingOptions(on_failure="zero"))
+    ).scores
+    assert (scored.status, scored.value) == ("error", None)
+
+
+def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
+    judge = FakeJudge(RIGHT)
+    assert score({"semantic_correctness": [judge]}, "", on_failure="string_match").value == 0.0
+    failed = Record(
+        unit_id="u",
+        sample=Sample(id="s", query="q", answers=("a",)),
+        candidate=Candidate(name="c", model="m"),
+        response=Response(text="half", error="cut"),
+    )
+    judges = {"semantic_correctness": [judge]}
+    (scored,) = asyncio.run(
+        judge_record(failed, METRICS, judges, JudgingOptions(on_failure="zero"))
+    ).scores
+    assert (scored.status, scored.error) == ("error", "generation failed: cut")
+    assert not judge.seen
+
+
+def test_it_is_scored_in_the_judge_stage_with_or_without_a_judge() -> None:
+    assert scored_by_judge_stage(METRICS[0], {})
+    assert scored_by_judge_stage(METRICS[0], {"semantic_correctness"})
+
+
+def readers_of(
+    names: Sequence[str], n_jurors: int, siblings: int = 1, memory: str = "x" * 9000
+) -> dict[str, set[int]]:
+    """By metric, what the prompts to a jury of one judge say of how many begin alike."""
+    sample = Sample(id="s", query="q", memory={"note": memory}, required_keys=("note",))
+    record = Record(
+        unit_id="u",
+        sample=sample,
+        candidate=Candidate(name="c", model="m"),
+        response=Response(text="Rest."),
+    )
+    jury = [FakeJudge(RIGHT) for _ in range(n_jurors)]
+    options = JudgingOptions(siblings={"c": siblings})
+    prompts = prompts_of_record(record, pick(names), {name: jury for name in names}, options)
+    return {
+        name: {prompt.readers for _, prompts in prompt for prompt in prompts}  # type: ignore[union-attr, attr-defined]
+        for name, prompt in prompts.items()
+    }
+
+
+def test_a_prompt_knows_how_many_calls_begin_alike() -> None:
+    seen = ("groundedness", "memory_utilization")
+    both = {"groundedness": {2}, "memory_utilization": {2}}
+    assert readers_of(seen[:1], 1) == {"groundedness": {1}}
+    assert readers_of(seen, 1) == both
+    many = {name: {24} for name in seen} | {"empathy": {1}}
+    assert readers_of((*seen, "empathy"), 3, 4) == many
+    # Metrics of one judgment ask the same call, which is made once
+    companion = ("overall_quality", "trust_boundaries")
+    assert readers_of(companion, 1) == {name: {1} for name in companion}
+    assert readers_of((*companion, *seen), 1, 2) == {name: {6} for name in (*companion, *seen)}
+    # What no provider would keep need not be counted
+    assert readers_of(seen, 3, memory="short") == {name: {1} for name in seen}
+
+
+def test_a_prompt_is_the_same_whatever_is_scored_already() -> None:
+    names = ("groundedness", "memory_utilization")
+    sample = Sample(id="s", query="q", memory={"note": "x" * 9000}, required_keys=("note",))
+    done = Score(metric="groundedness", status="error")
+    judge = FakeJudge(ValueError("odd"))
+    for scores in ((), (done,)):
+        record = Record(
+            unit_id="u",
+            sample=sample,
+            candidate=Candidate(name="c", model="m"),
+            response=Response(text="Rest."),
+            scores=scores,
+        )
+        asyncio.run(judge_record(record, pick(names), {name: [judge] for name in names}))
+    assert len(judge.seen) == 3
+    assert {prompt.readers for prompt in judge.seen} == {2}  # type: ignore[attr-defined]

@@ -1,0 +1,161 @@
+"""A hook of a metric, a judge or an embedder that raises costs the record it raised on, and no
+other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memray_eval.errors import JudgeError, ServiceLost, Stopped
+from memray_eval.execution.stages.generate import embed_records, generate
+from memray_eval.execution.stages.judge import fail_unjudged, judge_record
+from memray_eval.metric import (
+    ComputedMetric,
+    EmbeddedMetric,
+    JudgedMetric,
+    Metric,
+    MetricValue,
+    rubric_digest,
+    score_by_code,
+)
+from memray_eval.metrics import pick
+from memray_eval.types import Message, Prompt, Record, Response, Sample
+
+(EMPATHY,) = pick(["empathy"])
+(RELEVANCE,) = pick(["relevance"])
+(MEMORY,) = pick(["memory_utilization"])
+WORDS = ComputedMetric(
+    name="words",
+    title="W",
+    value_label="W",
+    scale=(0, 9),
+    measure=lambda s, r: MetricValue(value=1.0),
+)
+
+
+def boom(*_: Any) -> Any:
+    raise KeyError("city")
+
+
+class Judge:
+    name = "fake/judge"
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def judge(self, messages: Sequence[Message], judgment: Any) -> Any:
+        raise self.error
+
+
+class Embedder:
+    """Raises ValueError for a text that it does not like, as a model does of which nobody caught
+    it."""
+
+    name = "fake"
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        if any("odd" in text for text in texts):
+            raise ValueError("a text that no tokenizer takes")
+        return np.tile(np.array([[0.6, 0.8]]), (len(texts), 1))
+
+
+def judged(record: Record, metric: Metric, error: BaseException | None = None) -> Any:
+    judges: Any = {metric.name: [Judge(error or JudgeError("nobody should ask"))]}
+    (score,) = asyncio.run(judge_record(record, [metric], judges)).scores
+    return score
+
+
+@pytest.mark.parametrize("hook", ["applies", "scorer", "measure"])
+def test_a_computed_metrics_hooks(record: Record, hook: str) -> None:
+    score = score_by_code(
+        replace(WORDS, **{hook: boom}), record.sample, record.response or Response()
+    )
+    assert (score.status, score.value) == ("error", None)
+    assert "KeyError: 'city'" in (score.error or "")
+
+
+@pytest.mark.parametrize("figure", [float("nan"), float("inf")])
+def test_a_value_that_is_no_figure_is_an_error(record: Record, figure: float) -> None:
+    metric = replace(WORDS, measure=lambda s, r: MetricValue(value=figure))
+    score = score_by_code(metric, record.sample, record.response or Response())
+    assert (score.status, score.value) == ("error", None)
+    assert f"the metric's value is {figure}" in (score.error or "")
+
+
+def test_a_judged_metrics_prompt(record: Record) -> None:
+    assert isinstance(EMPATHY, JudgedMetric)
+    broken = replace(EMPATHY, prompt=boom, prompt_with=None)
+    score = judged(record, broken)
+    assert (score.status, score.error) == ("error", "KeyError: 'city'")
+    assert rubric_digest(broken) == rubric_digest(replace(broken, prompt=lambda s, r: boom()))
+
+
+@pytest.mark.parametrize(
+    "error", [AttributeError("choices"), TypeError("x"), OverflowError(), RecursionError("deep")]
+)
+def test_what_a_judges_client_did_not_foresee(record: Record, error: Exception) -> None:
+    score = judged(record, EMPATHY, error)
+    assert (score.status, score.judge) == ("error", "fake/judge")
+    assert (score.error or "").startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize(
+    "error", [Stopped("the run is stopping"), ServiceLost("the ledger has died")]
+)
+def test_what_is_the_runs_affair_goes_on_to_the_run(record: Record, error: Exception) -> None:
+    with pytest.raises(type(error)):
+        judged(record, EMPATHY, error)
+
+
+def test_an_error_text_is_valid_and_not_endless(record: Record) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert "\\ud83d" in judged(record, EMPATHY, ValueError("half a pair: \ud83d")).error
+    assert len(judged(record, EMPATHY, ValueError("x" * 10_000_000)).error) < 1100
+    assert judged(record, EMPATHY, Mute()).error == "Mute: its text cannot be read: RuntimeError"
+
+
+@pytest.mark.parametrize("texts", [boom, lambda s, r: [None]])
+def test_texts_of_an_embedded_metric_and_of_an_estimate(record: Record, texts: Any) -> None:
+    assert isinstance(RELEVANCE, EmbeddedMetric)
+    assert isinstance(MEMORY, JudgedMetric)
+    assert MEMORY.estimate is not None
+    estimate = replace(MEMORY.estimate, texts=texts)
+    broken = [replace(RELEVANCE, texts=texts), replace(MEMORY, name="m", estimate=estimate)]
+    (out,) = asyncio.run(embed_records([record], [*broken, MEMORY], Embedder()))
+    assert [score.status for score in out.scores] == ["error", "error", "scored"]
+
+
+def test_a_text_that_breaks_the_embedder_costs_its_record_alone(record: Record) -> None:
+    odd = record.model_copy(update={"response": Response(text="an odd answer")})
+    out = asyncio.run(embed_records([record, odd, record], [RELEVANCE], Embedder()))
+    assert [record.scores[0].status for record in out] == ["scored", "error", "scored"]
+    assert out[1].scores[0].error == "ValueError: a text that no tokenizer takes"
+
+
+def test_an_answer_that_a_client_did_not_foresee_is_an_error_of_its_unit(record: Record) -> None:
+    class Generator:
+        async def generate(self, prompt: Prompt, candidate: Any) -> Response:
+            raise AttributeError("'NoneType' object has no attribute 'content'")
+
+    response = asyncio.run(generate(Prompt(messages=()), record.candidate, 7, Generator()))
+    assert (response.error or "").startswith("AttributeError")
+    assert response.truncated_tokens == 7
+
+
+def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(
+    record: Record, sample: Sample
+) -> None:
+    once = asyncio.run(judge_record(record, [WORDS], {}))
+    out = fail_unjudged(once, [WORDS, EMPATHY], MemoryError("gone"))
+    assert [(score.metric, score.status) for score in out.scores] == [
+        ("words", "scored"),
+        ("empathy", "error"),
+    ]
