@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,6 +250,25 @@ def go_on(path: str, **options: Any) -> RunResult:
     from memray_eval.execution.runs import resume
 
     return resume(path, lambda line: None, quiet=True, **options)
+
+
+@dataclass
+class UntilWritten:
+    """A server's `ready`: holds the answer to `query` back until a record of another sample is in a
+    run folder below `out`, for a minute at most. `saw` says whether it came."""
+
+    query: str
+    out: Path
+    saw: bool = False
+
+    async def __call__(self, body: dict[str, Any]) -> None:
+        if not any(self.query in str(message["content"]) for message in body["messages"]):
+            return
+        for _ in range(600):
+            if self.saw or any(self.out.glob("*/records/**/*.parquet")):
+                self.saw = True
+                return
+            await asyncio.sleep(0.1)
 
 
 def echo_memory(body: dict[str, Any]) -> str:

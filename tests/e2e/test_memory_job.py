@@ -71,7 +71,6 @@ def test_a_prompt_longer_than_the_window_is_a_row_with_its_error(
 def test_samples_flow_through_the_stages(memory_run: CommandRun) -> None:
     stages = RunFolder(str(memory_run.folder)).read_manifest()["stages"]
     assert {stage["rows"] for stage in stages.values()} == {N_UNITS}
-    assert stages["write"]["started"] < stages["generate"]["ended"]
     assert len(list(memory_run.folder.glob("records/*.parquet"))) >= 2
 
 

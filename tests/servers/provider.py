@@ -219,10 +219,11 @@ class Provider(Tally):
     """The running server: its root address, and what it was asked. `down`: every request is
     answered 500. `by_key`: the limits hold for each key by itself, as accounts have theirs.
     `count_tokens`: a token for every four characters, in and out, instead of the
-    fixed figures. `more_headers` go with every reply."""
+    fixed figures. `more_headers` go with every reply. A reply comes when `ready` returns."""
 
     reply: Reply
     latency_s: float = 0.0
+    ready: Callable[[dict[str, Any]], Awaitable[None]] | None = None
     port: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -348,6 +349,8 @@ class Provider(Tally):
                 self.n_faults += 1
             else:
                 await asyncio.sleep(self.latency_s)
+                if self.ready is not None:
+                    await self.ready(body)
             if isinstance(outcome, Answer):
                 if key:
                     self.by_idempotency_key[key] = digest, outcome
