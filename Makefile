@@ -33,12 +33,13 @@ test: setup test-unit
 	$(PYTEST) tests/unit -n 2 -m "heavy and not night"
 	$(PYTEST) tests/wire -n 4
 	$(PYTEST) tests/local tests/golden -n 4
-	$(MAKE) --no-print-directory -j2 -Otarget test-cluster test-engine
-# Two at a time: what has a Ray of its own, and what shares one engine or starts processes
+	$(MAKE) --no-print-directory -j2 -Otarget test-engine test-cluster
+# Two at a time: what shares one engine, and what has a Ray of its own or starts processes
+test-engine:
+	$(PYTEST) tests/e2e tests/gpu --durations=10
 test-cluster:
 	$(PYTEST) tests/ray --durations=10
-test-engine:
-	$(PYTEST) tests/e2e tests/gpu tests/processes tests/clusters --durations=20
+	$(PYTEST) tests/processes tests/clusters --durations=20
 
 KILLS ?= 1
 PARTS ?= tests/unit tests/wire tests/local tests/golden tests/ray tests/e2e tests/gpu tests/processes tests/clusters

@@ -39,7 +39,8 @@ def advice() -> dict[str, str]:
     """By command, the file that prints it, or the page for those who come from elsewhere."""
     found = {}
     for file in sorted((REPOSITORY / "memray_eval").rglob("*.py")):
-        for text in texts(ast.parse(file.read_text("utf-8"))):
+        source = file.read_text("utf-8")
+        for text in texts(ast.parse(source)) if "`memray-eval " in source else ():
             for command in _COMMAND.findall(" ".join(text.split())):
                 found.setdefault(command, str(file.relative_to(REPOSITORY)))
     for command in _COMMAND.findall(PAGE.read_text("utf-8")):
