@@ -416,11 +416,13 @@ async def test_a_loop_goes_on_while_runs_work() -> None:
 
 async def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
     heard: list[str] = []
+    cancelled: list[str] = []
 
     def metric(name: str) -> Any:
         def score(sample: Sample, response: Response) -> bool:
             heard.append(name)
-            time.sleep(0.02)
+            while not cancelled:
+                time.sleep(0.01)
             return True
 
         return me.computed_metric(score, name)
@@ -433,6 +435,7 @@ async def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
     third = asyncio.create_task(me.evaluate_async(ROWS, [metric("c")], quiet=True))
     await asyncio.sleep(0.05)
     third.cancel()
+    cancelled.append("c")
     with pytest.raises(asyncio.CancelledError):
         await third
     await together

@@ -240,14 +240,13 @@ def test_parts_are_read_side_by_side(open_s3: S3Server, record: Record) -> None:
         folder.write_part(to_table([row]))
     open_s3.set_latency(LATENCY_S)
     try:
-        began = time.monotonic()
         state = load_resume_state(folder)
         assert drop_duplicates(folder) == 0
-        took = time.monotonic() - began
+        at_once = open_s3.at_once()
     finally:
         open_s3.set_latency(0.0)
     assert len(state.finished) == 64
-    assert took < 64 * LATENCY_S  # 128 indexes and some listings
+    assert at_once >= 8
 
 
 @pytest.mark.night
@@ -385,9 +384,7 @@ def test_a_cache_that_cannot_be_used_is_told_first(open_s3: S3Server) -> None:
 def test_what_is_wrong_is_one_message(
     s3: S3Server, tmp_path: Path, change: dict[str, str], url: str, code: int, message: str
 ) -> None:
-    began = time.monotonic()
     log = ended(["report", url], s3.environment() | change, tmp_path / "home", code)
-    assert time.monotonic() - began < 30
     assert message in log
     assert url in log
     assert "Traceback" not in log

@@ -223,7 +223,7 @@ class Provider(Tally):
 
     reply: Reply
     latency_s: float = 0.0
-    ready: Callable[[dict[str, Any]], Awaitable[None]] | None = None
+    ready: Callable[[dict[str, Any]], Awaitable[object]] = lambda body: asyncio.sleep(0)
     port: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -349,8 +349,7 @@ class Provider(Tally):
                 self.n_faults += 1
             else:
                 await asyncio.sleep(self.latency_s)
-                if self.ready is not None:
-                    await self.ready(body)
+                await self.ready(body)
             if isinstance(outcome, Answer):
                 if key:
                     self.by_idempotency_key[key] = digest, outcome

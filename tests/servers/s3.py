@@ -50,6 +50,10 @@ class S3Server:
         """The requests so far, by method."""
         return Counter(json.loads(self._request("GET", "/_calls")))
 
+    def at_once(self) -> int:
+        """The most requests that waited for the latency at the same time since it was set."""
+        return int(self._request("GET", "/_at_once"))
+
     def set_latency(self, seconds: float) -> None:
         """Has each request from now on take so much longer."""
         self._request("GET", f"/_latency/{seconds}")
@@ -94,20 +98,29 @@ def guarded(
 ) -> Callable[..., Iterable[bytes]]:
     """The server with its requests counted, delayed, and refused to the keys that may not."""
     calls, lock, delays_s = Counter[str](), threading.Lock(), [delay_s]
+    waiting = Counter[str]()
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         method, whose = environ["REQUEST_METHOD"], environ.get("HTTP_AUTHORIZATION", "")
         if environ["PATH_INFO"] == "/_calls":
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(calls).encode()]
+        if environ["PATH_INFO"] == "/_at_once":
+            start("200 OK", [])
+            return [str(waiting["most"]).encode()]
         if environ["PATH_INFO"].startswith("/_latency/"):
+            waiting["most"] = 0
             latency_s = float(environ["PATH_INFO"].rpartition("/")[2])
             delays_s[0] = (latency_s, latency_s)
             start("200 OK", [])
             return [b""]
         with lock:
             calls[method] += 1
+            waiting["now"] += 1
+            waiting["most"] = max(waiting["most"], waiting["now"])
         time.sleep(random.uniform(*delays_s[0]))
+        with lock:
+            waiting["now"] -= 1
         if (
             "Credential=" not in whose
             or "Credential=denied/" in whose

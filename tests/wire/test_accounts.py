@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -39,25 +38,24 @@ def test_two_accounts_have_a_pace_each_and_one_account_has_one(
         monkeypatch.setenv(variable, key)
     limits = Limits(requests_per_min=1.5 * PER_MIN, window_s=6.0)
 
-    async def ask_all(base_url: str) -> tuple[float, list[str]]:
+    async def ask_all(base_url: str) -> list[str]:
         limiter = Limiter()
         async with closing_clients():
             judges = [judge_on(variable, base_url, limiter) for variable in variables]
-            began = time.monotonic()
             await asyncio.gather(
                 *(judge.judge(MESSAGES, Rating) for judge in judges for _ in range(CALLS // 2))
             )
-            return time.monotonic() - began, list(limiter.limits_by_judge())
+            return list(limiter.limits_by_judge())
 
     with serving(lambda body: '{"score": 1}', limits=limits, by_key=True) as server:
-        took_s, paces = asyncio.run(ask_all(server.base_url))
+        paces = asyncio.run(ask_all(server.base_url))
     assert (server.n_429, len(server.times)) == (0, CALLS)
     assert len(paces) == len(set(variables))
     assert set(paces) == {
         f"openai/m@127.0.0.1:{server.port}/v1#{key_digest(KEYS[name])}" for name in variables
     }
-    # Seven seconds at least with a pace each, fifteen with one for both
-    assert (took_s < CALLS - 2) == (len(paces) == 2)
+    if len(paces) == 1:  # one a second for both
+        assert server.times[-1] - server.times[0] >= CALLS - 2
 
 
 def test_a_key_is_told_apart_and_not_told() -> None:
