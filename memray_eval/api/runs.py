@@ -27,12 +27,11 @@ from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import read_config
 from memray_eval.execution.prepare.scanning import sample_ids
 from memray_eval.report.brief import opening_parts
-from memray_eval.report.exports import to_long_rows
+from memray_eval.report.exports import explain, parse_judgment, to_long_rows
 from memray_eval.report.html import write_html
 from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks.sending import explain, parse_judgment
 from memray_eval.storage.paths import readable
 from memray_eval.types import MetricSummary, Summary, dumps
 

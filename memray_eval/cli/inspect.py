@@ -53,7 +53,9 @@ def report(
     evaluation: str | None = option(
         "Also write every answer and its judgments to this file, in the format of eval_*.json."
     ),
-    csv: str | None = option("Also write the scores to this file, one row per answer and metric."),
+    csv: str | None = option(
+        "Also write the answers, scores and reasons to this CSV, a row per metric."
+    ),
     parquet: str | None = option("Also write these rows to this file as Parquet."),
 ) -> None:
     """Print a finished run's summary again, and export the run. Files may be local paths or cloud

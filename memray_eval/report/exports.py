@@ -2,8 +2,9 @@
 and eval_{input}.json, and seed 004's list), and as one flat table, with a row per unit and metric,
 for a spreadsheet (CSV) or a data frame (Parquet).
 
-In the table texts stay in the records, which have the same `unit_id`. A unit that no metric scored
-has one row; a unit written twice counts once. `fallback`: a rule scored because the judge failed.
+A row has what the page's list of answers shows: question, answer, value, judge, the judge's reason;
+then what it took and cost. A unit that no metric scored has one row; a unit written twice counts
+once. `fallback`: a rule scored because the judge failed.
 `no_answer`: null if there is an answer, or the unit failed. A metric's figure is the sum of its
 `part` over that of its `whole` (a mean's: the value and 1), none where that is 0."""
 
@@ -161,6 +162,27 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float]) -> dict
     }
 
 
+LONGEST_TEXT = 4000  # characters
+# The field of a judgment that says why
+_REASONS = ("explanation", "reasoning", "reason", "rationale")
+
+
+def parse_judgment(text: str | None) -> Any:
+    """A judgment's JSON; text that is no JSON as it is; None if there is none."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text
+
+
+def explain(text: str | None, judgment: Any) -> str | None:
+    """A judge's reason, else the whole `text`: at most LONGEST_TEXT characters; None without."""
+    reasons = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
+    why = next((reason for reason in reasons if isinstance(reason, str) and reason), text)
+    # JSON may hold half a character
+    return why[:LONGEST_TEXT].encode("utf-8", "backslashreplace").decode() if why else None
+
+
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
     "language", "served_model", "no_answer", "finish_reason", "prompt_tokens", "output_tokens",
@@ -184,6 +206,17 @@ FLAT_SCHEMA = pa.schema(
         pa.field("whole", pa.float64()),
     ]
 )
+# The columns of the files: what a reader looks for comes first
+_FIRST = ("unit_id", "sample_id", "candidate", "query", "response", "metric", "status", "value")
+_FIRST += ("judge", "reason")
+_TEXTS = ("query", "response")
+_OF_TEXTS = [pa.field(name, pa.string()) for name in (*_TEXTS, "reason")]
+FILE_SCHEMA = pa.schema(
+    sorted(
+        [*FLAT_SCHEMA, *_OF_TEXTS],
+        key=lambda field: _FIRST.index(field.name) if field.name in _FIRST else len(_FIRST),
+    )
+)
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls matches, in RE2 syntax
 # the first character of a text that a spreadsheet takes for a formula, or the mark against it
 _FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
@@ -193,9 +226,9 @@ def write_parquet(path: str, records: pads.Dataset) -> None:
     """Writes Parquet a block at a time."""
     with (
         write_atomically(path) as stream,
-        pq.ParquetWriter(stream, FLAT_SCHEMA, compression="zstd") as writer,
+        pq.ParquetWriter(stream, FILE_SCHEMA, compression="zstd") as writer,
     ):
-        for batch in to_long_rows(records):
+        for batch in to_long_rows(records, FILE_SCHEMA):
             writer.write_batch(batch)
 
 
@@ -204,25 +237,28 @@ def write_csv(path: str, records: pads.Dataset) -> None:
     for a formula, or begins with an apostrophe, gets one before it; controls are escaped."""
     with (
         write_atomically(path) as stream,
-        pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer,
+        pacsv.CSVWriter(stream, FILE_SCHEMA) as writer,
     ):
-        for batch in to_long_rows(records):
+        for batch in to_long_rows(records, FILE_SCHEMA):
             columns = [escape_formulas(column) for column in batch.columns]
             writer.write_batch(pa.record_batch(columns, schema=batch.schema))
 
 
-def to_long_rows(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
-    """Yields the rows, with FLAT_SCHEMA, in the order of the records."""
+def to_long_rows(
+    records: pads.Dataset, schema: pa.Schema = FLAT_SCHEMA
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in the order of the records; with FILE_SCHEMA their texts too."""
+    texts = _TEXTS if schema is FILE_SCHEMA else ()
     first = np.zeros(records.count_rows(), dtype=np.bool_)
     first[first_of_each(records.to_table(columns=["unit_id"])["unit_id"])] = True
     row = 0
-    for batch in records.to_batches(columns=[*_OF_UNITS, "scores"]):
+    for batch in records.to_batches(columns=[*_OF_UNITS, *texts, "scores"]):
         is_first = first[row : row + batch.num_rows]
         row += batch.num_rows
-        yield _flatten(batch.filter(pa.array(is_first)))
+        yield _flatten(batch.filter(pa.array(is_first)), schema)
 
 
-def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _flatten(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Makes one row per score, and one for each unit without scores, in the order of the units."""
     table = ScoreTable.of(batch)
     unscored = np.flatnonzero(~table.has())
@@ -242,7 +278,13 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     pooled = {code: ratio for code, ratio in enumerate(ratios) if ratio}
     parts = shares(table.scores, coded.indices.to_numpy(), pooled)
     columns += [pa.array(column, mask=np.isnan(column)).take(scores) for column in parts]
-    return pa.record_batch(columns, schema=FLAT_SCHEMA)
+    by_name = dict(zip(FLAT_SCHEMA.names, columns, strict=True))
+    if schema is FILE_SCHEMA:
+        by_name |= {name: batch[name].take(units) for name in _TEXTS}
+        judged = map(parse_judgment, table.column("judgment").to_pylist())
+        reasons = [explain(None, judgment) for judgment in judged]
+        by_name["reason"] = pa.array(reasons, pa.string()).take(scores)
+    return pa.record_batch([by_name[name] for name in schema.names], schema=schema)
 
 
 def escape_formulas(column: pa.Array) -> pa.Array:

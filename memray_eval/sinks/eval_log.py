@@ -17,8 +17,8 @@ from typing import IO, Any
 from pyarrow import fs
 
 from memray_eval._version import __version__
+from memray_eval.report.exports import explain, parse_judgment
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks.sending import explain, parse_judgment
 from memray_eval.storage.paths import is_object_store, locate, translate_cloud_errors, whole_file
 from memray_eval.types import Candidate, MetricSummary, Summary, is_estimate
 from memray_eval.types.json_text import candidate_from_json

@@ -28,9 +28,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from memray_eval._version import __version__
 from memray_eval.errors import SinkError
+from memray_eval.report.exports import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.results.parts import UnitNumbers, unit_numbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks.sending import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.types import is_estimate
 
 COLUMNS = ["unit_id", "sample_id", "candidate", "model", "suite", "task", "scores"]

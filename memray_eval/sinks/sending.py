@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -10,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from textwrap import shorten
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
@@ -196,24 +194,3 @@ def make_sink(
 
 def _experiment(config: SinkConfig, environ: Mapping[str, str]) -> str:
     return config.experiment or environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-
-
-LONGEST_TEXT = 4000  # characters
-# The field of a judgment that says why
-_REASONS = ("explanation", "reasoning", "reason", "rationale")
-
-
-def parse_judgment(text: str | None) -> Any:
-    """A judgment's JSON; text that is no JSON as it is; None if there is none."""
-    try:
-        return json.loads(text) if text else None
-    except ValueError:
-        return text
-
-
-def explain(text: str | None, judgment: Any) -> str | None:
-    """A judge's reason, else the whole `text`: at most LONGEST_TEXT characters; None without."""
-    reasons = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
-    why = next((reason for reason in reasons if isinstance(reason, str) and reason), text)
-    # JSON may hold half a character
-    return why[:LONGEST_TEXT].encode("utf-8", "backslashreplace").decode() if why else None

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
 from memray_eval.report.exports import (
-    FLAT_SCHEMA,
+    FILE_SCHEMA,
     evaluated_row,
     export_responses,
     to_long_rows,
@@ -82,7 +82,9 @@ def run(path: Path, *parts: Sequence[Record]) -> RunFolder:
 
 
 def rows(folder: RunFolder) -> list[dict[str, Any]]:
-    return pa.Table.from_batches(to_long_rows(folder.records()), FLAT_SCHEMA).to_pylist()
+    return pa.Table.from_batches(
+        to_long_rows(folder.records(), FILE_SCHEMA), FILE_SCHEMA
+    ).to_pylist()
 
 
 def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) -> None:
@@ -132,15 +134,28 @@ def test_parquet_holds_the_rows_with_their_types(tmp_path: Path) -> None:
     path = tmp_path / "scores.parquet"
     write_parquet(path.as_uri(), folder.records())  # a URL, as of a cloud
     table = pq.read_table(path)
-    assert table.schema.equals(FLAT_SCHEMA)
+    assert table.schema.equals(FILE_SCHEMA)
     assert table.to_pylist() == rows(folder)
     assert table["sample_id"][0].as_py() == "=1+1"
+
+
+def test_a_reader_finds_the_texts_and_the_judges_reason_first(tmp_path: Path) -> None:
+    judged = RECALL.model_copy(update={"judgment": '{"reason": "no source", "score": 2}'})
+    folder = run(tmp_path / "run", [unit("1", judged), unit("2")])
+    write_csv(str(tmp_path / "scores.csv"), folder.records())
+    first, second = csv.DictReader((tmp_path / "scores.csv").read_text("utf-8").splitlines())
+    assert [*first][:10] == [
+        "unit_id", "sample_id", "candidate", "query", "response", "metric", "status", "value",
+        "judge", "reason",
+    ]  # fmt: skip
+    assert (first["query"], first["response"], first["reason"]) == ("q", "an answer", "no source")
+    assert (second["response"], second["reason"]) == ("an answer", "")
 
 
 def read_back(path: Path) -> list[dict[str, Any]]:
     """A CSV's rows with the table's types, its guards taken off."""
     text = pacsv.ConvertOptions(
-        column_types=FLAT_SCHEMA, strings_can_be_null=True, quoted_strings_can_be_null=False
+        column_types=FILE_SCHEMA, strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     lines = pacsv.ParseOptions(newlines_in_values=True)
     table = pacsv.read_csv(path, convert_options=text, parse_options=lines).to_pylist()
@@ -192,7 +207,7 @@ def test_csv_brings_every_value_back_and_holds_no_formula(
         for row in rows(folder)
     ]
     assert read_back(path) == shown
-    numbers = {field.name for field in FLAT_SCHEMA if not pa.types.is_string(field.type)}
+    numbers = {field.name for field in FILE_SCHEMA if not pa.types.is_string(field.type)}
     formulas = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
     for row in csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")):
         assert not [

@@ -13,11 +13,12 @@ import pytest
 
 from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, SinkError
+from memray_eval.report.exports import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import Delivery, check_sinks, sending
 from memray_eval.sinks.mlflow_run import figures, params_of, tags_of
 from memray_eval.sinks.otlp import make_events
-from memray_eval.sinks.sending import LONGEST_TEXT, collector_of, explain, parse_judgment, send_run
+from memray_eval.sinks.sending import collector_of, send_run
 from memray_eval.types import Record, Score
 from tests.runs import candidates, full_summary, plain_records, write_run
 from tests.unit.sinks.rows import to_row
