@@ -73,9 +73,10 @@ def view(
 def _what_instead_of(folder: str) -> str:
     from memray_eval.results.run_folder import RunFolder
 
-    what_to_do = "give one of them, such as results/<run_id>"
     if folder == RESULTS:
-        what_to_do = "no run was made here yet; start with: memray-eval run quickstart"
+        first = "no run was made here yet; start with: memray-eval run quickstart"
+        return RunFolder(folder).what_instead(first)
+    what_to_do = "give one of them, such as results/<run_id>"
     what = f"{folder} has no manifest.json, and is no folder that holds run folders"
     return f"{what}; {RunFolder(folder).what_instead(what_to_do)}"
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, get_args
 
@@ -29,6 +29,8 @@ _STAMPED = ("manifest.json", "summary.json", "run.yaml", "spending.json")
 _BEGUN = ("run.yaml", RECORDS, RESPONSES)  # of which a folder without a manifest has one
 LOCAL_EVERY_S, CLOUD_EVERY_S = 1.0, 10.0  # how often a look is worth it
 _RATE_OVER_S = 60.0
+TREND_RUNS = 12
+_BARS = "▁▂▃▄▅▆▇█"
 NAMED = 3  # candidates that a title names
 _KILLED = "it was killed: no process is at work in its folder"
 
@@ -38,7 +40,9 @@ class UnknownRun(DataError):
 
 
 class RowFigure(Frozen):
-    """A figure as texts; `place` is where on its metric's scale, 0 to 1."""
+    """A figure as texts; `place` is where on its metric's scale, 0 to 1. `was`, `trend`: the figure
+    of the last run before, and a bar a run up to this one, of the same data, candidate and
+    judges."""
 
     candidate: str
     metric: str
@@ -47,6 +51,9 @@ class RowFigure(Frozen):
     n: int
     mark: str
     place: float | None
+    judges: tuple[str, ...] = ()
+    was: str = ""
+    trend: str = ""
 
 
 class RunRow(Frozen):
@@ -58,6 +65,7 @@ class RunRow(Frozen):
     note: str = ""
     title: str = ""
     suite: str = ""
+    data: str | None = None
     models: tuple[str, ...] = ()
     is_so_far: bool = False
     figures: tuple[RowFigure, ...] = ()
@@ -100,6 +108,7 @@ class _Manifest(_Read):
     started: str = ""
     sessions: tuple[_Session, ...] = ()
     n_samples: int | None = Field(None, validation_alias=AliasPath("dataset", "n_samples"))
+    data: str | None = Field(None, validation_alias=AliasPath("dataset", "fingerprint"))
     # More than the samples, if some are sessions
     n_asked: int | None = Field(None, validation_alias=AliasPath("dataset", "n_asked"))
     cost_usd: float | None = Field(None, validation_alias=AliasPath("calls", "cost_usd"))
@@ -166,6 +175,7 @@ class RunReader:
             "id": self.folder.run_id,
             "status": status,
             "note": note,
+            "data": manifest.data,
             "started_s": _started(manifest),
             "took_s": self._took(manifest, status),
             "cost_usd": paid or None,
@@ -296,7 +306,8 @@ class RunList:
         read = in_turn if self._is_local else map_ahead(RunReader.read, readers, REQUESTS_AT_ONCE)
         rows = [row for row in read if row is not None]
         rows.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
-        return {row.id: row for row in rows}
+        with_earlier = list(with_trends(reversed(rows)))
+        return {row.id: row for row in reversed(with_earlier)}
 
     def _list(self) -> None:
         selector = fs.FileSelector(self._inner)
@@ -307,6 +318,22 @@ class RunList:
             name: self._readers.get(name) or RunReader(f"{self.path}/{name}")
             for name in sorted(names)
         }
+
+
+def with_trends(rows: Iterable[RunRow]) -> Iterator[RunRow]:
+    """Yields runs, oldest first, each figure with what it was in runs before."""
+    earlier = defaultdict[tuple[Any, ...], list[RowFigure]](list)
+    for row in rows:
+        figures = []
+        for figure in row.figures if row.data else ():
+            before = earlier[row.data, row.suite, figure.metric, figure.candidate, figure.judges]
+            places = [one.place for one in [*before, figure][-TREND_RUNS:] if one.place is not None]
+            if before and figure.place is not None:
+                bars = "".join(_BARS[round(place * (len(_BARS) - 1))] for place in places)
+                figure = figure.model_copy(update={"was": before[-1].figure, "trend": bars})
+            before.append(figure)
+            figures.append(figure)
+        yield row.model_copy(update={"figures": tuple(figures)}) if figures else row
 
 
 def to_text(rows: Sequence[RunRow]) -> str:
@@ -327,6 +354,7 @@ def _cells(row: RunRow) -> Row:
     if row.figures:
         best = max(row.figures, key=lambda one: -1 if one.place is None else one.place)
         between = f" [{best.between}]" if best.between else ""
+        between += f", was {best.was}" if best.was else ""
         of = f", best of {len(row.figures)}" if len(row.figures) > 1 else ""
         figure = f"{best.metric} {best.figure}{between}{of}"
     units = f"{row.n_units or row.n_done:,}"
@@ -399,5 +427,6 @@ def _row_figure(metric: MetricSummary) -> RowFigure:
         between=", ".join(metric_ends(metric) or ()),
         n=metric.n_scored,
         mark=metric_mark(metric),
+        judges=tuple(metric.judges),
         place=None if value is None else share_of(value, metric.scale),
     )

@@ -22,7 +22,7 @@ from memray_eval.cli import app
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.brief import render_brief
 from memray_eval.report.html.page import render_html
-from memray_eval.report.runs_list import RunList, RunReader, RunRow
+from memray_eval.report.runs_list import RowFigure, RunList, RunReader, RunRow, with_trends
 from memray_eval.report.view import open_view
 from memray_eval.report.view.run_view import OpenedRuns, Query
 from memray_eval.report.view.server import ComparedRuns
@@ -257,6 +257,19 @@ def test_a_folder_that_is_being_prepared_is_no_damage(tmp_path: Path) -> None:
     with folder.held():
         assert row_of(tmp_path / "run").status == "preparing"
     assert row_of(tmp_path / "run").status == "damaged"
+
+
+def test_a_figure_has_what_it_was_in_earlier_runs_of_the_same_data_and_judges() -> None:
+    def run(place: float, data: str = "d", judge: str = "j") -> RunRow:
+        figure = RowFigure(
+            candidate="c", metric="m", figure=f"{place:.2f}", between="", n=9, mark="",
+            place=place, judges=(judge,),
+        )  # fmt: skip
+        return RunRow(id="r", status="finished", data=data, figures=(figure,))
+
+    rows = [run(0.0), run(0.5, judge="k"), run(0.6, data="e"), run(0.5), run(1.0)]
+    told = [(figure.was, figure.trend) for row in with_trends(rows) for figure in row.figures]
+    assert told == [("", ""), ("", ""), ("", ""), ("0.00", "▁▅"), ("0.50", "▁▅█")]
 
 
 def test_list_runs_prints_a_line_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ function figures(row) {
   if (!found.length) return [make("p", { class: "quiet", text: isLive(row) ? "no figure yet" : row.status === "damaged" ? "" : "no figure" })];
   const several = found.length > 1;
   const lines = found.slice(0, several && found.length > NAMED ? NAMED - 1 : NAMED).map((one) => {
-    const rest = [one.between ? ` [${one.between}]` : "", ` n\u00a0${counted(one.n)}`, one.mark ? `, ${one.mark}` : ""].join("");
+    const rest = [one.between ? ` [${one.between}]` : "", ` n\u00a0${counted(one.n)}`, one.mark ? `, ${one.mark}` : "", one.was ? ` · was ${one.was} ${one.trend}` : ""].join("");
     return make("p", {}, several ? make("span", { text: `${one.candidate} ` }) : null, make("b", { text: one.figure }), make("span", { class: "quiet", text: rest }));
   });
   if (found.length > NAMED) lines.push(make("p", { class: "quiet", text: `and ${found.length - NAMED + 1} more` }));
