@@ -6,7 +6,7 @@ import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -32,18 +32,8 @@ from memray_eval.judges.router import JudgeAssignment
 from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Sample, unit_ids
 
-if TYPE_CHECKING:  # they import what no worker needs
-    from memray_eval.execution.run_plan import RunSpec
-
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
 TOGETHER = 16  # samples that are read together
-
-
-def affect_arguments(
-    spec: RunSpec, asking: PromptSpec, services: JudgeServices | None
-) -> tuple[Any, ...]:
-    """The arguments of EnrichSamples for a run."""
-    return asking, spec.config.affect, spec.config.judging, spec.affect_judges, services
 
 
 class EnrichSamples(AskingStage):

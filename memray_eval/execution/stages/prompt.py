@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,20 +28,16 @@ from memray_eval.models.embedded_model import config_of
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, samples_from_table, to_table, unanswered
-from memray_eval.stores.memories import take_recalled
-from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
-
-if TYPE_CHECKING:  # it imports what no worker needs
-    from memray_eval.execution.run_plan import RunPlan
-import asyncio
-from collections.abc import AsyncIterator
-
-from memray_eval.results.schema import samples_to_table
-from memray_eval.stores.memories import RECALLED, Memories, key_of
+from memray_eval.results.schema import (
+    RECORD_SCHEMA,
+    samples_from_table,
+    samples_to_table,
+    to_table,
+    unanswered,
+)
+from memray_eval.stores.memories import RECALLED, Memories, key_of, take_recalled
 from memray_eval.stores.port import Sources
-
-logger = logging.getLogger(__name__)
+from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
 
 SHARD, PROMPT, ANSWER = "shard", "prompt", "answer"
 SECOND = "second_answer"  # with a larger limit; as ANSWER
@@ -98,22 +94,6 @@ class PromptSpec:
     trust_remote_code: bool = False
     rows: int = 16
     is_repeated: Callable[[], bool] = lambda: False
-
-
-def prompt_spec(
-    plan: RunPlan, candidates: Sequence[Candidate], context: StageContext, **how: Any
-) -> PromptSpec:
-    """The settings of a run's tasks for these candidates."""
-    spec = plan.spec
-    return PromptSpec(
-        reading=spec.read.reader,
-        suite=spec.suite_source,
-        candidates=candidates,
-        epochs=spec.config.epochs,
-        resume_state=plan.resume_state,
-        context=context,
-        **how,
-    )
 
 
 def request_builder(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -54,9 +54,6 @@ from memray_eval.types import (
 )
 from memray_eval.types.json_text import candidate_from_json
 
-if TYPE_CHECKING:  # it imports what no worker needs
-    from memray_eval.execution.run_plan import RunPlan
-
 USER = "simulated user"
 TRIES = 2  # of a simulated user that breaks its role
 SESSION_SCHEMA = pa.schema(
@@ -97,14 +94,6 @@ class SessionSpec:
     choices: Mapping[str, JudgeAssignment]
     judging: JudgingConfig
     services: JudgeServices | None
-
-
-def session_spec(plan: RunPlan, asking: PromptSpec, services: JudgeServices | None) -> SessionSpec:
-    """The settings of the stage in a run."""
-    spec = plan.spec
-    # Asked again, it must be the same person: no other model steps in
-    judging = spec.config.judging.model_copy(update={"repeats": TRIES, "fallbacks": ()})
-    return SessionSpec(asking=asking, choices=spec.user_judges, judging=judging, services=services)
 
 
 class _Session(NamedTuple):
