@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,12 +21,11 @@ from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stages.blocks import (
     PART,
     judging_options,
-    read_answers,
-    read_waiting,
     shard_tables,
 )
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.judge import judge_record
+from memray_eval.execution.stages.steps import RunSteps
 from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
 from memray_eval.judges.batches.runner import (
@@ -144,7 +143,12 @@ async def _rehearse(
         for key, choice in spec.judges.items()
     }
     asking = judging_options(spec.judges, spec.config.judging, spec.siblings)
-    for table in _waiting_tables(plan, context):
+    steps, shards = RunSteps(plan=plan, context=context), plan.scan.shards
+    read = steps.read_waiting(spec.config.candidates, is_earlier=False)
+    parts = [pa.Table.from_pylist([{PART: part}]) for part in plan.resume_state.waiting]
+    given = shard_tables(shards) if spec.has_responses else []
+    reads = (read, parts), (steps.read_answers(), given)
+    for table in (step.stage(table, *step.arguments) for step, of in reads for table in of):
         for start in range(0, table.num_rows, RECORDS_AT_ONCE):
             if counter.stopping() is not None:
                 return
@@ -154,17 +158,6 @@ async def _rehearse(
                 # a metric that fails on a record fails again when that is judged
                 if isinstance(outcome, EvalError) and not isinstance(outcome, JudgeError):
                     raise outcome
-
-
-def _waiting_tables(plan: RunPlan, context: StageContext) -> Iterator[pa.Table]:
-    """All records that wait to be judged, a part or shard at a time."""
-    state, names = plan.resume_state, [candidate.name for candidate in plan.spec.config.candidates]
-    for part in state.waiting:
-        table = pa.Table.from_pylist([{PART: part}])
-        yield read_waiting(table, state, names, context, is_earlier=False)
-    if plan.spec.has_responses:
-        for shard in shard_tables(plan.scan.shards):
-            yield read_answers(shard, plan.spec.read.reader, state, context)
 
 
 # When a session is interrupted

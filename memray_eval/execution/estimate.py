@@ -25,7 +25,7 @@ from memray_eval.benchmarks.conversations.conversation import retrieve
 from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, least_of
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples
-from memray_eval.errors import JudgeError, describe_error
+from memray_eval.errors import describe_error
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
@@ -144,7 +144,10 @@ def estimate(
     bounds.sort(key=lambda bound: -bound.seconds)
     stages = {bound.stage: bound for bound in reversed(bounds)}
     order, reason = choose_phases(spec)
-    alone = _stage_seconds(bounds)
+    alone = [
+        max((bound.seconds for bound in bounds if bound.stage == stage), default=0.0)
+        for stage in ("generate", "judge")
+    ]
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
     apart_s = STARTUP_S[EXISTING] + sum(alone)
     unscored = f"not scored, and not in the estimate: {', '.join(spec.unscored)}"
@@ -171,14 +174,6 @@ def estimate(
     )
 
 
-def _stage_seconds(bounds: Iterable[Bound]) -> tuple[float, ...]:
-    """The seconds of generating and of scoring, each alone."""
-    seconds = {"generate": 0.0, "judge": 0.0}
-    for bound in bounds:
-        seconds[bound.stage] = max(seconds[bound.stage], bound.seconds)
-    return tuple(seconds.values())
-
-
 def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
     """Units of samples spread over the dataset, each with a response of the expected length, and
     the tokens of its prompt: 0 if the responses exist already, no prompt can be built, or no model
@@ -191,21 +186,21 @@ def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
             for record in itertools.islice(read_records(shard, spec.read.reader), rows):
                 yield record, 0.0
             continue
-        for sample in itertools.islice(read_samples(shard, spec.read.reader), rows):
-            for candidate, epoch in itertools.product(
-                spec.config.candidates, range(1, spec.config.epochs + 1)
-            ):
-                talk: list[Turn] = []
-                for number in range(1, sample.n_turns + 1):
-                    # A simulated user says as much each time as at first
-                    message = sample.turns[number - 1] if sample.turns else sample.query
-                    played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
-                    turn = turn_sample(sample, number, message, talk, **played)
-                    response, tokens = _respond(turn, candidate, spec)
-                    record = new_record(turn, candidate, epoch)
-                    yield record.model_copy(update={"response": response}), tokens
-                    talk.append(Turn(role="user", content=turn.query))
-                    talk.append(Turn(role="assistant", content=response.text))
+        samples = itertools.islice(read_samples(shard, spec.read.reader), rows)
+        epochs = range(1, spec.config.epochs + 1)
+        for asked in itertools.product(samples, spec.config.candidates, epochs):
+            sample, candidate, epoch = asked
+            talk: list[Turn] = []
+            for number in range(1, sample.n_turns + 1):
+                # A simulated user says as much each time as at first
+                message = sample.turns[number - 1] if sample.turns else sample.query
+                played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
+                turn = turn_sample(sample, number, message, talk, **played)
+                response, tokens = _respond(turn, candidate, spec)
+                record = new_record(turn, candidate, epoch)
+                yield record.model_copy(update={"response": response}), tokens
+                talk.append(Turn(role="user", content=turn.query))
+                talk.append(Turn(role="assistant", content=response.text))
 
 
 def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Response, float]:
@@ -321,11 +316,6 @@ class _Load(NamedTuple):
     calls: float
     cost: CallCost
 
-    @property
-    def uncached(self) -> CallCost:
-        """The tokens, none of them from the prompt cache."""
-        return CallCost(self.cost.input_tokens, self.cost.output_tokens)
-
 
 def _estimate_judges(
     spec: RunSpec, records: Sequence[Record], scale: float, pool: JudgePool
@@ -344,7 +334,9 @@ def _estimate_judges(
         else:
             of_judge = _judge_bounds(name, _Load(calls, cost), spec, pool)
         cached = [price and price.of(part.cost, is_batch, part.calls) for part in parts]
-        costs = [price and price.of(part.uncached, is_batch, part.calls) for part in parts]
+        costs = [
+            price and price.of(CallCost(*part.cost[:2]), is_batch, part.calls) for part in parts
+        ]
         unpriced = (part.calls for part, usd in zip(parts, costs, strict=True) if usd is None)
         judges.append(
             JudgeEstimate(
@@ -371,18 +363,21 @@ class _NamedJudge:
     name: str
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        raise JudgeError(f"{self.name} is not asked in an estimate")
+        raise NotImplementedError
 
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
     """Calls and tokens of all units by judge; apart those whose length has another price, and those
     of simulated users."""
-    juries = dict[str, list[_NamedJudge]]()
-    for key, choice in spec.judges.items():
-        names = [name for name in choice.judges if name != RULES]
-        juries[key] = [
-            _NamedJudge(name) for name in names for _ in range(spec.config.judging.repeats)
+    juries = {
+        key: [
+            _NamedJudge(name)
+            for name in choice.judges
+            if name != RULES
+            for _ in range(spec.config.judging.repeats)
         ]
+        for key, choice in spec.judges.items()
+    }
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
     options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
     judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
@@ -414,13 +409,8 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
                     tokens = sum(tokens_of(message.content) for message in prompt)
                     tokens += schema_tokens[metric]
                     output = verdict_tokens * n_verdicts / len(prompts)
-                    add(
-                        judge.name,
-                        price.band(tokens),
-                        tokens,
-                        output,
-                        *_cached_tokens(prompt, cache),
-                    )
+                    from_cache = _cached_tokens(prompt, cache)
+                    add(judge.name, price.band(tokens), tokens, output, *from_cache)
         if USER_MODEL in record.sample.metadata:
             tokens = tokens_of(history_lines(record.sample)) + PLAYED_TOKENS
             for choice in spec.user_judges.values():
@@ -529,10 +519,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
             f"{duration_text(judge.seconds)} ({judge.bound_by})"
         )
         if judge.cacheable_tokens:
-            share = judge.cacheable_tokens / max(1, judge.input_tokens)
-            cost = (
-                "" if judge.cached_usd is None else f": ${judge.cached_usd:,.2f} if all of it does"
-            )
+            share, usd = judge.cacheable_tokens / max(1, judge.input_tokens), judge.cached_usd
+            cost = "" if usd is None else f": ${usd:,.2f} if all of it does"
             yield f"    {share:.0%} of its input can come from its prompt cache{cost}"
     for stage in estimate.stages:
         yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.what})"

@@ -4,14 +4,15 @@ beside it. live_view.py shows it."""
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import Field
 
 from memray_eval.analysis.rates import decode_tokens_per_s
+from memray_eval.config.sections import Budget
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
     OUTCOMES,
@@ -179,17 +180,9 @@ class Snapshot(Frozen):
         return max((count.failed for count in self.stages.values()), default=0)
 
 
-class ProgressSource(Protocol):
-    """What the display reads from. It must never break a run: what cannot be read is None."""
-
-    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
-        """The run now, with a person's lines from that one on; None if it takes too long."""
-
-
 class RunOutline(Frozen):
-    """The facts of a run that a display shows and its counter does not know: its units, of which
-    earlier sessions `finished` and `generated` some, its stages with what each waits for at first,
-    verdicts a unit, the budget (None: no limit), earlier spending."""
+    """What a display shows of a run and its counter does not know: its units, of which earlier
+    sessions `finished` and `generated` some, and what each stage waits for at first."""
 
     name: str
     total: int
@@ -198,8 +191,7 @@ class RunOutline(Frozen):
     stages: tuple[str, ...] = STAGES
     first_waits: Mapping[str, str] = Field(default_factory=dict)
     verdicts_a_unit: int = 0
-    budget_usd: float | None = None
-    budget_tokens: int | None = None
+    budget: Budget = Budget()
     spent_before: Spending = Spending()
 
     def before(self, stage: str) -> int:
@@ -242,9 +234,7 @@ class CallTotals:
     def __init__(self) -> None:
         self._calls: dict[str, Calls] = {}
         # The oldest report first
-        self._heard: OrderedDict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]] = (
-            OrderedDict()
-        )
+        self._heard = dict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]]()
         self._under_way: dict[str, tuple[int, int]] = {}
 
     def add(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot], now: float) -> None:

@@ -33,11 +33,11 @@ _VERSIONS = (
 def build_manifest(
     plan: RunPlan,
     run_id: str,
+    phase: Literal["generate", "judge"] | None,
     status: str,
     error: str | None = None,
     summary: Summary | None = None,
     telemetry: RunTelemetry | None = None,
-    phase: Literal["generate", "judge"] | None = None,
 ) -> dict[str, Any]:
     """The values of manifest.json; `phase` is the session's, if it generates and judges apart."""
     spec = plan.spec
@@ -90,24 +90,18 @@ def build_manifest(
             model.model_dump(exclude={"means"}) for model in summary.served_models
         ]
         manifest["total_s"] = summary.total_s
-    if telemetry is not None:
-        manifest |= _telemetry_fields(telemetry)
+    if telemetry is not None:  # the course of this session
+        course: dict[str, Any] = {
+            "stages": {
+                name: of.model_dump() | {"span_s": of.span_s}
+                for name, of in telemetry.stages.items()
+            },
+            "calls": telemetry.calls,
+            "affect": telemetry.counts,
+            "caught": telemetry.caught,
+        }
+        manifest |= {name: figures for name, figures in course.items() if figures}
     return manifest
-
-
-def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
-    """The course of this session, for the manifest."""
-    stages = {
-        name: count.model_dump() | {"span_s": count.span_s}
-        for name, count in telemetry.stages.items()
-    }
-    fields: dict[str, Any] = {
-        "stages": stages,
-        "calls": telemetry.calls,
-        "affect": telemetry.counts,
-        "caught": telemetry.caught,
-    }
-    return {name: figures for name, figures in fields.items() if figures}
 
 
 def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:

@@ -62,13 +62,6 @@ Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 ExecutorName: TypeAlias = Literal["local", "ray"]
 
 
-class ExecutorChoice(NamedTuple):
-    """The executor of a session, and the reason."""
-
-    name: ExecutorName
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadSpec:
     """The samples that a run reads, how many rows travel together, and how many engines of one
@@ -134,9 +127,8 @@ class RunSpec:
     """A run, before anything is known of its cluster: its config and what was resolved; `judging`
     and `server` of that config have the user's code. `suite_source` makes its suite on a worker.
     `metrics` are all that it computes, `named_metrics` those that the job names. `judges` has the
-    assignment of every judged metric and each "metric/task" of its own; `engines` are those of
-    models that differ from the config's `engine`, `judge_engine` the embedded judge's.
-    `fallback_successions` tell of fallbacks whose models are off."""
+    assignment of every judged metric and each "metric/task" of its own; `judge_engine` is
+    the embedded judge's. `fallback_successions` tell of fallbacks whose models are off."""
 
     config: RunConfig
     suite: Suite
@@ -149,7 +141,6 @@ class RunSpec:
     affect_judges: Mapping[str, JudgeAssignment]
     user_judges: Mapping[str, JudgeAssignment] = field(default_factory=dict)
     judge_table: JudgeTable
-    engines: Mapping[str, EngineConfig]
     judge_engine: EngineConfig | None = None
     errata: Mapping[str, Erratum] = field(default_factory=dict)
     fallback_successions: tuple[Succession, ...] = ()
@@ -208,7 +199,7 @@ class RunSpec:
 
     def engine_of(self, model: str) -> EngineConfig:
         """The settings of this model's engines."""
-        return self.engines.get(model, self.config.engine)
+        return self.config.engine_of(model)
 
     @property
     def hidden_metrics(self) -> list[str]:

@@ -193,11 +193,7 @@ def killed_sessions(folder: RunFolder, sessions: int) -> int:
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
     """The judges' cost in the first `sessions` of a run: every call, also those that came to
     nothing and those of units that were not finished."""
-    return live_spending(folder, sessions) + _in_batches(folder)
-
-
-def _in_batches(folder: RunFolder) -> Spending:
-    return spent_in_batches(BatchJournal(folder).load())
+    return live_spending(folder, sessions) + spent_in_batches(BatchJournal(folder).load())
 
 
 def live_spending(folder: RunFolder, sessions: int) -> Spending:
@@ -206,7 +202,8 @@ def live_spending(folder: RunFolder, sessions: int) -> Spending:
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if not killed_sessions(folder, sessions):
         return booked
-    by_scores = spending_in_scores(folder).less(_in_batches(folder))
+    in_batches = spent_in_batches(BatchJournal(folder).load())
+    by_scores = spending_in_scores(folder).less(in_batches)
     return Spending(**{key: max(getattr(booked, key), getattr(by_scores, key)) for key in _BOOKED})
 
 

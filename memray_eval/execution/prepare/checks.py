@@ -16,13 +16,11 @@ from memray_eval.config.environment import (
 )
 from memray_eval.config.sections import BreakerConfig, EmbeddingConfig, Provider
 from memray_eval.config.servers import check_answers
-from memray_eval.datasets.scan import Scan, read_samples
+from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate, estimate
-from memray_eval.execution.executors import choose_phases
 from memray_eval.execution.prepare.resolve import check_affect
-from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
+from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.services import check_calls
 from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
@@ -214,10 +212,3 @@ def check_device(spec: RunSpec) -> None:
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
             "which: gpu or cpu"
         )
-
-
-def decide_phases(spec: RunSpec, scan: Scan, state: ResumeState) -> PhaseChoice:
-    """The order of the phases, by what earlier sessions left to do."""
-    units = max(1, spec.units_of(scan.n_asked) - state.n_unasked)
-    n_generated = len(state.finished) + len(state.generated)
-    return choose_phases(spec, is_generated=n_generated >= units)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from memray_eval.config.sections import Budget
 from memray_eval.execution import live_view, waiting
 from memray_eval.execution.live_view import (
     RunDisplay,
@@ -124,7 +125,7 @@ def snapshot() -> Snapshot:
 
 
 def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_time() -> None:
-    state = ViewState(outline(budget_usd=25.0, spent_before=Spending(usd=1.0)), 10.0)
+    state = ViewState(outline(budget=Budget(usd=25.0), spent_before=Spending(usd=1.0)), 10.0)
     state.update(snapshot(), None, (), 20.0)
     view = state.view(80)
     text = "\n".join(view)
