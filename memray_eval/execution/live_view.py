@@ -171,9 +171,7 @@ class ViewState:
 
     def _facts(self, is_last: bool) -> Iterator[str]:
         """The state of the judges, the cost, failures, and unless `is_last` what is to come."""
-        judges = list(self._snapshot.judges.items())
-        # A pool's members apart; all before the first call
-        for name, judge in [item for item in judges if item[1].is_called] or judges:
+        for name, judge in self._snapshot.judges.items():
             yield f"{name}: {self._calls(name, judge)}"
             if judge.limit is not None and not is_last:
                 yield f"held back by {describe_binding(judge.limit)}"

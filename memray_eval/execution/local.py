@@ -119,9 +119,7 @@ class LocalExecutor:
         self._plan = replace(self._plan, resume_state=waiting)
         self._steps = replace(self._steps, plan=self._plan)
         if self._steps.services is not None and not context.is_stopping():
-            await pay_in_batches(
-                self._plan, self._folder, self._steps.services, self._counter, self._waiting
-            )
+            await pay_in_batches(self._steps, self._waiting)
         if context.is_stopping():
             return
         context.counter.add_carried(len(before.generated))

@@ -155,10 +155,6 @@ class JudgeNow(Frozen):
     waiting: int = 0
     limit: BindingLimit | None = None
 
-    @property
-    def is_called(self) -> bool:
-        return bool(self.sent or self.in_flight or self.waiting)
-
 
 class Snapshot(Frozen):
     """A run at a moment. `lines` are new ones for a person; `spent` is this session's; `stopping`

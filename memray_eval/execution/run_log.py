@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from typing import TypeAlias
 from memray_eval.config.environment import API_KEY_VARIABLES
 from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.errors import EvalError, describe_error, reason_of
+from memray_eval.execution.waiting import beside
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.leases import ScratchFolder
@@ -246,35 +247,30 @@ class RunLog:
     the run's counter, those of the workers."""
 
     def __init__(self, file: RunLogFile) -> None:
-        self._file, self._is_over = file, threading.Event()
-        self._thread: threading.Thread | None = None
+        self._file, self._fetching = file, ExitStack()
 
     def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
         """Fetches what workers logged, from now on until the end, and stops the run whose log
         cannot be written: nothing else of its folder can be soon."""
-        self._thread = threading.Thread(
-            target=self._fetch_until_over, args=(take_logs, stop), daemon=True, name="run-log"
-        )
-        self._thread.start()
+
+        def fetch(is_over: threading.Event) -> None:
+            is_last = False
+            while not is_last:
+                is_last = is_over.wait(FETCH_S)
+                with suppress(Exception):  # the counter is out of reach: it is asked again
+                    self._write(*take_logs())
+                    if self._file.lost is not None:
+                        stop(self._file.lost)
+
+        self._fetching.enter_context(beside(fetch, "run-log", ANSWER_S))
 
     def end(self) -> None:
         """Fetches what is left."""
-        self._is_over.set()
-        if self._thread is not None:
-            self._thread.join(timeout=ANSWER_S)
+        self._fetching.close()
 
     def close(self) -> None:
         """Writes the log to the run folder without Ray: for a process that ends at once."""
         self._file.close()
-
-    def _fetch_until_over(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
-        is_last = False
-        while not is_last:
-            is_last = self._is_over.wait(FETCH_S)
-            with suppress(Exception):  # the counter is out of reach: it is asked again, or is gone
-                self._write(*take_logs())
-                if self._file.lost is not None:
-                    stop(self._file.lost)
 
     def _write(self, entries: list[LogEntry], n_dropped: int) -> None:
         self._file.write(entries)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from memray_eval.config.environment import calls_file
-from memray_eval.config.sections import Budget, JudgingConfig
+from memray_eval.config.sections import Budget
 from memray_eval.errors import EvalError, ServiceLost, Stopped
 from memray_eval.execution.run_counter import CallReporter, RunCounter
 from memray_eval.execution.waiting import SpendingBook, spending_before
@@ -153,11 +153,14 @@ def start_services(
 
 
 def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
-    """The first arguments of start_services for a session of a run."""
-    spec = plan.spec
-    spent = spending_before(folder, plan.n_before, spec.config.budget, is_live=True)
-    cache = calls_setting(spec.config.judging, folder)
-    return spec.config.budget, cache, folder.path, spent, plan.n_before + 1
+    """The first arguments of start_services for a session of a run. The paid calls of batches are
+    kept in any case: without a memory the run has one of its own."""
+    config = plan.spec.config
+    spent = spending_before(folder, plan.n_before, config.budget, is_live=True)
+    cache = config.judging.cache
+    if cache == OFF and (config.judging.mode != "live" or folder.list_batch_files()):
+        cache = f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
+    return config.budget, cache, folder.path, spent, plan.n_before + 1
 
 
 class RunLedger(BudgetLedger):
@@ -327,14 +330,6 @@ def check_calls(cache: str, folder: str) -> None:
     file, _ = (None, None) if cache == OFF else calls_location(cache, folder)
     if file is not None:
         check_file(file)
-
-
-def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
-    """The setting of where a run keeps its paid calls. Those of batches are kept in any case:
-    without a memory the run has one of its own."""
-    if judging.cache != OFF or (judging.mode == "live" and not folder.list_batch_files()):
-        return judging.cache
-    return f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
 
 
 def prompt_secret(cache: str, folder: str) -> bytes:

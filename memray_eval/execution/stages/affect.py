@@ -126,9 +126,12 @@ class EnrichSamples(AskingStage):
         if self._choices:
             judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
         cache = None if config.cache == "auto" else config.cache
+        text: TextEmotion | Literal["judge"] | None = JUDGE if config.emotion == JUDGE else None
+        if config.emotion not in (JUDGE, OFF):
+            text = load_text_emotion(config.emotion)
         speech, speaker = self._build_speech() if config.hears else (None, None)
         return AffectBackends(
-            text=self._load_text(),
+            text=text,
             speech=speech,
             store=AudioStore(cache) if config.hears else None,
             speaker=speaker,
@@ -136,11 +139,6 @@ class EnrichSamples(AskingStage):
             traits=config.traits,
             judge=judge,
         )
-
-    def _load_text(self) -> TextEmotion | Literal["judge"] | None:
-        if self._config.emotion == JUDGE:
-            return JUDGE
-        return None if self._config.emotion == OFF else load_text_emotion(self._config.emotion)
 
     def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
         """The listener of samples, and the speaker of those without sound, if there is one."""

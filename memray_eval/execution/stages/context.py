@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +19,7 @@ from memray_eval.execution.progress import FailedUnit, answer_usage
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.part_writer import PartWriter
-from memray_eval.results.parts import UnitNumbers, index_rows
+from memray_eval.results.parts import index_rows
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import (
     RECORD_SCHEMA,
@@ -68,15 +68,6 @@ class StageContext:
     def record_unreadable(self, entry: Entry, error: BaseException) -> None:
         """Tells of an entry that was a sample when the dataset was checked, and is none now."""
         self.record_stage_failure("read", entry.place or entry.path, error)
-
-    def find_stored(self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers]) -> pa.Table:
-        """The rows of a block that is made again, as it was lost with a node, whose responses were
-        written before, so that nothing is paid twice; `index` as RunFolder.find_units has it."""
-        rows = RunFolder(self.folder).find_units(unit_ids, index)
-        if rows.num_rows:
-            text = "a block is made again: %d of its %d units have responses already"
-            logger.warning(text, rows.num_rows, len(unit_ids))
-        return rows
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
         return to_table_apart(records, partial(self.record_stage_failure, stage))

@@ -149,22 +149,6 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
         assert not re.search("left|waiting|held back", last), "nothing is to come"
 
 
-def test_a_pool_is_shown_as_the_members_that_are_asked() -> None:
-    """Verdicts that were found are the pool's; calls are its members'."""
-    state = ViewState(outline(), 0.0)
-    members = {"east/m": JudgeNow(sent=9, in_flight=2), "west/m": JudgeNow(sent=1)}
-    state.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3), **members}), None, (), 1.0)
-    assert "both/m" not in state.line()
-    view = "\n".join(state.view(80))
-    assert "east/m: 2 calls in flight" in view
-    assert "west/m: 0 calls in flight" in view
-    assert "both/m" not in view
-    # Where all were found, there is nobody else
-    remembered = ViewState(outline(), 0.0)
-    remembered.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3)}), None, (), 1.0)
-    assert "both/m" in remembered.line()
-
-
 def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:
     state = ViewState(outline(), 0.0)
     first = FailedUnit(unit_id="u", sample_id="\x1b[2J", candidate="c", error="\x1b[31mred")
