@@ -1,5 +1,4 @@
-"""Has a run's judge calls paid in batches, before its records are judged: what the judge stage
-would ask is found by a rehearsal of it."""
+"""Pays a run's judge calls in batches before judging; a rehearsal of the stage finds them."""
 
 from __future__ import annotations
 
@@ -17,22 +16,13 @@ from memray_eval.errors import BudgetSpent, EvalError, JudgeError, JudgeStalled
 from memray_eval.execution.progress import STAGES
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.stages.blocks import (
-    PART,
-    judging_options,
-    shard_tables,
-)
+from memray_eval.execution.stages.blocks import PART, judging_options, shard_tables
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.judge import judge_record
 from memray_eval.execution.stages.steps import RunSteps
 from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.runner import (
-    BatchHooks,
-    BatchQueue,
-    BatchRunner,
-    RehearsedJudge,
-)
+from memray_eval.judges.batches.runner import BatchHooks, BatchQueue, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services, build_batch_queues
@@ -112,8 +102,7 @@ def pay_in_batches_here(steps: RunSteps, waiting: Waiting) -> None:
 async def _rehearse(
     steps: RunSteps, metrics: Sequence[Metric], queues: Sequence[BatchQueue], runner: BatchRunner
 ) -> None:
-    """Runs the judge stage over all records of a run with judges that ask nobody, so that every
-    call that is missing is noted. Raises what concerns the whole run."""
+    """Runs the judge stage with judges that ask nobody, so that the runner notes missing calls."""
     # What is read here is read again when it is judged, and counts then
     plan, context = steps.plan, StageContext(steps.context.folder, RunCounter(STAGES, math.inf))
     spec, in_batches = plan.spec, {queue.name: queue.judge for queue in queues}
@@ -147,8 +136,7 @@ async def _rehearse(
 
 
 def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
-    """On a terminal, asks whether the batches under way are to be cancelled; elsewhere they go on.
-    Returns what was done, "" where there are none."""
+    """Asks on a terminal whether to cancel open batches. Returns what was done, "" for none."""
     entries = [entry for entry in BatchJournal(folder).load() if entry.is_open]
     if not entries:
         return ""

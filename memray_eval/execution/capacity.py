@@ -16,8 +16,7 @@ CUDA_FOLDER = "/usr/local/cuda"
 
 
 class Node(Frozen):
-    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its GPUs.
-    `memory_gib` is None if nobody says it."""
+    """A cluster node: what Ray may hand out there. `memory_gib` None: unknown."""
 
     cpus: float
     gpus: float = 0.0
@@ -40,8 +39,7 @@ class Holding(Frozen):
 
 
 class Capacity(Frozen):
-    """The resources that a machine or cluster has for a run; `nodes` where it has several. What
-    others hold of a cluster is not in the figures, but in `holdings`."""
+    """The free resources of a machine or cluster; `holdings` are those that other jobs have."""
 
     where: str
     cpus: float

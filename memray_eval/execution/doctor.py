@@ -69,8 +69,7 @@ def examine(job: RunConfig | None, today: date | None = None) -> Iterator[Check]
 def examine_engine(
     model: str, config: EngineConfig, on: ClusterConfig, sharing: Sequence[Candidate] = ()
 ) -> Iterator[Check]:
-    """Starts one engine of `model` with the arguments of a run of the candidates that are `sharing`
-    it, and has it generate: here, or where a run's Ray would put it if it has several workers."""
+    """Starts one engine of `model` as a run of the candidates `sharing` it would; it generates."""
     has_gpu = local_capacity(ClusterConfig()).gpus > 0
     device = config.device if config.device != "auto" else "gpu" if has_gpu else "cpu"
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())

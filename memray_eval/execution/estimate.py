@@ -68,8 +68,7 @@ PLAYED_TOKENS = 250  # of what a simulated user's model is told, beside the conv
 
 @dataclass(frozen=True)
 class Bound:
-    """One thing that a run cannot be faster than: the seconds it would take if nothing else held it
-    up."""
+    """A lower bound of a stage's time: its seconds if nothing else held it up."""
 
     stage: str
     what: str
@@ -204,8 +203,7 @@ def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
 
 
 def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Response, float]:
-    """An answer as long as expected, that speaks to the user as replies do, and the tokens of its
-    prompt."""
+    """An answer as long as expected that speaks to the user, and the tokens of its prompt."""
     try:
         prompt = spec.suite.ask(_with_entries(sample, candidate), candidate)
     except Exception as error:  # it will be an error of its unit, and costs nothing
@@ -247,8 +245,7 @@ def _prompt_tokens(spec: RunSpec, candidate: Candidate, prompt: Prompt) -> float
 def _bound_generating(
     spec: RunSpec, waves: Sequence[Sequence[Group]], answered: Mapping[str, float], units: float
 ) -> Iterator[Bound]:
-    """Yields what bounds generating, each candidate's `units`: the slowest group of each wave, one
-    wave after the other."""
+    """Yields the bound of generating: the sum of each wave's slowest group."""
     if spec.has_responses or not units:
         return
     slowest = list[Bound]()
@@ -264,8 +261,7 @@ def _bound_generating(
 def _bound_group(
     spec: RunSpec, group: Group, answered: Mapping[str, float], units: float
 ) -> Bound | None:
-    """The bound of one pipeline's candidates, behind servers or on a model's engines; None if none
-    of them asks a model, or nobody said how fast the engines are."""
+    """The bound of one pipeline's candidates; None if no model is asked or no speed is known."""
     asking = [candidate for candidate in group if not is_baseline(candidate)]
     tokens = sum(answered[candidate.name] for candidate in asking)
     assumed, server = spec.config.assumptions, spec.config.server
@@ -320,8 +316,7 @@ class _Load(NamedTuple):
 def _estimate_judges(
     spec: RunSpec, records: Sequence[Record], scale: float, pool: JudgePool
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
-    """Each judge by its name, live or in batches as the run would ask it, and what bounds them;
-    `records` stand for `scale` times as many."""
+    """Each judge's work, and its bounds; `records` stand for `scale` times as many."""
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(_judge_load(spec, records, scale).items()):
         calls = sum(part.calls for part in parts)
@@ -367,8 +362,7 @@ class _NamedJudge:
 
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
-    """Calls and tokens of all units by judge; apart those whose length has another price, and those
-    of simulated users."""
+    """Calls and tokens by judge, apart by price band; simulated users included."""
     juries = {
         key: [
             _NamedJudge(name)
@@ -419,8 +413,7 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
-    """The tokens of a prompt that are read from the cache and written to it, on average over calls
-    that begin alike: the first of them writes what the others read."""
+    """A prompt's mean tokens read from the prompt cache, and written to it."""
     if not isinstance(prompt, JudgePrompt) or not cache.pays_off(prompt):
         return 0.0, 0.0
     tokens, first = prompt.shared_chars / CHARACTERS_A_TOKEN, 1 / prompt.readers

@@ -87,8 +87,7 @@ def duration_text(seconds: float) -> str:
 
 
 def choose_phases(spec: RunSpec, *, is_generated: bool = False) -> PhaseChoice:
-    """The order of the phases that `cluster.phases` asks for. `is_generated`: no unit is left to
-    generate."""
+    """The order of the phases; `is_generated`: no unit is left to generate."""
     if spec.has_responses:
         return PhaseChoice("together", "the responses exist already")
     if not spec.metrics:

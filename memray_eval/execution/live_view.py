@@ -12,12 +12,7 @@ from functools import partial
 from textwrap import wrap
 
 from memray_eval.analysis.rates import period_per_s, rows_per_s
-from memray_eval.execution.progress import (
-    JudgeNow,
-    RunOutline,
-    Snapshot,
-    StageCount,
-)
+from memray_eval.execution.progress import JudgeNow, RunOutline, Snapshot, StageCount
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.waiting import (
     PLAIN_EVERY_S,

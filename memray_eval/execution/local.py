@@ -181,8 +181,7 @@ def _through(blocks: Blocks, steps: Iterable[Step]) -> Blocks:
 
 
 def _begin(step: Step) -> Stage:
-    """A step's work. An object is made in a thread: an embedding model takes seconds to load, and
-    judges are asked meanwhile."""
+    """A step's work. Objects are made in threads: judges are asked while a model loads."""
 
     async def map_block(table: pa.Table) -> Blocks:
         made = step.stage(table, *step.arguments)

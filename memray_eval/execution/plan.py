@@ -76,8 +76,7 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
-    """The number of judge actors of each of so many pipelines side by side, which share
-    what a run has: as configured, else one per CPU, to MOST_JUDGES."""
+    """The judge actors of each of the pipelines side by side: as configured, else one per CPU."""
     configured = spec.config.judging.actors
     actors = min(MOST_JUDGES, int(cpus)) if configured is None else configured
     return max(1, actors // pipelines)
@@ -114,8 +113,7 @@ def pipeline_pools(
     judge_actors: int = 1,
     scores: bool = True,
 ) -> list[Pool]:
-    """The pools of one pipeline: the engines or the clients of these candidates, then judges and
-    embedders, where it `scores`, and tasks."""
+    """The pools of one pipeline: engines or clients, judges and embedders if it `scores`, tasks."""
     affect, knob = spec.config.affect, "affect.actors, or --affect off"
     pool = Pool("affect", affect.actors, AFFECT_CPUS, 0.0, AFFECT_GIB, knob)
     return [
@@ -149,8 +147,7 @@ def tail_pools(
 
 
 class EngineLoad(NamedTuple):
-    """The number of prompts that an engine answers at once, and how many tokens of prompts one of
-    its steps takes; None: vLLM's own."""
+    """The prompts that an engine answers at once, and a step's prompt tokens (None: vLLM's own)."""
 
     max_num_seqs: int
     max_num_batched_tokens: int | None
@@ -205,8 +202,7 @@ def fit_engine(
 
 
 def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
-    """The number of blocks that one of so many engines is given at a time: twice those that it
-    works on, so that it never waits, but no more than its share."""
+    """The blocks that an engine is given at a time: twice what it works on, at most its share."""
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
@@ -252,8 +248,7 @@ def _engine_pool(name: str, engine: EngineConfig, model: str, device: Device, kn
 
 
 def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capacity) -> int:
-    """The number of engines of a model that begin: of a range as many as find room beside all else
-    that the run has, the least at any rate. `pools` have the least of them."""
+    """The engines of a range that begin: the most that find room beside `pools`, or the least."""
     least, most = least_of(engine.replicas), most_of(engine.replicas)
     has_engines = any(pool.name == ENGINES for pool in pools)
     for replicas in range(most, least, -1) if has_engines else ():
@@ -265,8 +260,7 @@ def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capa
 
 
 def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
-    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one
-    of their actors would find no node that has room for it."""
+    """Raises ResourceError if the pools need more than there is, or an actor fits on no node."""
     if (why := explain_lack(pools, capacity)) is not None:
         raise ResourceError(why)
 

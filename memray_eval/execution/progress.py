@@ -1,5 +1,4 @@
-"""How far a run is: what its counter knows at a moment, and what a display needs to know of the run
-beside it. live_view.py shows it."""
+"""A run's progress: what its counter knows at a moment, and what a display adds to it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The services that all judges of a run share: the limiter, the memory of paid calls, the money:
-objects of this process, or actors of a cluster (ray/services.py)."""
+"""The services that judges share, here or as actors: the limiter, paid calls, the money."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
 class JudgeServices(Services):
-    """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
-    actors that answer as these do. A set of judges calls them once it has connected."""
+    """A Limiter, a StoredCalls and a RunLedger, or actors like them; judges connect before use."""
 
     limiter: Any
     calls: Any

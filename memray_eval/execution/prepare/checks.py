@@ -7,13 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from memray_eval.benchmarks import check_prompts
-from memray_eval.config.environment import (
-    PROVIDERS,
-    host_of,
-    proxy_of,
-    require_package,
-    server_key,
-)
+from memray_eval.config.environment import PROVIDERS, host_of, proxy_of, require_package, server_key
 from memray_eval.config.sections import BreakerConfig, EmbeddingConfig, Provider
 from memray_eval.config.servers import check_answers
 from memray_eval.datasets.scan import read_samples
@@ -34,8 +28,7 @@ ASK_USD = 10.0  # above this a run without a budget asks
 def spec_checks(
     spec: RunSpec, path: str, say: Callable[[str], None]
 ) -> Iterator[Callable[[], object]]:
-    """Yields the checks, for a run in the folder `path`, that need neither dataset nor cluster.
-    Each raises an EvalError for what would stop the run."""
+    """Yields the checks that need neither dataset nor cluster; each raises an EvalError."""
     yield partial(check_prompts, spec.suite, spec.config.candidates)
     yield lambda: list(map(say, check_adapters(spec.config.candidates)))
     yield partial(check_affect, spec)
@@ -146,8 +139,7 @@ def proxied(spec: RunSpec) -> list[str]:
 
 
 def check_sessions(plan: RunPlan) -> None:
-    """Raises ConfigError if simulated users have no model or its key is not set, or
-    the suite's prompts show no earlier turns."""
+    """Raises ConfigError if nobody can play simulated users, or prompts show no earlier turns."""
     spec, scan = plan.spec, plan.scan
     if not plan.has_sessions:
         return

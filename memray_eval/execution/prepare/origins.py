@@ -41,8 +41,7 @@ FOLLOWED = tuple("metrics rubrics criteria text_weights companion_weights transi
 
 
 class Origin(Frozen):
-    """The origin of responses. `suite` None: they do not say. A run also says what they are judged
-    by beside it, `followed`."""
+    """The origin of responses. `suite` None: unknown; `followed`: a run's keys beside it."""
 
     what: str
     suite: str | SuiteTemplate | None = None
@@ -61,8 +60,7 @@ def find_origin(path: str, columns: Mapping[str, ColumnSource] = MappingProxyTyp
 
 
 def name_answers(path: str) -> dict[str, str]:
-    """The candidate of responses that exist, for what does not name its own: called as the file is,
-    or as the first candidate of a run."""
+    """The candidate of existing responses: named as their file, or as their run's first one."""
     if (folder := _run_at(path)) is not None:
         return existing_candidate(read_config(folder).candidates[0].name)
     return existing_candidate(file_stem(path) or EXISTING)
@@ -201,8 +199,7 @@ def read_config(folder: RunFolder) -> RunConfig:
 
 
 def _without_withdrawn(value: Any, key: str) -> Any:
-    """A stored value without the keys that are withdrawn since, and without pools of servers; `key`
-    is the dotted one."""
+    """A stored value without withdrawn keys and pools of servers; `key` is the dotted one."""
     if isinstance(value, list):
         return [_without_withdrawn(item, key) for item in value]
     if not isinstance(value, dict):

@@ -15,10 +15,7 @@ from memray_eval.benchmarks.conversations.conversation import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import (
-    MetricOptions,
-    most_of,
-)
+from memray_eval.config.sections import MetricOptions, most_of
 from memray_eval.datasets.reading import SampleReader, read_by, read_ids
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.run_plan import ReadSpec, RunSpec

@@ -74,8 +74,7 @@ def scan_or_restore(
 
 
 def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
-    """True if scanning a dataset takes longer than it takes to start workers for it, and can be
-    done in parts: of many files, or of one of which anybody can read a stretch."""
+    """True if a scan takes longer than starting workers for it, and can be done in parts."""
     if states.n_sources > 1:
         return states.size >= LARGE_BYTES
     read = spec.read
@@ -157,8 +156,7 @@ def scan_dataset(
 
 
 def sample_ids(config: RunConfig) -> Iterator[str]:
-    """The ids of a dataset's samples in its order, also of those that a limit leaves out. Raises
-    EvalError if it cannot be read any more."""
+    """The ids of a dataset's samples, also beyond a limit. Raises EvalError if it is unreadable."""
     read = resolve_reading(config).with_columns(lambda note: None)
     for source in sources_of(read.dataset, read.reader.files):
         for entry in read_entries(prepared(source, read.reader.encoding), read.reader.files):
@@ -172,8 +170,7 @@ SiteKind: TypeAlias = Literal["local", "alone", "joined"]
 
 
 class RunSite:
-    """The place of a run, decided when it is made; what it starts or joins stays for as long as
-    `stack` lives. `waiting` is told what takes time."""
+    """The place of a run; what it starts or joins lives as long as `stack`."""
 
     def __init__(self, spec: RunSpec, stack: ExitStack, waiting: Waiting) -> None:
         is_local = choose_executor(spec, is_on_ray=is_on_ray())[0] == "local"

@@ -100,8 +100,7 @@ class EnrichSamples(AskingStage):
         return not all(map(self._asking.resume_state.has, units))
 
     def _count(self, samples: Sequence[Sample]) -> None:
-        """Tells the run how many emotions and traits were read, heard, degraded; why, the first
-        time; and what the store had to do."""
+        """Counts emotions and traits that were read, heard or degraded, and the store's work."""
         counts: Counter[str] = Counter(samples=len(samples))
         for sample in samples:
             emotion, failed = sample.metadata[NOTES]["emotion"], find_degraded(sample)
@@ -142,11 +141,7 @@ class EnrichSamples(AskingStage):
 
     def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
         """The listener of samples, and the speaker of those without sound, if there is one."""
-        from memray_eval.affect.speech_client import (
-            OpenAIListener,
-            OpenAIVoice,
-            SpeechServer,
-        )
+        from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
 
         config = self._config
         server = SpeechServer(base_url=config.base_url, api_key_env=config.api_key_env)

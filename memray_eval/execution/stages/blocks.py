@@ -1,5 +1,4 @@
-"""The stages of a pipeline on Arrow blocks, for Ray as for one process: functions that read,
-classes that ask servers, judge and embed. What is done with a record is in stages/."""
+"""The stages on Arrow blocks: functions that read, classes that ask servers, judge and embed."""
 
 from __future__ import annotations
 
@@ -32,12 +31,7 @@ from memray_eval.errors import (
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import report_block
 from memray_eval.execution.services import LISTEN_S, AskingStage, JudgeServices
-from memray_eval.execution.stages.context import (
-    AnswerWriter,
-    StageContext,
-    add_scores,
-    write_block,
-)
+from memray_eval.execution.stages.context import AnswerWriter, StageContext, add_scores, write_block
 from memray_eval.execution.stages.generate import embed_records, engine_response, generate
 from memray_eval.execution.stages.judge import (
     JudgingOptions,

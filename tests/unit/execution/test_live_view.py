@@ -15,12 +15,7 @@ import pytest
 
 from memray_eval.config.sections import Budget
 from memray_eval.execution import live_view, waiting
-from memray_eval.execution.live_view import (
-    RunDisplay,
-    ViewState,
-    clock_text,
-    describe_binding,
-)
+from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, describe_binding
 from memray_eval.execution.progress import (
     EnginesNow,
     FailedUnit,
