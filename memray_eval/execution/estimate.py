@@ -31,8 +31,9 @@ from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 from memray_eval.execution.schedule import schedule
+from memray_eval.execution.stages.blocks import judging_options
 from memray_eval.execution.stages.generate import collect_texts, distinct_texts, new_record
-from memray_eval.execution.stages.judge import JudgingOptions, prompts_of_record
+from memray_eval.execution.stages.judge import prompts_of_record
 from memray_eval.execution.stages.prompt import prompt_room, window_of
 from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
 from memray_eval.judges.prices import FREE, cost_text
@@ -372,8 +373,7 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
         ]
         for key, choice in spec.judges.items()
     }
-    rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
-    options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
+    options = judging_options(spec.judges, spec.config.judging, spec.siblings)
     judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
     schema_tokens = {
         name: tokens_of(str(metric.judgment.model_json_schema())) for name, metric in judged.items()

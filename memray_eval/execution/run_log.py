@@ -216,8 +216,7 @@ def terminal_handlers() -> list[TerminalHandler]:
 
 
 class CollectedLogs:
-    """The entries that workers have sent and the driver has not fetched; part of the run's counter.
-    An entry that is to be logged once is kept once a run."""
+    """The entries of workers that the driver has not fetched; an entry with a key is kept once."""
 
     def __init__(self) -> None:
         self._waiting: list[LogEntry] = []
@@ -243,15 +242,13 @@ class CollectedLogs:
 
 
 class RunLog:
-    """The log of one session of a run, as the driver keeps it: its own records and, once it follows
-    the run's counter, those of the workers."""
+    """A session's log in the driver: its own records and, once followed, those of workers."""
 
     def __init__(self, file: RunLogFile) -> None:
         self._file, self._fetching = file, ExitStack()
 
     def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
-        """Fetches what workers logged, from now on until the end, and stops the run whose log
-        cannot be written: nothing else of its folder can be soon."""
+        """Fetches what workers log until the end; stops a run whose log cannot be written."""
 
         def fetch(is_over: threading.Event) -> None:
             is_last = False
@@ -285,8 +282,7 @@ class RunLog:
 def keep_run_log(
     folder: RunFolder, session: int = 1, held: Mapping[str, str] | None = None
 ) -> Iterator[RunLog]:
-    """Writes the log of a run's session to its folder while the block runs, from here and the
-    workers. The values of `held`, key variables, are not in it."""
+    """Writes a session's log to the run's folder, without the values of `held`, key variables."""
     package = logging.getLogger(PACKAGE)
     level_before = package.level
     if not package.isEnabledFor(logging.INFO):

@@ -82,8 +82,7 @@ class ReadSpec:
     out: str = ""
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
-        """The same with the columns of the dataset, as its first rows have them; `say` is told of
-        guesses. Raises DataError if a column is missing."""
+        """The same with the dataset's columns; `say` is told of guesses. Raises DataError."""
         reader, samples = self.reader, self.samples
         if samples is None:
             sources = sources_of(self.dataset, reader.files)
@@ -232,8 +231,7 @@ class RunSpec:
 
     @property
     def needs_no_call(self) -> bool:
-        """True if responses that exist already are scored by code and rules alone: nobody is
-        asked."""
+        """True if responses that exist already are scored by code and rules alone."""
         at_judge, at_embed = self.by_stage()
         is_asked = self.calls_judges or bool(at_embed)
         return self.has_responses and bool(at_judge) and not is_asked
@@ -303,7 +301,7 @@ class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left,
     `resume_state` their work; `reservation` holds nodes for its first engines. `scanned_at` (epoch
     seconds) is when this session's scan began, None if an earlier one's was kept. `is_detached`: it
-    ends when its calls are under way in batches. `order` is of samples, if it may end early."""
+    ends when its calls are under way in batches."""
 
     spec: RunSpec
     scan: Scan

@@ -179,8 +179,7 @@ def _check_and_scan(
     started: float,
     say: Callable[[str], None],
 ) -> RunPlan:
-    """Says what the config came to, makes the checks that need neither dataset nor cluster, finds
-    what there is to run on, and scans."""
+    """Checks the spec, finds what there is to run on, and scans."""
     for succession in spec.successions:
         say(f"{succession}.")
     for line in proxied(spec):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget
-from memray_eval.errors import EvalError, ServiceLost, Stopped
+from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, ServiceLost, Stopped
 from memray_eval.execution.run_counter import CallReporter, RunCounter
 from memray_eval.execution.waiting import SpendingBook, spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_file
@@ -42,6 +42,8 @@ RESERVE_BYTES = 256 << 10  # room for them, kept free by a file there, where the
 # Objects that come to be before a collection: of calls under way there are many, hardly one is
 # garbage that needs it, and to look at them all takes a quarter of a judge's CPU
 COLLECTS_AT = (50_000, 20, 100)
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
@@ -109,6 +111,16 @@ class AskingStage:
     def _stop(self, reason: str) -> None:
         self._is_stopping = True
         self._context.counter.stop(reason)
+
+    async def _unless_stopped(self, asking: Awaitable[Answer]) -> Answer | None:
+        """What was asked for; None if the run stops before."""
+        try:
+            return await asking
+        except (BudgetSpent, JudgeStalled) as error:
+            self._stop(str(error))
+        except Stopped:
+            pass
+        return None
 
     async def _check_for_the_end(self) -> bool:
         self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
@@ -343,10 +355,6 @@ def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
     """The file or the folder of segments of a cache setting, for a run in `folder`."""
     path = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
     return (None, path) if "://" in path else (path, None)
-
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):

@@ -24,7 +24,7 @@ from memray_eval.affect.speech_client import AudioStore, Speaker, choose_synthes
 from memray_eval.config.sections import AffectConfig, JudgingConfig
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
+from memray_eval.errors import EvalError
 from memray_eval.execution.services import AskingStage, JudgeServices
 from memray_eval.execution.stages.prompt import SHARD, PromptSpec
 from memray_eval.judges.judge_factory import build_judges
@@ -63,7 +63,12 @@ class EnrichSamples(AskingStage):
             # Where its samples name their recordings from.
             folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
             read = read_samples(shard, self._asking.reading, self._context.record_unreadable)
-            samples = [sample for sample in read if self._is_unfinished(sample)]
+            has, asked = self._asking.resume_state.has, self._candidates
+            samples = [
+                sample
+                for sample in read
+                if not all(has(unit) for each in asked for unit in unit_ids(sample, *each))
+            ]
             for start in range(0, len(samples), TOGETHER):
                 together = samples[start : start + TOGETHER]
                 batch = await self._enrich(together, folder, backends)
@@ -78,12 +83,7 @@ class EnrichSamples(AskingStage):
     ) -> list[Sample] | None:
         """The samples with emotion and traits; None when the run stops before."""
         try:
-            return await add_affect(samples, folder, backends)
-        except (BudgetSpent, JudgeStalled) as error:
-            self._stop(str(error))
-            return None
-        except Stopped:
-            return None
+            return await self._unless_stopped(add_affect(samples, folder, backends))
         except EvalError:  # a service of the run is gone
             raise
         except Exception as error:
@@ -94,10 +94,6 @@ class EnrichSamples(AskingStage):
         if any(enriched is None for enriched in alone):
             return None
         return [sample for enriched in alone for sample in enriched or ()]
-
-    def _is_unfinished(self, sample: Sample) -> bool:
-        units = (unit for candidate in self._candidates for unit in unit_ids(sample, *candidate))
-        return not all(map(self._asking.resume_state.has, units))
 
     def _count(self, samples: Sequence[Sample]) -> None:
         """Counts emotions and traits that were read, heard or degraded, and the store's work."""

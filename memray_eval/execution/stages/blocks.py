@@ -20,14 +20,7 @@ from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import (
-    BudgetSpent,
-    ConfigError,
-    EvalError,
-    JudgeStalled,
-    Stopped,
-    describe_error,
-)
+from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import report_block
 from memray_eval.execution.services import LISTEN_S, AskingStage, JudgeServices
@@ -392,17 +385,15 @@ class JudgeRecords(AskingStage):
         """The judged record; None if the run stopped before its last call."""
         try:
             async with self._seats:
-                judged = await judge_record(record, self._metrics, judges, self._asking)
-        except (BudgetSpent, JudgeStalled) as error:
-            self._context.counter.stop(str(error))
-            return None
-        except Stopped:
-            return None
+                judging = judge_record(record, self._metrics, judges, self._asking)
+                judged = await self._unless_stopped(judging)
         except EvalError:  # a service of the run is gone
             raise
         except Exception as error:
             self._context.record_stage_failure("judge", record.sample.id, error)
             judged = fail_unjudged(record, self._metrics, error)
+        if judged is None:
+            return None
         self._is_stopping = self._context.note_failures([judged]) or self._is_stopping
         return judged
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from memray_eval.config.sections import JudgingConfig, ServerConfig
-from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Stopped
+from memray_eval.errors import JudgeError
 from memray_eval.execution.services import AskingStage, JudgeServices
 from memray_eval.execution.stages.blocks import AskServers
 from memray_eval.execution.stages.context import AnswerWriter
@@ -221,14 +221,9 @@ class Sessions(AskingStage):
         if sample.turns:
             return Played(message=sample.turns[len(talk) // 2])
         try:
-            return await play_user(sample, talk, self._user)
-        except (BudgetSpent, JudgeStalled) as error:
-            self._stop(str(error))
-        except Stopped:
-            pass
+            return await self._unless_stopped(play_user(sample, talk, self._user))
         except JudgeError as error:
             return Played(fault=f"did not answer: {error}")
-        return None
 
     async def _ask_turn(self, turn: Sample, session: _Session, ask: Ask, emit: Emit) -> Record:
         """The record of a turn with its response, which is kept."""
