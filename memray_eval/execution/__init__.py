@@ -1,2 +1,1 @@
-"""How a run is carried out: prepared from its config, planned on a machine or cluster, run,
-resumed. Only ray/ imports Ray and, through Ray Data LLM, vLLM."""
+"""How a run is prepared from its config, planned, run and resumed. Only ray/ imports Ray."""

@@ -1,12 +1,11 @@
-"""Has a run's judge calls paid in batches, before its records are judged: what the judge stage
-would ask is found by a rehearsal of it."""
+"""Pays a run's judge calls in batches before judging; a rehearsal of the stage finds them."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,24 +16,13 @@ from memray_eval.errors import BudgetSpent, EvalError, JudgeError, JudgeStalled
 from memray_eval.execution.progress import STAGES
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.services import JudgeServices
-from memray_eval.execution.stages.blocks import (
-    PART,
-    judging_options,
-    read_answers,
-    read_waiting,
-    shard_tables,
-)
+from memray_eval.execution.stages.blocks import PART, judging_options, shard_tables
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.judge import judge_record
+from memray_eval.execution.stages.steps import RunSteps
 from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.runner import (
-    BatchHooks,
-    BatchQueue,
-    BatchRunner,
-    RehearsedJudge,
-)
+from memray_eval.judges.batches.runner import BatchHooks, BatchQueue, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services, build_batch_queues
@@ -55,25 +43,16 @@ def judges_in_batches(spec: RunSpec, folder: RunFolder) -> bool:
     return spec.config.judging.mode != "live" or bool(folder.list_batch_files())
 
 
-async def pay_in_batches(
-    plan: RunPlan,
-    folder: RunFolder,
-    services: JudgeServices,
-    counter: RunCounter,
-    waiting: Waiting,
-) -> None:
+async def pay_in_batches(steps: RunSteps, waiting: Waiting) -> None:
     """Pays what judging the run's records needs in batches, as far as it can be. What is missing
-    afterwards is asked live. The run's responses are all there by now, in `plan.resume_state` or in
-    its dataset. Raises BatchesUnderWay where the session ends with that."""
-    spec = plan.spec
-
-    def is_stopping() -> bool:
-        return counter.stopping() is not None
-
-    connected = replace(
-        services.connect(counter.add_line, is_stopping, lambda judge: CallObserver(), counter.stop),
-        parameters=counter,
+    afterwards is asked live. The run's responses are all there by now, in the plan's `resume_state`
+    or in its dataset. Raises BatchesUnderWay where the session ends with that."""
+    spec, counter = steps.plan.spec, steps.context.counter
+    assert steps.services is not None
+    connected = steps.services.connect(
+        counter.add_line, steps.context.is_stopping, lambda judge: CallObserver(), counter.stop
     )
+    connected = replace(connected, parameters=counter)
     queues = build_batch_queues(spec.judges, spec.config.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
@@ -89,51 +68,43 @@ async def pay_in_batches(
 
     runner = BatchRunner(
         queues,
-        BatchJournal(folder),
+        BatchJournal(RunFolder(steps.context.folder)),
         spec.config.judging.batch,
-        BatchHooks(say=counter.add_line, is_stopping=is_stopping, waiting=waiting),
+        BatchHooks(say=counter.add_line, is_stopping=steps.context.is_stopping, waiting=waiting),
         judgment_of=judgment_of,
         keep=keep,
         budget=connected.budget,
-        is_detached=plan.is_detached,
+        is_detached=steps.plan.is_detached,
     )
     rehearsal = None
     if spec.config.judging.mode == "batch":
-        rehearsal = partial(_rehearse, plan, folder, metrics, queues, runner, counter)
+        rehearsal = partial(_rehearse, steps, metrics, queues, runner)
         judges = {name for choice in spec.judges.values() for name in choice.judges} - {RULES}
         if others := sorted(judges - {queue.name for queue in queues}):
-            line = f"Asked call by call, as they take no batches: {', '.join(others)}."
-            counter.add_line(line)
+            names = ", ".join(others)
+            counter.add_line(f"Asked call by call, as they take no batches: {names}.")
     try:
         await runner.run(rehearsal)
     except (BudgetSpent, JudgeStalled) as error:
         counter.stop(str(error))
 
 
-def pay_in_batches_here(
-    plan: RunPlan, folder: RunFolder, services: JudgeServices, counter: RunCounter, waiting: Waiting
-) -> None:
+def pay_in_batches_here(steps: RunSteps, waiting: Waiting) -> None:
     """The same from a thread that has no event loop."""
 
     async def pay() -> None:
         async with closing_clients():
-            await pay_in_batches(plan, folder, services, counter, waiting)
+            await pay_in_batches(steps, waiting)
 
     asyncio.run(pay())
 
 
 async def _rehearse(
-    plan: RunPlan,
-    folder: RunFolder,
-    metrics: Sequence[Metric],
-    queues: Sequence[BatchQueue],
-    runner: BatchRunner,
-    counter: RunCounter,
+    steps: RunSteps, metrics: Sequence[Metric], queues: Sequence[BatchQueue], runner: BatchRunner
 ) -> None:
-    """Runs the judge stage over all records of a run with judges that ask nobody, so that every
-    call that is missing is noted. Raises what concerns the whole run."""
+    """Runs the judge stage with judges that ask nobody, so that the runner notes missing calls."""
     # What is read here is read again when it is judged, and counts then
-    context = StageContext(folder.path, RunCounter(STAGES, math.inf))
+    plan, context = steps.plan, StageContext(steps.context.folder, RunCounter(STAGES, math.inf))
     spec, in_batches = plan.spec, {queue.name: queue.judge for queue in queues}
     judges = {
         key: [
@@ -144,9 +115,14 @@ async def _rehearse(
         for key, choice in spec.judges.items()
     }
     asking = judging_options(spec.judges, spec.config.judging, spec.siblings)
-    for table in _waiting_tables(plan, context):
+    rehearsed = RunSteps(plan=plan, context=context)
+    read = rehearsed.read_waiting(spec.config.candidates, is_earlier=False)
+    parts = [pa.Table.from_pylist([{PART: part}]) for part in plan.resume_state.waiting]
+    given = shard_tables(plan.scan.shards) if spec.has_responses else []
+    reads = (read, parts), (rehearsed.read_answers(), given)
+    for table in (step.stage(table, *step.arguments) for step, of in reads for table in of):
         for start in range(0, table.num_rows, RECORDS_AT_ONCE):
-            if counter.stopping() is not None:
+            if steps.context.is_stopping():
                 return
             records, _ = context.from_table(table.slice(start, RECORDS_AT_ONCE), "judge")
             judged = (judge_record(record, metrics, judges, asking) for record in records)
@@ -156,23 +132,11 @@ async def _rehearse(
                     raise outcome
 
 
-def _waiting_tables(plan: RunPlan, context: StageContext) -> Iterator[pa.Table]:
-    """All records that wait to be judged, a part or shard at a time."""
-    state, names = plan.resume_state, [candidate.name for candidate in plan.spec.config.candidates]
-    for part in state.waiting:
-        table = pa.Table.from_pylist([{PART: part}])
-        yield read_waiting(table, state, names, context, is_earlier=False)
-    if plan.spec.has_responses:
-        for shard in shard_tables(plan.scan.shards):
-            yield read_answers(shard, plan.spec.read.reader, state, context)
-
-
 # When a session is interrupted
 
 
 def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
-    """On a terminal, asks whether the batches under way are to be cancelled; elsewhere they go on.
-    Returns what was done, "" where there are none."""
+    """Asks on a terminal whether to cancel open batches. Returns what was done, "" for none."""
     entries = [entry for entry in BatchJournal(folder).load() if entry.is_open]
     if not entries:
         return ""

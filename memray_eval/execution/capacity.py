@@ -16,8 +16,7 @@ CUDA_FOLDER = "/usr/local/cuda"
 
 
 class Node(Frozen):
-    """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its GPUs.
-    `memory_gib` is None if nobody says it."""
+    """A cluster node: what Ray may hand out there. `memory_gib` None: unknown."""
 
     cpus: float
     gpus: float = 0.0
@@ -40,8 +39,7 @@ class Holding(Frozen):
 
 
 class Capacity(Frozen):
-    """The resources that a machine or cluster has for a run; `nodes` where it has several. What
-    others hold of a cluster is not in the figures, but in `holdings`."""
+    """The free resources of a machine or cluster; `holdings` are those that other jobs have."""
 
     where: str
     cpus: float
@@ -64,17 +62,13 @@ class Capacity(Frozen):
 def local_capacity(config: ClusterConfig) -> Capacity:
     """The capacity of a local Ray on this machine, without starting it."""
     cpus = config.num_cpus or max(MIN_LOCAL_CPUS, float(os.cpu_count() or 1))
-    gpus = config.num_gpus if config.num_gpus is not None else float(_visible_gpus())
+    gpus = config.num_gpus
+    if gpus is None:
+        devices, visible = glob.glob("/dev/nvidia[0-9]*"), os.environ.get("CUDA_VISIBLE_DEVICES")
+        named = devices if visible is None else list(filter(str.strip, visible.split(",")))
+        gpus = float(min(len(devices), len(named)))
     memory = psutil.virtual_memory().available / (1 << 30)
     return Capacity(where="this machine", cpus=cpus, gpus=gpus, memory_gib=memory)
-
-
-def _visible_gpus() -> int:
-    devices = len(glob.glob("/dev/nvidia[0-9]*"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return devices
-    return min(devices, sum(bool(part.strip()) for part in visible.split(",")))
 
 
 def find_nvcc() -> str | None:

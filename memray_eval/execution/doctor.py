@@ -52,7 +52,11 @@ def examine(job: RunConfig | None, today: date | None = None) -> Iterator[Check]
     yield _check_platform()
     yield from _check_packages(job)
     yield from _check_compiler()
-    yield _check_embedded_model()
+    if (model_dir() / "model.safetensors").exists():
+        yield Check(state="ok", what=f"embedded model in {model_dir()}")
+    else:
+        mend = "`make setup` fetches it; a run that needs it does too"
+        yield Check(state="warn", what="the embedded model is not fetched yet", mend=mend)
     yield from _check_disk()
     for variable, is_set in keys_set().items():
         state = "set" if is_set else "not set (only needed for its provider)"
@@ -65,8 +69,7 @@ def examine(job: RunConfig | None, today: date | None = None) -> Iterator[Check]
 def examine_engine(
     model: str, config: EngineConfig, on: ClusterConfig, sharing: Sequence[Candidate] = ()
 ) -> Iterator[Check]:
-    """Starts one engine of `model` with the arguments of a run of the candidates that are `sharing`
-    it, and has it generate: here, or where a run's Ray would put it if it has several workers."""
+    """Starts one engine of `model` as a run of the candidates `sharing` it would; it generates."""
     has_gpu = local_capacity(ClusterConfig()).gpus > 0
     device = config.device if config.device != "auto" else "gpu" if has_gpu else "cpu"
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
@@ -138,16 +141,6 @@ def _check_packages(job: RunConfig | None) -> Iterator[Check]:
             yield Check(state=state, what=what, mend=MEND[package])
 
 
-def _check_embedded_model() -> Check:
-    if (model_dir() / "model.safetensors").exists():
-        return Check(state="ok", what=f"embedded model in {model_dir()}")
-    return Check(
-        state="warn",
-        what="the embedded model is not fetched yet",
-        mend="`make setup` fetches it; a run that needs it does too",
-    )
-
-
 def _check_disk() -> Iterator[Check]:
     places = [(str(cache_dir()), MIN_DISK_GIB, "set MEMRAY_EVAL_CACHE to a roomier disk")]
     if os.path.isdir("/dev/shm"):
@@ -158,11 +151,8 @@ def _check_disk() -> Iterator[Check]:
         while not os.path.isdir(folder):
             folder = os.path.dirname(folder)
         free = shutil.disk_usage(folder).free / _GIB
-        what = f"{free:.1f} GiB free in {path}"
-        if free >= least:
-            yield Check(state="ok", what=what)
-        else:
-            yield Check(state="warn", what=what, mend=mend)
+        what, is_enough = f"{free:.1f} GiB free in {path}", free >= least
+        yield Check(state="ok" if is_enough else "warn", what=what, mend="" if is_enough else mend)
 
 
 def _check_job(job: RunConfig, today: date) -> Iterator[Check]:
@@ -192,19 +182,14 @@ def _check_job(job: RunConfig, today: date) -> Iterator[Check]:
         tried = [_try(check, "") for check in spec_checks(spec, "", notes.append)]
         yield from (check for check in tried if check.state == "fail")
         yield from (Check(state="warn", what=line) for line in notes)
-        yield from _check_models(spec, today)
+        for gone in spec.successions:
+            mend = "name the judge to be rid of this line; judges/README.md says what is kept apart"
+            yield Check(state="warn", what=str(gone), mend=mend)
+        for line in spec.retiring(today):
+            yield Check(state="warn", what=line, mend="name another model, or end the run before")
         yield from _check_servers(spec)
     if spec is not None and capacity is not None:
         yield from _check_plan(spec, capacity)
-
-
-def _check_models(spec: RunSpec, today: date) -> Iterator[Check]:
-    """Models that are off, and those that soon will be."""
-    for gone in spec.successions:
-        mend = "name the judge to be rid of this line; judges/README.md says what is kept apart"
-        yield Check(state="warn", what=str(gone), mend=mend)
-    for line in spec.retiring(today):
-        yield Check(state="warn", what=line, mend="name another model, or end the run before")
 
 
 def _check_servers(spec: RunSpec) -> Iterator[Check]:

@@ -25,14 +25,15 @@ from memray_eval.benchmarks.conversations.conversation import retrieve
 from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, least_of
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples
-from memray_eval.errors import JudgeError, describe_error
+from memray_eval.errors import describe_error
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 from memray_eval.execution.schedule import schedule
+from memray_eval.execution.stages.blocks import judging_options
 from memray_eval.execution.stages.generate import collect_texts, distinct_texts, new_record
-from memray_eval.execution.stages.judge import JudgingOptions, prompts_of_record
+from memray_eval.execution.stages.judge import prompts_of_record
 from memray_eval.execution.stages.prompt import prompt_room, window_of
 from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
 from memray_eval.judges.prices import FREE, cost_text
@@ -68,8 +69,7 @@ PLAYED_TOKENS = 250  # of what a simulated user's model is told, beside the conv
 
 @dataclass(frozen=True)
 class Bound:
-    """One thing that a run cannot be faster than: the seconds it would take if nothing else held it
-    up."""
+    """A lower bound of a stage's time: its seconds if nothing else held it up."""
 
     stage: str
     what: str
@@ -144,7 +144,10 @@ def estimate(
     bounds.sort(key=lambda bound: -bound.seconds)
     stages = {bound.stage: bound for bound in reversed(bounds)}
     order, reason = choose_phases(spec)
-    alone = _stage_seconds(bounds)
+    alone = [
+        max((bound.seconds for bound in bounds if bound.stage == stage), default=0.0)
+        for stage in ("generate", "judge")
+    ]
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
     apart_s = STARTUP_S[EXISTING] + sum(alone)
     unscored = f"not scored, and not in the estimate: {', '.join(spec.unscored)}"
@@ -171,14 +174,6 @@ def estimate(
     )
 
 
-def _stage_seconds(bounds: Iterable[Bound]) -> tuple[float, ...]:
-    """The seconds of generating and of scoring, each alone."""
-    seconds = {"generate": 0.0, "judge": 0.0}
-    for bound in bounds:
-        seconds[bound.stage] = max(seconds[bound.stage], bound.seconds)
-    return tuple(seconds.values())
-
-
 def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
     """Units of samples spread over the dataset, each with a response of the expected length, and
     the tokens of its prompt: 0 if the responses exist already, no prompt can be built, or no model
@@ -191,26 +186,25 @@ def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
             for record in itertools.islice(read_records(shard, spec.read.reader), rows):
                 yield record, 0.0
             continue
-        for sample in itertools.islice(read_samples(shard, spec.read.reader), rows):
-            for candidate, epoch in itertools.product(
-                spec.config.candidates, range(1, spec.config.epochs + 1)
-            ):
-                talk: list[Turn] = []
-                for number in range(1, sample.n_turns + 1):
-                    # A simulated user says as much each time as at first
-                    message = sample.turns[number - 1] if sample.turns else sample.query
-                    played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
-                    turn = turn_sample(sample, number, message, talk, **played)
-                    response, tokens = _respond(turn, candidate, spec)
-                    record = new_record(turn, candidate, epoch)
-                    yield record.model_copy(update={"response": response}), tokens
-                    talk.append(Turn(role="user", content=turn.query))
-                    talk.append(Turn(role="assistant", content=response.text))
+        samples = itertools.islice(read_samples(shard, spec.read.reader), rows)
+        epochs = range(1, spec.config.epochs + 1)
+        for asked in itertools.product(samples, spec.config.candidates, epochs):
+            sample, candidate, epoch = asked
+            talk: list[Turn] = []
+            for number in range(1, sample.n_turns + 1):
+                # A simulated user says as much each time as at first
+                message = sample.turns[number - 1] if sample.turns else sample.query
+                played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
+                turn = turn_sample(sample, number, message, talk, **played)
+                response, tokens = _respond(turn, candidate, spec)
+                record = new_record(turn, candidate, epoch)
+                yield record.model_copy(update={"response": response}), tokens
+                talk.append(Turn(role="user", content=turn.query))
+                talk.append(Turn(role="assistant", content=response.text))
 
 
 def _respond(sample: Sample, candidate: Candidate, spec: RunSpec) -> tuple[Response, float]:
-    """An answer as long as expected, that speaks to the user as replies do, and the tokens of its
-    prompt."""
+    """An answer as long as expected that speaks to the user, and the tokens of its prompt."""
     try:
         prompt = spec.suite.ask(_with_entries(sample, candidate), candidate)
     except Exception as error:  # it will be an error of its unit, and costs nothing
@@ -252,8 +246,7 @@ def _prompt_tokens(spec: RunSpec, candidate: Candidate, prompt: Prompt) -> float
 def _bound_generating(
     spec: RunSpec, waves: Sequence[Sequence[Group]], answered: Mapping[str, float], units: float
 ) -> Iterator[Bound]:
-    """Yields what bounds generating, each candidate's `units`: the slowest group of each wave, one
-    wave after the other."""
+    """Yields the bound of generating: the sum of each wave's slowest group."""
     if spec.has_responses or not units:
         return
     slowest = list[Bound]()
@@ -269,8 +262,7 @@ def _bound_generating(
 def _bound_group(
     spec: RunSpec, group: Group, answered: Mapping[str, float], units: float
 ) -> Bound | None:
-    """The bound of one pipeline's candidates, behind servers or on a model's engines; None if none
-    of them asks a model, or nobody said how fast the engines are."""
+    """The bound of one pipeline's candidates; None if no model is asked or no speed is known."""
     asking = [candidate for candidate in group if not is_baseline(candidate)]
     tokens = sum(answered[candidate.name] for candidate in asking)
     assumed, server = spec.config.assumptions, spec.config.server
@@ -321,17 +313,11 @@ class _Load(NamedTuple):
     calls: float
     cost: CallCost
 
-    @property
-    def uncached(self) -> CallCost:
-        """The tokens, none of them from the prompt cache."""
-        return CallCost(self.cost.input_tokens, self.cost.output_tokens)
-
 
 def _estimate_judges(
     spec: RunSpec, records: Sequence[Record], scale: float, pool: JudgePool
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
-    """Each judge by its name, live or in batches as the run would ask it, and what bounds them;
-    `records` stand for `scale` times as many."""
+    """Each judge's work, and its bounds; `records` stand for `scale` times as many."""
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(_judge_load(spec, records, scale).items()):
         calls = sum(part.calls for part in parts)
@@ -344,7 +330,9 @@ def _estimate_judges(
         else:
             of_judge = _judge_bounds(name, _Load(calls, cost), spec, pool)
         cached = [price and price.of(part.cost, is_batch, part.calls) for part in parts]
-        costs = [price and price.of(part.uncached, is_batch, part.calls) for part in parts]
+        costs = [
+            price and price.of(CallCost(*part.cost[:2]), is_batch, part.calls) for part in parts
+        ]
         unpriced = (part.calls for part, usd in zip(parts, costs, strict=True) if usd is None)
         judges.append(
             JudgeEstimate(
@@ -371,20 +359,21 @@ class _NamedJudge:
     name: str
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        raise JudgeError(f"{self.name} is not asked in an estimate")
+        raise NotImplementedError
 
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
-    """Calls and tokens of all units by judge; apart those whose length has another price, and those
-    of simulated users."""
-    juries = dict[str, list[_NamedJudge]]()
-    for key, choice in spec.judges.items():
-        names = [name for name in choice.judges if name != RULES]
-        juries[key] = [
-            _NamedJudge(name) for name in names for _ in range(spec.config.judging.repeats)
+    """Calls and tokens by judge, apart by price band; simulated users included."""
+    juries = {
+        key: [
+            _NamedJudge(name)
+            for name in choice.judges
+            if name != RULES
+            for _ in range(spec.config.judging.repeats)
         ]
-    rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
-    options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
+        for key, choice in spec.judges.items()
+    }
+    options = judging_options(spec.judges, spec.config.judging, spec.siblings)
     judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
     schema_tokens = {
         name: tokens_of(str(metric.judgment.model_json_schema())) for name, metric in judged.items()
@@ -414,13 +403,8 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
                     tokens = sum(tokens_of(message.content) for message in prompt)
                     tokens += schema_tokens[metric]
                     output = verdict_tokens * n_verdicts / len(prompts)
-                    add(
-                        judge.name,
-                        price.band(tokens),
-                        tokens,
-                        output,
-                        *_cached_tokens(prompt, cache),
-                    )
+                    from_cache = _cached_tokens(prompt, cache)
+                    add(judge.name, price.band(tokens), tokens, output, *from_cache)
         if USER_MODEL in record.sample.metadata:
             tokens = tokens_of(history_lines(record.sample)) + PLAYED_TOKENS
             for choice in spec.user_judges.values():
@@ -429,8 +413,7 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
-    """The tokens of a prompt that are read from the cache and written to it, on average over calls
-    that begin alike: the first of them writes what the others read."""
+    """A prompt's mean tokens read from the prompt cache, and written to it."""
     if not isinstance(prompt, JudgePrompt) or not cache.pays_off(prompt):
         return 0.0, 0.0
     tokens, first = prompt.shared_chars / CHARACTERS_A_TOKEN, 1 / prompt.readers
@@ -529,10 +512,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
             f"{duration_text(judge.seconds)} ({judge.bound_by})"
         )
         if judge.cacheable_tokens:
-            share = judge.cacheable_tokens / max(1, judge.input_tokens)
-            cost = (
-                "" if judge.cached_usd is None else f": ${judge.cached_usd:,.2f} if all of it does"
-            )
+            share, usd = judge.cacheable_tokens / max(1, judge.input_tokens), judge.cached_usd
+            cost = "" if usd is None else f": ${usd:,.2f} if all of it does"
             yield f"    {share:.0%} of its input can come from its prompt cache{cost}"
     for stage in estimate.stages:
         yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.what})"

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from memray_eval.errors import ConfigError
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import ExecutorChoice, PhaseChoice, RunPlan, RunSpec
+from memray_eval.execution.run_plan import ExecutorName, PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.waiting import Waiting
 from memray_eval.results.run_folder import RunFolder
 
@@ -46,7 +46,7 @@ def new_executor(plan: RunPlan, folder: RunFolder) -> Executor:
 
 def choose_executor(
     spec: RunSpec, n_units: int | None = None, is_on_ray: bool = False
-) -> ExecutorChoice:
+) -> tuple[ExecutorName, str]:
     """The executor of a run of so many units (None: not counted yet), and why. `is_on_ray`: this
     process has joined a cluster. Raises ConfigError if the named one cannot do it."""
     reason = _why_not_local(spec)
@@ -55,14 +55,14 @@ def choose_executor(
             f"executor: local runs everything in this process, and {reason}; write executor: auto"
         )
     if spec.config.executor != "auto":
-        return ExecutorChoice(spec.config.executor, "as asked")
+        return spec.config.executor, "as asked"
     if reason is None and is_on_ray:
         reason = "this process is on a Ray cluster"
     if reason is None and n_units is not None and n_units > LOCAL_UNITS:
         reason = f"{n_units} answers are more than {LOCAL_UNITS}"
     if reason is not None:
-        return ExecutorChoice("ray", reason)
-    return ExecutorChoice("local", "no engine to start, and few answers")
+        return "ray", reason
+    return "local", "no engine to start, and few answers"
 
 
 def _why_not_local(spec: RunSpec) -> str | None:
@@ -87,8 +87,7 @@ def duration_text(seconds: float) -> str:
 
 
 def choose_phases(spec: RunSpec, *, is_generated: bool = False) -> PhaseChoice:
-    """The order of the phases that `cluster.phases` asks for. `is_generated`: no unit is left to
-    generate."""
+    """The order of the phases; `is_generated`: no unit is left to generate."""
     if spec.has_responses:
         return PhaseChoice("together", "the responses exist already")
     if not spec.metrics:

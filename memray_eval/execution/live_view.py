@@ -12,13 +12,8 @@ from functools import partial
 from textwrap import wrap
 
 from memray_eval.analysis.rates import period_per_s, rows_per_s
-from memray_eval.execution.progress import (
-    JudgeNow,
-    ProgressSource,
-    RunOutline,
-    Snapshot,
-    StageCount,
-)
+from memray_eval.execution.progress import JudgeNow, RunOutline, Snapshot, StageCount
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.waiting import (
     PLAIN_EVERY_S,
     beside,
@@ -46,7 +41,7 @@ class RunDisplay:
     """Reads a run's counter now and then, in its own thread, and shows it."""
 
     def __init__(
-        self, source: ProgressSource, outline: RunOutline, phase: Callable[[], str | None]
+        self, source: RunCounter, outline: RunOutline, phase: Callable[[], str | None]
     ) -> None:
         self._source, self._outline, self._phase = source, outline, phase
         self._began = time.time()
@@ -171,9 +166,7 @@ class ViewState:
 
     def _facts(self, is_last: bool) -> Iterator[str]:
         """The state of the judges, the cost, failures, and unless `is_last` what is to come."""
-        judges = list(self._snapshot.judges.items())
-        # A pool's members apart; all before the first call
-        for name, judge in [item for item in judges if item[1].is_called] or judges:
+        for name, judge in self._snapshot.judges.items():
             yield f"{name}: {self._calls(name, judge)}"
             if judge.limit is not None and not is_last:
                 yield f"held back by {describe_binding(judge.limit)}"
@@ -208,7 +201,7 @@ class ViewState:
 
     def _cost(self) -> str:
         """The judges' cost so far and the budget; without one, the cost of this session."""
-        usd, tokens = self._outline.budget_usd, self._outline.budget_tokens
+        usd, tokens = self._outline.budget.usd, self._outline.budget.tokens
         spent = self._outline.spent_before + self._snapshot.spent
         cost = f"${spent.usd:,.{2 if spent.usd >= 1 or not spent.usd else 4}f}"
         if spent.unpriced_calls:

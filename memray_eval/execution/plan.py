@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from memray_eval.config.sections import FEW_ROWS, AffectConfig, EngineConfig, least_of, most_of
+from memray_eval.config.sections import FEW_ROWS, EngineConfig, least_of, most_of
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.run_plan import RunSpec
@@ -44,7 +44,7 @@ LEAST_TASKS, MOST_TASKS = 4, 64
 BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
 
 
-class Pool(Frozen):
+class Pool(NamedTuple):
     """Some actors or tasks of one kind. `knob` is the config key that changes what they need. Each
     must fit on one node; those with an `accelerator_type`, on one with such GPUs."""
 
@@ -55,6 +55,9 @@ class Pool(Frozen):
     memory_gib: float = 0.0
     knob: str = ""
     accelerator_type: str | None = None
+
+
+_TASKS = Pool("read and fold tasks", TASKS_AT_ONCE, TASK_CPUS)
 
 
 def engine_device(spec: RunSpec, gpus: float) -> Device:
@@ -73,8 +76,7 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float, pipelines: int = 1) -> int:
-    """The number of judge actors of each of so many pipelines side by side, which share
-    what a run has: as configured, else one per CPU, to MOST_JUDGES."""
+    """The judge actors of each of the pipelines side by side: as configured, else one per CPU."""
     configured = spec.config.judging.actors
     actors = min(MOST_JUDGES, int(cpus)) if configured is None else configured
     return max(1, actors // pipelines)
@@ -111,53 +113,41 @@ def pipeline_pools(
     judge_actors: int = 1,
     scores: bool = True,
 ) -> list[Pool]:
-    """The pools of one pipeline: the engines or the clients of these candidates, then judges and
-    embedders, where it `scores`, and tasks."""
+    """The pools of one pipeline: engines or clients, judges and embedders if it `scores`, tasks."""
+    affect, knob = spec.config.affect, "affect.actors, or --affect off"
+    pool = Pool("affect", affect.actors, AFFECT_CPUS, 0.0, AFFECT_GIB, knob)
     return [
         *_candidate_pools(spec, candidates[0], device),
-        *_affect_pool(spec.config.affect),
-        *(_scoring_pools(spec, judge_actors) if scores else ()),
-        _writer_pool((candidates[0].backend == "vllm") + scores),
-        _task_pool(),
+        *([pool] if affect.enabled else ()),
+        *tail_pools(spec, judge_actors, scores, writers=(candidates[0].backend == "vllm") + scores),
+        _TASKS,
     ]
 
 
 def judging_pools(spec: RunSpec, device: Device, judge_actors: int) -> list[Pool]:
     """The pools of a pipeline that scores what is generated already."""
-    scoring = _scoring_pools(spec, judge_actors)
-    return [*judge_engine_pools(spec, device), *scoring, _writer_pool(1), _task_pool()]
+    scoring = tail_pools(spec, judge_actors, writers=1)
+    return [*judge_engine_pools(spec, device), *scoring, _TASKS]
 
 
-def tail_pools(spec: RunSpec, judge_actors: int, scores: bool = True) -> list[Pool]:
+def tail_pools(
+    spec: RunSpec, judge_actors: int, scores: bool = True, writers: int | None = None
+) -> list[Pool]:
     """The pools of a pipeline whose engines have ended: what scores and writes the rest."""
-    return [*(_scoring_pools(spec, judge_actors) if scores else ()), _writer_pool(1 + scores)]
-
-
-def _pool(name: str, actors: int, cpus: float, memory_gib: float, knob: str = "") -> Pool:
-    return Pool(name=name, actors=actors, cpus=cpus, memory_gib=memory_gib, knob=knob)
-
-
-def _writer_pool(actors: int) -> Pool:
-    return _pool("writers", actors, WRITER_CPUS, ACTOR_GIB)
-
-
-def _task_pool() -> Pool:
-    return _pool("read and fold tasks", TASKS_AT_ONCE, TASK_CPUS, 0.0)
-
-
-def _scoring_pools(spec: RunSpec, judge_actors: int) -> list[Pool]:
     judging, embedding = spec.config.judging, spec.config.embedding
     knobs = "judging.actors or judging.cpus", "embedding.actors or embedding.cpus"
     pools = [
-        _pool(JUDGES, judge_actors, judging.cpus, ACTOR_GIB, knobs[0]),
-        _pool("embedders", embedding.actors, embedding.cpus, EMBED_GIB, knobs[1]),
+        Pool(JUDGES, judge_actors, judging.cpus, 0.0, ACTOR_GIB, knobs[0]),
+        Pool("embedders", embedding.actors, embedding.cpus, 0.0, EMBED_GIB, knobs[1]),
     ]
-    return [pool for pool, metrics in zip(pools, spec.by_stage(), strict=True) if metrics]
+    at_work = [pool for pool, metrics in zip(pools, spec.by_stage(), strict=True) if metrics]
+    n_writers = 1 + scores if writers is None else writers
+    writer_pool = Pool("writers", n_writers, WRITER_CPUS, 0.0, ACTOR_GIB)
+    return [*(at_work if scores else ()), writer_pool]
 
 
 class EngineLoad(NamedTuple):
-    """The number of prompts that an engine answers at once, and how many tokens of prompts one of
-    its steps takes; None: vLLM's own."""
+    """The prompts that an engine answers at once, and a step's prompt tokens (None: vLLM's own)."""
 
     max_num_seqs: int
     max_num_batched_tokens: int | None
@@ -212,8 +202,7 @@ def fit_engine(
 
 
 def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
-    """The number of blocks that one of so many engines is given at a time: twice those that it
-    works on, so that it never waits, but no more than its share."""
+    """The blocks that an engine is given at a time: twice what it works on, at most its share."""
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
@@ -226,17 +215,11 @@ def judge_engine_pools(spec: RunSpec, device: Device) -> list[Pool]:
     return [_engine_pool(JUDGE_ENGINES, engine, model, device, knob)]
 
 
-def _affect_pool(affect: AffectConfig) -> list[Pool]:
-    if not affect.enabled:
-        return []
-    knob = "affect.actors, or --affect off"
-    return [_pool("affect", affect.actors, AFFECT_CPUS, AFFECT_GIB, knob)]
-
-
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
     engine, server = spec.engine_of(candidate.model), spec.config.server
     if candidate.is_served:
-        return [_pool("server clients", server.actors, STAGE_CPUS, ACTOR_GIB, "server.actors")]
+        knob = "server.actors"
+        return [Pool("server clients", server.actors, STAGE_CPUS, 0.0, ACTOR_GIB, knob)]
     if candidate.backend != "vllm":
         return []
     knob = "engine.replicas, engine.tensor_parallel (engine.nodes) or engine.cpus"
@@ -249,7 +232,10 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
 def _engine_pool(name: str, engine: EngineConfig, model: str, device: Device, knob: str) -> Pool:
     # Of one part, which must lie on one node
     workers, on_gpu = engine.workers // engine.parts, device == "gpu"
-    memory = ENGINE_OVERHEAD_GIB + (0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(model))
+    memory = ENGINE_OVERHEAD_GIB
+    if not on_gpu:  # a hub's weights are not known before
+        weights = sum(file.stat().st_size for file in Path(model).glob("*.safetensors"))
+        memory += engine.kv_cache_gib + weights / _GIB
     return Pool(
         name=name,
         actors=least_of(engine.replicas) * engine.parts,
@@ -262,46 +248,36 @@ def _engine_pool(name: str, engine: EngineConfig, model: str, device: Device, kn
 
 
 def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capacity) -> int:
-    """The number of engines of a model that begin: of a range as many as find room beside all else
-    that the run has, the least at any rate. `pools` have the least of them."""
+    """The engines of a range that begin: the most that find room beside `pools`, or the least."""
     least, most = least_of(engine.replicas), most_of(engine.replicas)
     has_engines = any(pool.name == ENGINES for pool in pools)
     for replicas in range(most, least, -1) if has_engines else ():
         actors = {ENGINES: replicas * engine.parts, CLIENTS: replicas}
-        grown = [
-            pool.model_copy(update={"actors": actors.get(pool.name, pool.actors)}) for pool in pools
-        ]
+        grown = [pool._replace(actors=actors.get(pool.name, pool.actors)) for pool in pools]
         if explain_lack(grown, capacity) is None:
             return replicas
     return least
 
 
 def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
-    """Raises ResourceError when the pools need more CPUs, GPUs or memory than there is, or when one
-    of their actors would find no node that has room for it."""
+    """Raises ResourceError if the pools need more than there is, or an actor fits on no node."""
     if (why := explain_lack(pools, capacity)) is not None:
         raise ResourceError(why)
 
 
 def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
     """The reason why the pools do not fit, and what others hold there; None if they fit."""
-    for field in _LACKS:
-        needed = sum(pool.actors * getattr(pool, field) for pool in pools)
-        if needed > getattr(capacity, field) + SLACK:
-            return _too_little(pools, field, needed, capacity) + _others(capacity)
-    homeless = first_homeless(pools, capacity.nodes)
-    return None if homeless is None else _no_room(homeless, capacity) + _others(capacity)
-
-
-def _others(capacity: Capacity) -> str:
-    """The jobs that hold what the run lacks, in words."""
-    if not capacity.holdings:
-        return ""
     holders = "".join(f"\n  {holding}" for holding in capacity.holdings)
-    return (
+    others = holders and (
         f"\nOthers hold:{holders}\nWait until they have ended, or set cluster.wait_s: the run then "
         "waits for what they give back, and for nodes that the cluster adds."
     )
+    for field in _LACKS:
+        needed = sum(pool.actors * getattr(pool, field) for pool in pools)
+        if needed > getattr(capacity, field) + SLACK:
+            return _too_little(pools, field, needed, capacity) + others
+    homeless = first_homeless(pools, capacity.nodes)
+    return None if homeless is None else _no_room(homeless, capacity) + others
 
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
@@ -310,7 +286,12 @@ def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
-    for pool in placement_order(pools):
+
+    def rank(pool: Pool) -> tuple[float, bool, float]:
+        """GPUs before CPUs, large before small, a certain kind before any."""
+        return -pool.gpus, pool.accelerator_type is None, -pool.cpus
+
+    for pool in sorted(pools, key=rank):
         for _ in range(pool.actors):
             index = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
             if index is None:
@@ -325,11 +306,6 @@ def without(node: Node, pool: Pool) -> Node:
     if node.memory_gib is not None:
         left["memory_gib"] = node.memory_gib - pool.memory_gib
     return node.model_copy(update=left)
-
-
-def placement_order(pools: Sequence[Pool]) -> list[Pool]:
-    """As they are seated: GPUs before CPUs, large before small, a certain kind before any."""
-    return sorted(pools, key=lambda pool: (-pool.gpus, pool.accelerator_type is None, -pool.cpus))
 
 
 def has_room(node: Node, pool: Pool) -> bool:
@@ -392,8 +368,3 @@ def _too_little(pools: Sequence[Pool], field: str, needed: float, capacity: Capa
         + "\n".join(lines)
         + f"\nLower {knobs}, or give it more: {more}."
     )
-
-
-def _weights_gib(model: str) -> float:
-    """The size of a model's weights on this machine, else 0: a hub's is not known before."""
-    return sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) / _GIB

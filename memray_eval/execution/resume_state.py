@@ -1,5 +1,4 @@
-"""Finds what an unfinished run left behind: finished units, and units that were only generated. A
-unit is one row in one file that is written whole; paid calls are in the memory of calls."""
+"""Finds the finished units of an unfinished run, and those that were only generated."""
 
 from __future__ import annotations
 
@@ -84,8 +83,7 @@ def load_resume_state(folder: RunFolder) -> ResumeState:
 
 
 def count_unasked(folder: RunFolder) -> int:
-    """The turns that simulated sessions left when they ended, by records and responses; a session
-    that ended in an error goes on."""
+    """The turns that simulated sessions left when they ended, but for those that failed."""
     tables = (
         table.filter(pc.is_null(table.column("error")))
         for kind in (RECORDS, RESPONSES)
@@ -125,8 +123,7 @@ def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> 
 
 
 def drop_duplicates(folder: RunFolder) -> int:
-    """Rewrites the parts whose units overlap, as of tasks that Ray ran twice, so that every unit is
-    in the records once. Returns the rows dropped. Raises DataError for an unreadable part."""
+    """Rewrites parts whose units overlap; returns the rows dropped. Raises DataError."""
     records = _IndexedParts.read(folder, RECORDS)
     chosen = records.index.first_of_each()
     records.rewrite(folder, keep=chosen)

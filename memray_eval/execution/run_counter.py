@@ -30,10 +30,10 @@ SHOWN_CAUGHT = 3
 
 
 class RunCounter:
-    """A run's counter, as stages report to it and its driver reads it (a ProgressSource and
-    ParameterPort): counts, lines for a person, and if the run stops. `logs`, `engines` and
-    `parameters` keep what workers tell of these. On Ray stages have a RemoteCounter, which reports
-    without waiting: a lost report costs a number on the display and in the manifest."""
+    """A run's counter, as stages report to it and its driver reads it (a ParameterPort): counts,
+    lines for a person, and if the run stops. `logs`, `engines` and `parameters` keep what workers
+    tell of these. On Ray stages have a RemoteCounter, which reports without waiting: a lost report
+    costs a number on the display and in the manifest."""
 
     def __init__(self, stages: Sequence[str] = STAGES, most_caught: float = math.inf) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())

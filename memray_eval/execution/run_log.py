@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from typing import TypeAlias
 from memray_eval.config.environment import API_KEY_VARIABLES
 from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.errors import EvalError, describe_error, reason_of
+from memray_eval.execution.waiting import beside
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.leases import ScratchFolder
@@ -215,8 +216,7 @@ def terminal_handlers() -> list[TerminalHandler]:
 
 
 class CollectedLogs:
-    """The entries that workers have sent and the driver has not fetched; part of the run's counter.
-    An entry that is to be logged once is kept once a run."""
+    """The entries of workers that the driver has not fetched; an entry with a key is kept once."""
 
     def __init__(self) -> None:
         self._waiting: list[LogEntry] = []
@@ -242,39 +242,32 @@ class CollectedLogs:
 
 
 class RunLog:
-    """The log of one session of a run, as the driver keeps it: its own records and, once it follows
-    the run's counter, those of the workers."""
+    """A session's log in the driver: its own records and, once followed, those of workers."""
 
     def __init__(self, file: RunLogFile) -> None:
-        self._file, self._is_over = file, threading.Event()
-        self._thread: threading.Thread | None = None
+        self._file, self._fetching = file, ExitStack()
 
     def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
-        """Fetches what workers logged, from now on until the end, and stops the run whose log
-        cannot be written: nothing else of its folder can be soon."""
-        self._thread = threading.Thread(
-            target=self._fetch_until_over, args=(take_logs, stop), daemon=True, name="run-log"
-        )
-        self._thread.start()
+        """Fetches what workers log until the end; stops a run whose log cannot be written."""
+
+        def fetch(is_over: threading.Event) -> None:
+            is_last = False
+            while not is_last:
+                is_last = is_over.wait(FETCH_S)
+                with suppress(Exception):  # the counter is out of reach: it is asked again
+                    self._write(*take_logs())
+                    if self._file.lost is not None:
+                        stop(self._file.lost)
+
+        self._fetching.enter_context(beside(fetch, "run-log", ANSWER_S))
 
     def end(self) -> None:
         """Fetches what is left."""
-        self._is_over.set()
-        if self._thread is not None:
-            self._thread.join(timeout=ANSWER_S)
+        self._fetching.close()
 
     def close(self) -> None:
         """Writes the log to the run folder without Ray: for a process that ends at once."""
         self._file.close()
-
-    def _fetch_until_over(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
-        is_last = False
-        while not is_last:
-            is_last = self._is_over.wait(FETCH_S)
-            with suppress(Exception):  # the counter is out of reach: it is asked again, or is gone
-                self._write(*take_logs())
-                if self._file.lost is not None:
-                    stop(self._file.lost)
 
     def _write(self, entries: list[LogEntry], n_dropped: int) -> None:
         self._file.write(entries)
@@ -289,8 +282,7 @@ class RunLog:
 def keep_run_log(
     folder: RunFolder, session: int = 1, held: Mapping[str, str] | None = None
 ) -> Iterator[RunLog]:
-    """Writes the log of a run's session to its folder while the block runs, from here and the
-    workers. The values of `held`, key variables, are not in it."""
+    """Writes a session's log to the run's folder, without the values of `held`, key variables."""
     package = logging.getLogger(PACKAGE)
     level_before = package.level
     if not package.isEnabledFor(logging.INFO):

@@ -1,5 +1,4 @@
-"""A run's manifest: what ran, by which versions, and how its sessions ended; and the check that a
-resumed run measures the same."""
+"""A run's manifest, and the check that a resumed run measures the same."""
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ _VERSIONS = (
 def build_manifest(
     plan: RunPlan,
     run_id: str,
+    phase: Literal["generate", "judge"] | None,
     status: str,
     error: str | None = None,
     summary: Summary | None = None,
     telemetry: RunTelemetry | None = None,
-    phase: Literal["generate", "judge"] | None = None,
 ) -> dict[str, Any]:
     """The values of manifest.json; `phase` is the session's, if it generates and judges apart."""
     spec = plan.spec
@@ -90,24 +89,18 @@ def build_manifest(
             model.model_dump(exclude={"means"}) for model in summary.served_models
         ]
         manifest["total_s"] = summary.total_s
-    if telemetry is not None:
-        manifest |= _telemetry_fields(telemetry)
+    if telemetry is not None:  # the course of this session
+        course: dict[str, Any] = {
+            "stages": {
+                name: of.model_dump() | {"span_s": of.span_s}
+                for name, of in telemetry.stages.items()
+            },
+            "calls": telemetry.calls,
+            "affect": telemetry.counts,
+            "caught": telemetry.caught,
+        }
+        manifest |= {name: figures for name, figures in course.items() if figures}
     return manifest
-
-
-def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
-    """The course of this session, for the manifest."""
-    stages = {
-        name: count.model_dump() | {"span_s": count.span_s}
-        for name, count in telemetry.stages.items()
-    }
-    fields: dict[str, Any] = {
-        "stages": stages,
-        "calls": telemetry.calls,
-        "affect": telemetry.counts,
-        "caught": telemetry.caught,
-    }
-    return {name: figures for name, figures in fields.items() if figures}
 
 
 def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
@@ -143,8 +136,7 @@ def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
 
 
 def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
-    """The judges when the run began; where that model is off now, or the same judge is asked
-    for another reason, as the judge is told now: scores name who gave them."""
+    """The judges when the run began, under their names of today if those stand in for them."""
     then, now = dict(before["judges"]), judges_of(spec)
     for key in spec.judges.keys() & then.keys():
         choice, names = spec.judges[key], named_judges(then[key])
@@ -170,8 +162,7 @@ def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
 
 
 def judges_of(spec: RunSpec) -> dict[str, str]:
-    """The scorer of each metric, and of each "metric/task" with a judge or a rubric of its own,
-    as the console and the manifest say it."""
+    """The scorer of each metric, and of each "metric/task" of its own, in words."""
     embeddings = f"embeddings {spec.config.embedding.model}"
     by_metric = {
         metric.name: embeddings if isinstance(metric, EmbeddedMetric) else "computed"
@@ -264,8 +255,7 @@ def own_code_of(spec: RunSpec) -> dict[str, str]:
 
 @cache
 def package_digest(root: Path = PACKAGE) -> str:
-    """The SHA-256 of this package's files as this process imports them. A version does not say
-    which code ran: what `submit` sends precedes what a node has installed."""
+    """The SHA-256 of this package's files: a version does not say which code ran."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*"), key=lambda path: path.relative_to(root).as_posix()):
         name = path.relative_to(root).as_posix()

@@ -62,13 +62,6 @@ Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 ExecutorName: TypeAlias = Literal["local", "ray"]
 
 
-class ExecutorChoice(NamedTuple):
-    """The executor of a session, and the reason."""
-
-    name: ExecutorName
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadSpec:
     """The samples that a run reads, how many rows travel together, and how many engines of one
@@ -89,8 +82,7 @@ class ReadSpec:
     out: str = ""
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
-        """The same with the columns of the dataset, as its first rows have them; `say` is told of
-        guesses. Raises DataError if a column is missing."""
+        """The same with the dataset's columns; `say` is told of guesses. Raises DataError."""
         reader, samples = self.reader, self.samples
         if samples is None:
             sources = sources_of(self.dataset, reader.files)
@@ -134,9 +126,8 @@ class RunSpec:
     """A run, before anything is known of its cluster: its config and what was resolved; `judging`
     and `server` of that config have the user's code. `suite_source` makes its suite on a worker.
     `metrics` are all that it computes, `named_metrics` those that the job names. `judges` has the
-    assignment of every judged metric and each "metric/task" of its own; `engines` are those of
-    models that differ from the config's `engine`, `judge_engine` the embedded judge's.
-    `fallback_successions` tell of fallbacks whose models are off."""
+    assignment of every judged metric and each "metric/task" of its own; `judge_engine` is
+    the embedded judge's. `fallback_successions` tell of fallbacks whose models are off."""
 
     config: RunConfig
     suite: Suite
@@ -149,7 +140,6 @@ class RunSpec:
     affect_judges: Mapping[str, JudgeAssignment]
     user_judges: Mapping[str, JudgeAssignment] = field(default_factory=dict)
     judge_table: JudgeTable
-    engines: Mapping[str, EngineConfig]
     judge_engine: EngineConfig | None = None
     errata: Mapping[str, Erratum] = field(default_factory=dict)
     fallback_successions: tuple[Succession, ...] = ()
@@ -208,7 +198,7 @@ class RunSpec:
 
     def engine_of(self, model: str) -> EngineConfig:
         """The settings of this model's engines."""
-        return self.engines.get(model, self.config.engine)
+        return self.config.engine_of(model)
 
     @property
     def hidden_metrics(self) -> list[str]:
@@ -241,8 +231,7 @@ class RunSpec:
 
     @property
     def needs_no_call(self) -> bool:
-        """True if responses that exist already are scored by code and rules alone: nobody is
-        asked."""
+        """True if responses that exist already are scored by code and rules alone."""
         at_judge, at_embed = self.by_stage()
         is_asked = self.calls_judges or bool(at_embed)
         return self.has_responses and bool(at_judge) and not is_asked
@@ -312,7 +301,7 @@ class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left,
     `resume_state` their work; `reservation` holds nodes for its first engines. `scanned_at` (epoch
     seconds) is when this session's scan began, None if an earlier one's was kept. `is_detached`: it
-    ends when its calls are under way in batches. `order` is of samples, if it may end early."""
+    ends when its calls are under way in batches."""
 
     spec: RunSpec
     scan: Scan

@@ -83,10 +83,8 @@ def run(
     with ExitStack() as locks, ExitStack() as stack:
         started = started or time.time()
         spec = resolve(config, generate_only)
-        _check_spec(spec, folder, say)
         site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
-        site.reach(is_new=True)
-        plan = _scan(spec, folder, site, {}, started, say)
+        plan = _check_and_scan(spec, folder, site, {}, started, say)
         check_found(plan.scan)
         check_sessions(plan)
         check_cost(plan, agree)
@@ -147,11 +145,11 @@ def _resume(
         # Read only now: another process that held the folder may have gone on.
         before = with_ended_sessions(folder.read_manifest(), folder.last_written())
         started = started or time.time()
-        spec = resolve(config, bool(before.get("generate_only")), kept=_judges_kept(before))
-        _check_spec(spec, folder, say)
+        judges = {key: named_judges(text) for key, text in before.get("judges", {}).items()}
+        kept = {key: names for key, names in judges.items() if any("/" in name for name in names)}
+        spec = resolve(config, bool(before.get("generate_only")), kept=kept)
         site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
-        site.reach(is_new=False)
-        plan = _scan(spec, folder, site, before, started, say)
+        plan = _check_and_scan(spec, folder, site, before, started, say)
         check_sessions(plan)
         check_measures_the_same(plan, before)
         for line in changed_layouts(spec, before):
@@ -173,8 +171,15 @@ def _resume(
         return RunSession(replace(plan, is_detached=detach), folder).run(quiet)
 
 
-def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Makes the checks that need neither dataset nor cluster, and says what the config came to."""
+def _check_and_scan(
+    spec: RunSpec,
+    folder: RunFolder,
+    site: RunSite,
+    before: Mapping[str, Any],
+    started: float,
+    say: Callable[[str], None],
+) -> RunPlan:
+    """Checks the spec, finds what there is to run on, and scans."""
     for succession in spec.successions:
         say(f"{succession}.")
     for line in proxied(spec):
@@ -183,16 +188,7 @@ def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) ->
         say(f"The metric {name} is built in, and counts; give your own another name.")
     for check in spec_checks(spec, folder.path, say):
         check()
-
-
-def _scan(
-    spec: RunSpec,
-    folder: RunFolder,
-    site: RunSite,
-    before: Mapping[str, Any],
-    started: float,
-    say: Callable[[str], None],
-) -> RunPlan:
+    site.reach(is_new=not before)
     with site.waiting(f"the first rows of {spec.read.dataset}"):
         spec = replace(spec, read=spec.read.with_columns(say))
     return scan_or_restore(spec, folder, site, before, started)
@@ -207,9 +203,8 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
             f"Skipping {plan.scan.n_invalid} invalid samples; they are listed in "
             f"{folder.path}/problems.jsonl"
         )
-    n_sessions = f" ({plan.scan.n_sessions} sessions)" if plan.has_sessions else ""
-    samples = f"{plan.scan.n_samples} samples{n_sessions}"
-    opening = f"{samples}, {plan.n_units} answers -> {folder.path}"
+    sessions = f" ({plan.scan.n_sessions} sessions)" if plan.has_sessions else ""
+    opening = f"{plan.scan.n_samples} samples{sessions}, {plan.n_units} answers -> {folder.path}"
     unscored = plan.spec.unscored
     judges = [
         f"  {metric}: {judge}"
@@ -220,12 +215,6 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
         judges.append(f"  not scored: {', '.join(unscored)} (each {NEEDS_JUDGE})")
     warnings = [f"  {line}" for line in (*plan.spec.equal_draws(), *plan.scan.warnings())]
     say("\n".join([f"Run {folder.run_id}: {opening}", *judges, *warnings]))
-
-
-def _judges_kept(before: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The models that judged in earlier sessions, by metric."""
-    judges = {key: named_judges(text) for key, text in before.get("judges", {}).items()}
-    return {metric: names for metric, names in judges.items() if any("/" in name for name in names)}
 
 
 def _check_detach(config: RunConfig, detach: bool) -> None:

@@ -97,8 +97,7 @@ def pools_beside(
 
 
 class _Pipelines:
-    """The pipelines that were started, each in a thread. The threads are daemons: who interrupts
-    the run a second time does not wait for them."""
+    """The started pipelines, each in a daemon thread: a second interrupt does not wait for them."""
 
     def __init__(self) -> None:
         self.futures: dict[Future[None], tuple[Wave, Event]] = {}
@@ -118,8 +117,7 @@ class _Pipelines:
         Thread(target=run, daemon=True, name="pipeline").start()
 
     def tails(self) -> list[Wave] | None:
-        """The waves that are not over; None if the engines of one have not begun to end. None
-        are left where one has failed."""
+        """The waves that are not over ([]: one has failed); None if the engines of one go on."""
         left = [pair for future, pair in self.futures.items() if not future.done()]
         if self.have_failed():
             return []

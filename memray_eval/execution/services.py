@@ -1,5 +1,4 @@
-"""The services that all judges of a run share: the limiter, the memory of paid calls, the money:
-objects of this process, or actors of a cluster (ray/services.py)."""
+"""The services that judges share, here or as actors: the limiter, paid calls, the money."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from memray_eval.config.environment import calls_file
-from memray_eval.config.sections import Budget, JudgingConfig
-from memray_eval.errors import EvalError, ServiceLost, Stopped
+from memray_eval.config.sections import Budget
+from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, ServiceLost, Stopped
 from memray_eval.execution.run_counter import CallReporter, RunCounter
 from memray_eval.execution.waiting import SpendingBook, spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_file
@@ -43,12 +42,13 @@ RESERVE_BYTES = 256 << 10  # room for them, kept free by a file there, where the
 # Objects that come to be before a collection: of calls under way there are many, hardly one is
 # garbage that needs it, and to look at them all takes a quarter of a judge's CPU
 COLLECTS_AT = (50_000, 20, 100)
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
 class JudgeServices(Services):
-    """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
-    actors that answer as these do. A set of judges calls them once it has connected."""
+    """A Limiter, a StoredCalls and a RunLedger, or actors like them; judges connect before use."""
 
     limiter: Any
     calls: Any
@@ -112,6 +112,16 @@ class AskingStage:
         self._is_stopping = True
         self._context.counter.stop(reason)
 
+    async def _unless_stopped(self, asking: Awaitable[Answer]) -> Answer | None:
+        """What was asked for; None if the run stops before."""
+        try:
+            return await asking
+        except (BudgetSpent, JudgeStalled) as error:
+            self._stop(str(error))
+        except Stopped:
+            pass
+        return None
+
     async def _check_for_the_end(self) -> bool:
         self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
         return self._is_stopping
@@ -153,11 +163,14 @@ def start_services(
 
 
 def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
-    """The first arguments of start_services for a session of a run."""
-    spec = plan.spec
-    spent = spending_before(folder, plan.n_before, spec.config.budget, is_live=True)
-    cache = calls_setting(spec.config.judging, folder)
-    return spec.config.budget, cache, folder.path, spent, plan.n_before + 1
+    """The first arguments of start_services for a session of a run. The paid calls of batches are
+    kept in any case: without a memory the run has one of its own."""
+    config = plan.spec.config
+    spent = spending_before(folder, plan.n_before, config.budget, is_live=True)
+    cache = config.judging.cache
+    if cache == OFF and (config.judging.mode != "live" or folder.list_batch_files()):
+        cache = f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
+    return config.budget, cache, folder.path, spent, plan.n_before + 1
 
 
 class RunLedger(BudgetLedger):
@@ -329,14 +342,6 @@ def check_calls(cache: str, folder: str) -> None:
         check_file(file)
 
 
-def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
-    """The setting of where a run keeps its paid calls. Those of batches are kept in any case:
-    without a memory the run has one of its own."""
-    if judging.cache != OFF or (judging.mode == "live" and not folder.list_batch_files()):
-        return judging.cache
-    return f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
-
-
 def prompt_secret(cache: str, folder: str) -> bytes:
     """The secret of a cache setting's folder, for a run in `folder`; one of this session alone
     where nothing is kept. Raises ResourceError or ConfigError if it cannot be used."""
@@ -350,10 +355,6 @@ def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
     """The file or the folder of segments of a cache setting, for a run in `folder`."""
     path = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
     return (None, path) if "://" in path else (path, None)
-
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
+from typing import Any
 
 from memray_eval.config.secrets import held_keys, variables_of
 from memray_eval.errors import (
@@ -147,7 +148,7 @@ class RunSession:
         n_missing = 0 if stopped else max(0, self.plan.n_units - n_done)
         write_summary(self.folder, summary)
         status = "stopped" if stopped else "finished"
-        self._write_manifest(status, error=stopped, summary=summary, telemetry=telemetry)
+        self._write_manifest(status, stopped, summary, telemetry)
         if not stopped:
             self.folder.delete_responses()
             for why in close_stores(self.folder.path, self.spec.config.server.code):
@@ -208,7 +209,6 @@ class RunSession:
         return f" That pays for at most {most:,} judge calls{money}{again}."
 
     def _finished_units(self) -> str:
-        """The progress of the run, for the last line of one that was interrupted."""
         return f"{self._n_finished()} of {self.plan.n_units} answers are finished and kept"
 
     def _n_finished(self) -> int:
@@ -220,7 +220,7 @@ class RunSession:
     def _record_end(self, status: str, reason: str) -> None:
         # A full disk, a lost lease: the error that ended the session is the one to tell
         with suppress(Exception):
-            self._write_manifest(status, error=reason)
+            self._write_manifest(status, reason)
 
     def _end_at_once(self, log: RunLog, reason: str) -> None:
         """Ends this process, while it can still be ended in order."""
@@ -261,8 +261,7 @@ class RunSession:
                 "write": "the first finished answers",
             },
             verdicts_a_unit=calls_a_record(spec.judges, spec.config.judging.repeats),
-            budget_usd=spec.config.budget.usd,
-            budget_tokens=spec.config.budget.tokens,
+            budget=spec.config.budget,
             spent_before=spending_before(self.folder, plan.n_before, spec.config.budget),
         )
 
@@ -276,15 +275,9 @@ class RunSession:
         has = {"generate": not self.spec.has_responses, "judge": at_judge, "embed": at_embed}
         return tuple(stage for stage in STAGES if has.get(stage, True))
 
-    def _write_manifest(
-        self,
-        status: str,
-        error: str | None = None,
-        summary: Summary | None = None,
-        telemetry: RunTelemetry | None = None,
-    ) -> None:
-        run_id = self.folder.run_id
-        manifest = build_manifest(self.plan, run_id, status, error, summary, telemetry, self._phase)
+    def _write_manifest(self, status: str, *more: Any) -> None:
+        """Writes the manifest; `more` as build_manifest takes it."""
+        manifest = build_manifest(self.plan, self.folder.run_id, self._phase, status, *more)
         self.folder.write_manifest(manifest)
 
 

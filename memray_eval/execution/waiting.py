@@ -34,8 +34,7 @@ PLAIN_EVERY_S = 60.0  # what is no terminal gets a line so often
 
 @contextmanager
 def open_stderr() -> Iterator[IO[str]]:
-    """A stream of this process's stderr that stays with it where file descriptor 2 is turned away
-    for a while, as it is when Ray starts."""
+    """A stream of this process's stderr that outlives a redirection of file descriptor 2."""
     try:
         number = os.dup(sys.stderr.fileno())
     except (OSError, ValueError, AttributeError):  # a test's or a notebook's: no file
@@ -68,8 +67,7 @@ def open_cell() -> Callable[[str], None] | None:
 def beside(
     work: Callable[[threading.Event], None], name: str, timeout_s: float | None = 5.0
 ) -> Iterator[None]:
-    """Runs `work` in a thread while the block runs. Its event is set at the block's end, which then
-    waits for it (None: without limit)."""
+    """Runs `work` in a thread while the block runs; sets its event at the end, and joins it."""
     is_over = threading.Event()
     thread = threading.Thread(target=work, args=(is_over,), daemon=True, name=name)
     thread.start()
@@ -191,13 +189,8 @@ def killed_sessions(folder: RunFolder, sessions: int) -> int:
 
 
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
-    """The judges' cost in the first `sessions` of a run: every call, also those that came to
-    nothing and those of units that were not finished."""
-    return live_spending(folder, sessions) + _in_batches(folder)
-
-
-def _in_batches(folder: RunFolder) -> Spending:
-    return spent_in_batches(BatchJournal(folder).load())
+    """The judges' cost in the first `sessions`: every call, whatever came of it."""
+    return live_spending(folder, sessions) + spent_in_batches(BatchJournal(folder).load())
 
 
 def live_spending(folder: RunFolder, sessions: int) -> Spending:
@@ -206,7 +199,8 @@ def live_spending(folder: RunFolder, sessions: int) -> Spending:
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if not killed_sessions(folder, sessions):
         return booked
-    by_scores = spending_in_scores(folder).less(_in_batches(folder))
+    in_batches = spent_in_batches(BatchJournal(folder).load())
+    by_scores = spending_in_scores(folder).less(in_batches)
     return Spending(**{key: max(getattr(booked, key), getattr(by_scores, key)) for key in _BOOKED})
 
 

@@ -7,22 +7,14 @@ from functools import partial
 from typing import NamedTuple
 
 from memray_eval.benchmarks import check_prompts
-from memray_eval.config.environment import (
-    PROVIDERS,
-    host_of,
-    proxy_of,
-    require_package,
-    server_key,
-)
+from memray_eval.config.environment import PROVIDERS, host_of, proxy_of, require_package, server_key
 from memray_eval.config.sections import BreakerConfig, EmbeddingConfig, Provider
 from memray_eval.config.servers import check_answers
-from memray_eval.datasets.scan import Scan, read_samples
+from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate, estimate
-from memray_eval.execution.executors import choose_phases
 from memray_eval.execution.prepare.resolve import check_affect
-from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
+from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.services import check_calls
 from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
@@ -36,8 +28,7 @@ ASK_USD = 10.0  # above this a run without a budget asks
 def spec_checks(
     spec: RunSpec, path: str, say: Callable[[str], None]
 ) -> Iterator[Callable[[], object]]:
-    """Yields the checks, for a run in the folder `path`, that need neither dataset nor cluster.
-    Each raises an EvalError for what would stop the run."""
+    """Yields the checks that need neither dataset nor cluster; each raises an EvalError."""
     yield partial(check_prompts, spec.suite, spec.config.candidates)
     yield lambda: list(map(say, check_adapters(spec.config.candidates)))
     yield partial(check_affect, spec)
@@ -148,8 +139,7 @@ def proxied(spec: RunSpec) -> list[str]:
 
 
 def check_sessions(plan: RunPlan) -> None:
-    """Raises ConfigError if simulated users have no model or its key is not set, or
-    the suite's prompts show no earlier turns."""
+    """Raises ConfigError if nobody can play simulated users, or prompts show no earlier turns."""
     spec, scan = plan.spec, plan.scan
     if not plan.has_sessions:
         return
@@ -214,10 +204,3 @@ def check_device(spec: RunSpec) -> None:
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "
             "which: gpu or cpu"
         )
-
-
-def decide_phases(spec: RunSpec, scan: Scan, state: ResumeState) -> PhaseChoice:
-    """The order of the phases, by what earlier sessions left to do."""
-    units = max(1, spec.units_of(scan.n_asked) - state.n_unasked)
-    n_generated = len(state.finished) + len(state.generated)
-    return choose_phases(spec, is_generated=n_generated >= units)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
@@ -21,11 +21,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import (
     MEASURED_KEYS,
     ColumnSource,
-    CriteriaOptions,
     RubricMetric,
     SuiteTemplate,
-    Weights,
-    WordList,
     names_a_text_file,
 )
 from memray_eval.datasets.columns import find_columns
@@ -44,17 +41,11 @@ FOLLOWED = tuple("metrics rubrics criteria text_weights companion_weights transi
 
 
 class Origin(Frozen):
-    """The origin of responses. `suite` None: they do not say; the rest is a run's alone."""
+    """The origin of responses. `suite` None: unknown; `followed`: a run's keys beside it."""
 
     what: str
     suite: str | SuiteTemplate | None = None
-    is_run: bool = False
-    metrics: tuple[str | RubricMetric, ...] = ()
-    rubrics: dict[str, str] = Field(default_factory=dict)
-    criteria: CriteriaOptions = CriteriaOptions()
-    text_weights: Weights = Field(default_factory=dict)
-    companion_weights: Weights = Field(default_factory=dict)
-    transitions: WordList = "strict"
+    followed: dict[str, Any] | None = None
 
 
 def find_origin(path: str, columns: Mapping[str, ColumnSource] = MappingProxyType({})) -> Origin:
@@ -64,13 +55,12 @@ def find_origin(path: str, columns: Mapping[str, ColumnSource] = MappingProxyTyp
     if (folder := _run_at(path)) is not None:
         config = read_config(folder)
         followed = {key: getattr(config, key) for key in FOLLOWED}
-        return Origin(what=f"run {folder.run_id}", suite=config.suite, is_run=True, **followed)
+        return Origin(what=f"run {folder.run_id}", suite=config.suite, followed=followed)
     return Origin(what=path.rstrip("/").rpartition("/")[2], suite=_suite_of_rows(path, columns))
 
 
 def name_answers(path: str) -> dict[str, str]:
-    """The candidate of responses that exist, for what does not name its own: called as the file is,
-    or as the first candidate of a run."""
+    """The candidate of existing responses: named as their file, or as their run's first one."""
     if (folder := _run_at(path)) is not None:
         return existing_candidate(read_config(folder).candidates[0].name)
     return existing_candidate(file_stem(path) or EXISTING)
@@ -120,7 +110,7 @@ def follow_origin(
     set_keys, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
-    elif isinstance(suite, str) and not origin.is_run and suite not in all_suites():
+    elif isinstance(suite, str) and origin.followed is None and suite not in all_suites():
         hint = suggest(suite, all_suites())
         unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({hint})"
         return config, [] if "metrics" in explicit else [unknown]
@@ -129,33 +119,29 @@ def follow_origin(
         return config, [f"{origin.what} is of the suite {names}"]
     else:
         config, same = config.model_copy(update={"suite": suite}), True
-    if not (same and origin.is_run):
+    if not same or origin.followed is None:
         return config, []
-    differences = []
-    for key in FOLLOWED:
+    differences, of_suite = [], find_suite(config.suite).metrics
+    for key, value in origin.followed.items():
+        own = getattr(config, key)
+        # No metrics are the suite's, and their order does not matter
+        sets = [frozenset(each or of_suite) for each in (value, own)] if key == "metrics" else []
+        theirs, ours = sets or (value, own)
         if key in explicit:
             continue
         if key not in set_keys:
-            config = config.model_copy(update={key: getattr(origin, key)})
-        elif (
-            theirs := _effective_value(key, getattr(origin, key), config.suite)
-        ) != _effective_value(key, getattr(config, key), config.suite):
+            config = config.model_copy(update={key: value})
+        elif theirs != ours:
             differences.append(
-                f"{origin.what} has the {key} {_in_words(theirs)}, and the job has "
-                f"{_in_words(getattr(config, key))}"
+                f"{origin.what} has the {key} {_in_words(theirs)}, and the job has {_in_words(own)}"
             )
-    chosen = config.metrics or find_suite(config.suite).metrics
+    chosen = config.metrics or of_suite
     if "rubrics" not in set_keys:
         rubrics = {
             key: rubric for key, rubric in config.rubrics.items() if key.partition("/")[0] in chosen
         }
         config = config.model_copy(update={"rubrics": rubrics})
     return config, differences
-
-
-def _effective_value(key: str, value: Any, suite: str | SuiteTemplate) -> Any:
-    """The meaning of a value: no metrics are the suite's, and their order does not matter."""
-    return frozenset(value or find_suite(suite).metrics) if key == "metrics" else value
 
 
 def _in_words(value: Any) -> str:
@@ -213,8 +199,7 @@ def read_config(folder: RunFolder) -> RunConfig:
 
 
 def _without_withdrawn(value: Any, key: str) -> Any:
-    """A stored value without the keys that are withdrawn since, and without pools of servers; `key`
-    is the dotted one."""
+    """A stored value without withdrawn keys and pools of servers; `key` is the dotted one."""
     if isinstance(value, list):
         return [_without_withdrawn(item, key) for item in value]
     if not isinstance(value, dict):

@@ -15,11 +15,7 @@ from memray_eval.benchmarks.conversations.conversation import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import (
-    MetricOptions,
-    NamedServer,
-    most_of,
-)
+from memray_eval.config.sections import MetricOptions, most_of
 from memray_eval.datasets.reading import SampleReader, read_by, read_ids
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.run_plan import ReadSpec, RunSpec
@@ -57,7 +53,11 @@ def resolve(
     """The run that a config describes, as made `today`; with `generate_only` without metrics. A
     resumed run has `kept` its judges. Raises ConfigError for unknown names and missing keys."""
     _check_affect_values(config)
-    servers = _load_code(config)
+    servers = {
+        name: server.model_copy(update={"source": find_source(server.code)})
+        for name, server in config.servers.items()
+        if server.code is not None
+    }
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
     sources |= find_sources(config.candidates)
@@ -82,7 +82,6 @@ def resolve(
         user_judges=_user_judges(config, roster),
         fallback_successions=tuple(gone for _, successions in stand_ins for gone in successions),
         judge_table=table,
-        engines={model: config.engine_of(model) for model in config.engines},
         errata={} if config.errata is None else read_errata(config.errata),
     )
     judge = spec.embedded_judge  # raises ConfigError if two are named
@@ -100,26 +99,19 @@ def _check_engines(spec: RunSpec) -> None:
         candidate.model for candidate in spec.config.candidates if candidate.backend == "vllm"
     }
     models |= {spec.embedded_judge} if spec.embedded_judge is not None else set()
-    if unknown := sorted(spec.engines.keys() - models):
+    if unknown := sorted(spec.config.engines.keys() - models):
         raise ConfigError(
             f"engines: no vLLM candidate or judge has the model {unknown[0]!r}; there are: "
             f"{', '.join(sorted(models)) or 'none'}"
         )
 
 
-def _load_code(config: RunConfig) -> dict[str, NamedServer]:
-    """The servers that are the user's code, with it."""
-    return {
-        name: server.model_copy(update={"source": find_source(server.code)})
-        for name, server in config.servers.items()
-        if server.code is not None
-    }
-
-
 def _choose_metrics(
     config: RunConfig, source: SuiteSource, generate_only: bool
 ) -> tuple[Suite, tuple[str, ...], tuple[Metric, ...], MetricOptions]:
-    """The suite, the names of a run's metrics, and those that it computes, with their options."""
+    """The suite, the names of a run's metrics, and those that it computes, with their options. If
+    the user has a benchmark's own prompts, its judged metrics use them unless the job says
+    otherwise."""
     names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
     suite = source.load()
     if config.errata is not None and not suite.has_arms:
@@ -130,19 +122,14 @@ def _choose_metrics(
         suite = replace(suite, headline=names[0])
     update: dict[str, object] = {"own": own, "scores_empty": suite.scores_empty}
     options = config.metric_options.model_copy(update=update)
-    metrics = () if generate_only else _pick_metrics(suite, names, options)
-    return suite, names, metrics, options
-
-
-def _pick_metrics(suite: Suite, names: Sequence[str], options: MetricOptions) -> tuple[Metric, ...]:
-    """The metrics of these names. If the user has a benchmark's own prompts, its judged metrics use
-    them unless the job says otherwise."""
-    return tuple(
-        replace(metric, rubrics={"official": suite.judge_rubrics[metric.name], **metric.rubrics})
-        if isinstance(metric, JudgedMetric) and metric.name in suite.judge_rubrics
+    official = suite.judge_rubrics
+    metrics = tuple(
+        replace(metric, rubrics={"official": official[metric.name], **metric.rubrics})
+        if isinstance(metric, JudgedMetric) and metric.name in official
         else metric
-        for metric in pick(names, options)
+        for metric in (() if generate_only else pick(names, options))
     )
+    return suite, names, metrics, options
 
 
 def _check_functions(

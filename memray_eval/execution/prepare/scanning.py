@@ -28,9 +28,9 @@ from memray_eval.datasets.sharding import coalesce
 from memray_eval.datasets.sources import prepared, read_entries, sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity, local_capacity
-from memray_eval.execution.executors import choose_executor
+from memray_eval.execution.executors import choose_executor, choose_phases
 from memray_eval.execution.plan import engine_device
-from memray_eval.execution.prepare.checks import check_device, decide_phases
+from memray_eval.execution.prepare.checks import check_device
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec
 from memray_eval.execution.schedule import check_turns
@@ -74,8 +74,7 @@ def scan_or_restore(
 
 
 def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
-    """True if scanning a dataset takes longer than it takes to start workers for it, and can be
-    done in parts: of many files, or of one of which anybody can read a stretch."""
+    """True if a scan takes longer than starting workers for it, and can be done in parts."""
     if states.n_sources > 1:
         return states.size >= LARGE_BYTES
     read = spec.read
@@ -157,8 +156,7 @@ def scan_dataset(
 
 
 def sample_ids(config: RunConfig) -> Iterator[str]:
-    """The ids of a dataset's samples in its order, also of those that a limit leaves out. Raises
-    EvalError if it cannot be read any more."""
+    """The ids of a dataset's samples, also beyond a limit. Raises EvalError if it is unreadable."""
     read = resolve_reading(config).with_columns(lambda note: None)
     for source in sources_of(read.dataset, read.reader.files):
         for entry in read_entries(prepared(source, read.reader.encoding), read.reader.files):
@@ -172,11 +170,12 @@ SiteKind: TypeAlias = Literal["local", "alone", "joined"]
 
 
 class RunSite:
-    """The place of a run, decided when it is made; what it starts or joins stays for as long as
-    `stack` lives. `waiting` is told what takes time."""
+    """The place of a run; what it starts or joins lives as long as `stack`."""
 
     def __init__(self, spec: RunSpec, stack: ExitStack, waiting: Waiting) -> None:
-        self.kind = _choose_site(spec)
+        is_local = choose_executor(spec, is_on_ray=is_on_ray())[0] == "local"
+        is_alone = spec.config.cluster.address is None and not is_on_ray()
+        self.kind: SiteKind = "local" if is_local else "alone" if is_alone else "joined"
         self.waiting = waiting
         self._spec, self._stack = spec, stack
         self._first: Capacity | None = None
@@ -220,11 +219,11 @@ class RunSite:
         """Gives the plan its executor, the order of its phases and the nodes that it starts on.
         Raises ConfigError or ResourceError if there is no room."""
         spec = plan.spec
-        executor = choose_executor(spec, plan.n_units, is_on_ray=is_on_ray())
-        if executor.name == "local":
-            say(f"Executor: local ({executor.reason}).")
+        executor, reason = choose_executor(spec, plan.n_units, is_on_ray=is_on_ray())
+        if executor == "local":
+            say(f"Executor: local ({reason}).")
             return replace(plan, executor="local")
-        phases = decide_phases(spec, plan.scan, plan.resume_state)
+        phases = choose_phases(spec, is_generated=plan.is_generated)
         is_on_gpus = engine_device(spec, self.capacity.all_gpus) == "gpu"
         if spec.metrics and not spec.has_responses and (phases.order != "together" or is_on_gpus):
             say(f"Phases: {phases.order} ({phases.reason}).")
@@ -238,12 +237,6 @@ class RunSite:
             held = self._stack.enter_context(NodeReservation())
             capacity = wait_for_room(spec, plan.capacity, phases.order, held, say)
         return replace(plan, capacity=capacity, phases=phases, reservation=held)
-
-
-def _choose_site(spec: RunSpec) -> SiteKind:
-    if choose_executor(spec, is_on_ray=is_on_ray()).name == "local":
-        return "local"
-    return "alone" if spec.config.cluster.address is None and not is_on_ray() else "joined"
 
 
 def is_on_ray() -> bool:

@@ -127,7 +127,7 @@ class RayExecutor:
                 judge_tasks=pool.tasks,
             )
             if order == "together":
-                self._pay_in_batches(services, self.plan)
+                self._pay_in_batches(setup)
                 self._generate_and_judge(setup, waves)
             else:
                 if order == "apart":
@@ -253,7 +253,7 @@ class RayExecutor:
         if not waiting.waiting:
             return
         self._enter_phase("judge")
-        self._pay_in_batches(setup.services, replace(self.plan, resume_state=waiting))
+        self._pay_in_batches(replace(setup, plan=replace(self.plan, resume_state=waiting)))
         if setup.context.is_stopping():
             return
         counter.add_line(
@@ -269,10 +269,10 @@ class RayExecutor:
             )
             judge_waiting(judging, spec.config.candidates, is_earlier=False)
 
-    def _pay_in_batches(self, services: JudgeServices | None, plan: RunPlan) -> None:
+    def _pay_in_batches(self, setup: PipelineSetup) -> None:
         """Has judge calls paid in batches if the job says so, rendered in this process."""
-        if services is not None and judges_in_batches(self.spec, self.folder):
-            pay_in_batches_here(plan, self.folder, services, self._counter, self._waiting)
+        if setup.services is not None and judges_in_batches(self.spec, self.folder):
+            pay_in_batches_here(setup, self._waiting)
 
     def _with_engine(self, setup: PipelineSetup, group: Group) -> PipelineSetup:
         """With the engine of a group's model."""

@@ -16,16 +16,7 @@ from ray.data.exceptions import ExecutionTimeoutError
 
 from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.errors import EvalError, GenerationError
-from memray_eval.execution.plan import (
-    ACTOR_GIB,
-    AFFECT_CPUS,
-    AFFECT_GIB,
-    EMBED_GIB,
-    STAGE_CPUS,
-    TASK_CPUS,
-    WRITER_CPUS,
-    Device,
-)
+from memray_eval.execution.plan import AFFECT_CPUS, STAGE_CPUS, TASK_CPUS, WRITER_CPUS, Device
 from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -37,43 +28,18 @@ from memray_eval.execution.ray.ray_compat import (
     is_restarted_actor,
     set_repartition_options,
 )
-from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.services import JudgeServices
-from memray_eval.execution.stages.affect import EnrichSamples, affect_arguments
+from memray_eval.execution.run_plan import Group
 from memray_eval.execution.stages.blocks import (
     PART,
-    AskServers,
-    EmbedRecords,
-    JudgeRecords,
     collect_engine_answers,
-    finish_ungenerated,
-    judging_arguments,
-    read_answers,
-    read_waiting,
     score_and_write,
-    score_answers,
     shard_rows,
-    ungenerated_options,
 )
-from memray_eval.execution.stages.context import (
-    BLOCKS_AT_ONCE,
-    StageContext,
-    WriteParts,
-    write_block,
-)
-from memray_eval.execution.stages.prompt import (
-    PromptSpec,
-    RecallSamples,
-    prompt_spec,
-    prompts_to_ask,
-)
-from memray_eval.execution.stages.session import (
-    AskSessions,
-    session_spec,
-    sessions_to_ask,
-)
+from memray_eval.execution.stages.context import write_block
+from memray_eval.execution.stages.prompt import PromptSpec
+from memray_eval.execution.stages.steps import RunSteps, Step
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
-from memray_eval.types import EXISTING, Candidate
+from memray_eval.types import EXISTING
 
 logger = logging.getLogger(__name__)
 
@@ -91,22 +57,17 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineSetup:
-    """A run's plan with what was started for it. `engine` is that of the pipeline's model,
+class PipelineSetup(RunSteps):
+    """A run's steps with what was started for them. `engine` is that of the pipeline's model,
     `services` those of its judges. `label_selector` keeps work off nodes with GPUs (None:
     anywhere). `engines_at_first` begin of a range."""
 
-    plan: RunPlan
-    context: StageContext
     device: Device
     engine: EngineConfig
-    services: JudgeServices | None = None
     reservation: NodeReservation = field(default_factory=NodeReservation)
     label_selector: dict[str, str] | None = None
     tasks_at_once: int = 2
     engines_at_first: int | None = None
-    judge_actors: int = 1
-    judge_tasks: int = 4
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
         """The options of a stage's actors: where they run and what each takes. On a machine's own
@@ -135,7 +96,7 @@ class PipelineSetup:
 
 def run_pipeline(
     setup: PipelineSetup,
-    candidates: tuple[Candidate, ...],
+    candidates: Group,
     on_engine_end: Callable[[], None] | None = None,
     scores: bool = True,
 ) -> int:
@@ -150,56 +111,63 @@ def run_pipeline(
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
             return _run_to_end(score_where_read(setup), setup, EXISTING)
-        return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
+        records = map_shards(shard_dataset(setup), setup, setup.read_answers())
+        return _finish(records, setup, EXISTING)
     with setup.placement(model, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates, placement)
         if scores:
-            return _finish(add_scoring(dataset, setup), setup, model)
-        failed = ungenerated_options(setup.plan.spec, setup.context)
-        kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
-        return _run_to_end(kept, setup, model)
+            return _finish(dataset, setup, model)
+        return _run_to_end(add_step(dataset, setup, setup.finish_ungenerated()), setup, model)
 
 
-def judge_waiting(
-    setup: PipelineSetup, candidates: tuple[Candidate, ...], is_earlier: bool = True
-) -> int:
+def judge_waiting(setup: PipelineSetup, candidates: Group, is_earlier: bool = True) -> int:
     """Judges what was generated (`is_earlier`: by an earlier session). Returns units written."""
     state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.config.cluster.no_progress_timeout_s)
-    rows, is_given = [{PART: part} for part in state.waiting], candidates[0].backend == EXISTING
-    chosen = None if is_given else [candidate.name for candidate in candidates]
-    read = state, chosen, setup.context, is_earlier
+    rows = [{PART: part} for part in state.waiting]
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
-    waiting = parts.map_batches(read_waiting, fn_args=read, **task_options(setup, len(rows)))
+    waiting = add_step(parts, setup, setup.read_waiting(candidates, is_earlier), len(rows))
     # A part holds more rows than should be judged and written together
     block_rows = setup.plan.block_rows
-    waiting = _repartition(waiting, setup, block_rows)
     blocks = max(1, math.ceil(len(state.generated) / block_rows))
-    return _finish(add_scoring(waiting, setup, blocks), setup, candidates[0].model)
+    return _finish(_repartition(waiting, setup, block_rows), setup, candidates[0].model, blocks)
+
+
+def add_step(dataset: Dataset, setup: PipelineSetup, step: Step, inputs: int = 0) -> Dataset:
+    """Adds a stage: of tasks or a pool of actors, of each no more than its `inputs`, the blocks
+    that come (0: those of the dataset)."""
+    if not step.actors:
+        options = task_options(setup, inputs)
+        return dataset.map_batches(step.stage, fn_args=step.arguments, **options)
+    at_once = step.at_once if step.at_once > 1 else None
+    pool = ActorPoolStrategy(
+        size=min(step.actors, inputs or setup.blocks),
+        max_tasks_in_flight_per_actor=at_once,
+        max_concurrent_calls_per_actor=at_once,
+    )
+    return dataset.map_batches(
+        step.stage,
+        fn_constructor_args=step.arguments,
+        compute=pool,
+        **setup.actor_options(step.cpus, step.memory_gib),
+    )
 
 
 def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
-    """Adds the stage that writes rows to the run folder, in one actor: the more go through it, the
-    fewer the files. Few units are not worth one more process."""
-    arguments = setup.context.folder, kind, setup.context.counter
+    """Adds the stage that writes rows to the run folder. Few units are not worth one more
+    process."""
+    step = setup.write(kind)
     if setup.plan.n_units <= FEW_UNITS:
-        return dataset.map_batches(write_block, fn_args=arguments, **task_options(setup))
-    at_once = ActorPoolStrategy(
-        size=1,
-        max_tasks_in_flight_per_actor=BLOCKS_AT_ONCE,
-        max_concurrent_calls_per_actor=BLOCKS_AT_ONCE,
-    )
-    return dataset.map_batches(
-        WriteParts,
-        fn_constructor_args=arguments,
-        compute=at_once,
-        **setup.actor_options(WRITER_CPUS, ACTOR_GIB),
-    )
+        step = Step(write_block, step.arguments)
+    return add_step(dataset, setup, step)
 
 
-def _finish(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
+def _finish(dataset: Dataset, setup: PipelineSetup, model: str, inputs: int = 0) -> int:
+    """Scores and writes records that come in so many blocks."""
+    for step in setup.score():
+        dataset = add_step(dataset, setup, step, inputs)
     return _run_to_end(write_parts(dataset, setup, RECORDS), setup, model)
 
 
@@ -260,16 +228,14 @@ def shard_dataset(setup: PipelineSetup) -> Dataset:
     return ray.data.from_items(rows, override_num_blocks=len(rows))
 
 
-def map_shards(
-    dataset: Dataset, setup: PipelineSetup, read: Callable[..., Any], **options: Any
-) -> Dataset:
-    """Maps shards, or their samples, in tasks; the rows are spread over blocks of a batch if one
-    task reads them all, as of a combined JSON."""
-    at_once = task_options(setup, len(setup.plan.scan.shards))
-    rows = dataset.map_batches(read, fn_kwargs=options, **at_once)
+def map_shards(dataset: Dataset, setup: PipelineSetup, *steps: Step) -> Dataset:
+    """Maps shards, or their samples; the rows are spread over blocks of a batch if one task reads
+    them all, as of a combined JSON."""
+    for step in steps:
+        dataset = add_step(dataset, setup, step, len(setup.plan.scan.shards))
     if not setup.plan.is_one_file:
-        return rows
-    return _repartition(rows, setup, setup.engine.rows)
+        return dataset
+    return _repartition(dataset, setup, setup.engine.rows)
 
 
 def _repartition(dataset: Dataset, setup: PipelineSetup, rows: int) -> Dataset:
@@ -279,11 +245,9 @@ def _repartition(dataset: Dataset, setup: PipelineSetup, rows: int) -> Dataset:
     return parted
 
 
-def _asking(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> PromptSpec:
-    return prompt_spec(
-        setup.plan,
+def _asking(setup: PipelineSetup, candidates: Group) -> PromptSpec:
+    return setup.prompts(
         candidates,
-        setup.context,
         max_model_len=setup.engine.max_model_len,
         trust_remote_code=setup.engine.engine_kwargs.get("trust_remote_code") is True,
         rows=setup.engine.rows,
@@ -291,43 +255,9 @@ def _asking(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> PromptSp
     )
 
 
-def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Dataset:
+def add_prompts(setup: PipelineSetup, candidates: Group) -> Dataset:
     """Shards as rows that ask, or as sessions."""
-    asking, source = _asking(setup, candidates), shard_dataset(setup)
-    if setup.plan.spec.adds_affect:
-        source = add_affect(source, setup, asking)
-    if any(candidate.memory for candidate in candidates):
-        source = source.map_batches(
-            RecallSamples,
-            fn_constructor_args=(asking, setup.plan.spec.config.server.code),
-            compute=ActorPoolStrategy(size=1),
-            **setup.actor_options(AFFECT_CPUS, AFFECT_GIB),
-        )
-    read = sessions_to_ask if setup.plan.has_sessions else prompts_to_ask
-    return map_shards(source, setup, read, asking=asking)
-
-
-def add_affect(dataset: Dataset, setup: PipelineSetup, asking: PromptSpec) -> Dataset:
-    """Shards as samples with emotion and traits."""
-    affect = setup.plan.spec.config.affect
-    return dataset.map_batches(
-        EnrichSamples,
-        fn_constructor_args=affect_arguments(setup.plan.spec, asking, setup.services),
-        compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
-        **setup.actor_options(AFFECT_CPUS, AFFECT_GIB),
-    )
-
-
-def add_existing_responses(setup: PipelineSetup) -> Dataset:
-    """Records whose responses exist already."""
-    return map_shards(
-        shard_dataset(setup),
-        setup,
-        read_answers,
-        reading=setup.plan.spec.read.reader,
-        resume_state=setup.plan.resume_state,
-        context=setup.context,
-    )
+    return map_shards(shard_dataset(setup), setup, *setup.read_prompts(_asking(setup, candidates)))
 
 
 def score_where_read(setup: PipelineSetup) -> Dataset:
@@ -336,7 +266,7 @@ def score_where_read(setup: PipelineSetup) -> Dataset:
     at_once = TaskPoolStrategy(size=min(setup.judge_actors, len(setup.plan.scan.shards)))
     return shard_dataset(setup).map_batches(
         score_and_write,
-        fn_kwargs={"score": score_answers(setup.plan, setup.context)},
+        fn_kwargs={"score": setup.score_answers()},
         **BLOCKS,
         num_cpus=setup.plan.spec.config.judging.cpus,
         label_selector=setup.label_selector,
@@ -347,21 +277,14 @@ def score_where_read(setup: PipelineSetup) -> Dataset:
 def add_generation(
     dataset: Dataset,
     setup: PipelineSetup,
-    candidates: tuple[Candidate, ...],
+    candidates: Group,
     placement: EnginePlacement,
 ) -> Dataset:
     """Records with their responses, which are kept; engines are in the groups of `placement`."""
-    server, candidate, sessions = setup.plan.spec.config.server, candidates[0], None
-    if setup.plan.has_sessions:
-        sessions = session_spec(setup.plan, _asking(setup, candidates), setup.services)
+    candidate, asking = candidates[0], _asking(setup, candidates)
     if candidate.is_served:
-        arguments = server, setup.context, is_restarted_actor
-        return dataset.map_batches(
-            AskServers if sessions is None else AskSessions,
-            fn_constructor_args=arguments if sessions is None else (sessions, server),
-            compute=ActorPoolStrategy(size=min(server.actors, setup.blocks)),
-            **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
-        )
+        return add_step(dataset, setup, setup.ask_servers(asking, is_restarted_actor))
+    sessions = setup.sessions(asking)
     # A memory's answers are asked once, though a kill comes amid a block
     keeps = any(candidate.memory for candidate in setup.plan.spec.config.candidates)
     at_first = setup.engines_at_first
@@ -383,39 +306,8 @@ def add_generation(
     )
     if keeps or sessions is not None:
         return answers
-    answered = answers.map_batches(
-        collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
-    )
+    answered = add_step(answers, setup, Step(collect_engine_answers, (setup.context,)))
     return write_parts(answered, setup, RESPONSES)
-
-
-def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Dataset:
-    spec, inputs = setup.plan.spec, inputs or setup.blocks
-    at_judge, at_embed = spec.by_stage()
-    if at_judge:
-        dataset = dataset.map_batches(
-            JudgeRecords,
-            fn_constructor_args=judging_arguments(spec, setup.services, setup.context),
-            compute=ActorPoolStrategy(
-                size=min(setup.judge_actors, inputs),
-                max_tasks_in_flight_per_actor=setup.judge_tasks,
-                max_concurrent_calls_per_actor=setup.judge_tasks,
-            ),
-            **setup.actor_options(spec.config.judging.cpus, ACTOR_GIB),
-        )
-    if at_embed:
-        dataset = dataset.map_batches(
-            EmbedRecords,
-            fn_constructor_args=(
-                at_embed,
-                spec.metric_options,
-                spec.config.embedding,
-                setup.context,
-            ),
-            compute=ActorPoolStrategy(size=min(spec.config.embedding.actors, inputs)),
-            **setup.actor_options(spec.config.embedding.cpus, EMBED_GIB),
-        )
-    return dataset
 
 
 def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:

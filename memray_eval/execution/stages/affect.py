@@ -6,7 +6,7 @@ import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from memray_eval.affect.speech_client import AudioStore, Speaker, choose_synthes
 from memray_eval.config.sections import AffectConfig, JudgingConfig
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
+from memray_eval.errors import EvalError
 from memray_eval.execution.services import AskingStage, JudgeServices
 from memray_eval.execution.stages.prompt import SHARD, PromptSpec
 from memray_eval.judges.judge_factory import build_judges
@@ -32,18 +32,8 @@ from memray_eval.judges.router import JudgeAssignment
 from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Sample, unit_ids
 
-if TYPE_CHECKING:  # they import what no worker needs
-    from memray_eval.execution.run_plan import RunSpec
-
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
 TOGETHER = 16  # samples that are read together
-
-
-def affect_arguments(
-    spec: RunSpec, asking: PromptSpec, services: JudgeServices | None
-) -> tuple[Any, ...]:
-    """The arguments of EnrichSamples for a run."""
-    return asking, spec.config.affect, spec.config.judging, spec.affect_judges, services
 
 
 class EnrichSamples(AskingStage):
@@ -73,7 +63,12 @@ class EnrichSamples(AskingStage):
             # Where its samples name their recordings from.
             folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
             read = read_samples(shard, self._asking.reading, self._context.record_unreadable)
-            samples = [sample for sample in read if self._is_unfinished(sample)]
+            has, asked = self._asking.resume_state.has, self._candidates
+            samples = [
+                sample
+                for sample in read
+                if not all(has(unit) for each in asked for unit in unit_ids(sample, *each))
+            ]
             for start in range(0, len(samples), TOGETHER):
                 together = samples[start : start + TOGETHER]
                 batch = await self._enrich(together, folder, backends)
@@ -88,12 +83,7 @@ class EnrichSamples(AskingStage):
     ) -> list[Sample] | None:
         """The samples with emotion and traits; None when the run stops before."""
         try:
-            return await add_affect(samples, folder, backends)
-        except (BudgetSpent, JudgeStalled) as error:
-            self._stop(str(error))
-            return None
-        except Stopped:
-            return None
+            return await self._unless_stopped(add_affect(samples, folder, backends))
         except EvalError:  # a service of the run is gone
             raise
         except Exception as error:
@@ -105,13 +95,8 @@ class EnrichSamples(AskingStage):
             return None
         return [sample for enriched in alone for sample in enriched or ()]
 
-    def _is_unfinished(self, sample: Sample) -> bool:
-        units = (unit for candidate in self._candidates for unit in unit_ids(sample, *candidate))
-        return not all(map(self._asking.resume_state.has, units))
-
     def _count(self, samples: Sequence[Sample]) -> None:
-        """Tells the run how many emotions and traits were read, heard, degraded; why, the first
-        time; and what the store had to do."""
+        """Counts emotions and traits that were read, heard or degraded, and the store's work."""
         counts: Counter[str] = Counter(samples=len(samples))
         for sample in samples:
             emotion, failed = sample.metadata[NOTES]["emotion"], find_degraded(sample)
@@ -136,9 +121,12 @@ class EnrichSamples(AskingStage):
         if self._choices:
             judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
         cache = None if config.cache == "auto" else config.cache
+        text: TextEmotion | Literal["judge"] | None = JUDGE if config.emotion == JUDGE else None
+        if config.emotion not in (JUDGE, OFF):
+            text = load_text_emotion(config.emotion)
         speech, speaker = self._build_speech() if config.hears else (None, None)
         return AffectBackends(
-            text=self._load_text(),
+            text=text,
             speech=speech,
             store=AudioStore(cache) if config.hears else None,
             speaker=speaker,
@@ -147,18 +135,9 @@ class EnrichSamples(AskingStage):
             judge=judge,
         )
 
-    def _load_text(self) -> TextEmotion | Literal["judge"] | None:
-        if self._config.emotion == JUDGE:
-            return JUDGE
-        return None if self._config.emotion == OFF else load_text_emotion(self._config.emotion)
-
     def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
         """The listener of samples, and the speaker of those without sound, if there is one."""
-        from memray_eval.affect.speech_client import (
-            OpenAIListener,
-            OpenAIVoice,
-            SpeechServer,
-        )
+        from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
 
         config = self._config
         server = SpeechServer(base_url=config.base_url, api_key_env=config.api_key_env)

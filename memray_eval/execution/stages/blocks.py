@@ -1,18 +1,16 @@
-"""The stages of a pipeline on Arrow blocks, for Ray as for one process: functions that read,
-classes that ask servers, judge and embed. What is done with a record is in stages/."""
+"""The stages on Arrow blocks: functions that read, classes that ask servers, judge and embed."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,23 +20,11 @@ from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
-from memray_eval.errors import (
-    BudgetSpent,
-    ConfigError,
-    EvalError,
-    JudgeStalled,
-    Stopped,
-    describe_error,
-)
+from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import report_block
 from memray_eval.execution.services import LISTEN_S, AskingStage, JudgeServices
-from memray_eval.execution.stages.context import (
-    AnswerWriter,
-    StageContext,
-    add_scores,
-    write_block,
-)
+from memray_eval.execution.stages.context import AnswerWriter, StageContext, add_scores, write_block
 from memray_eval.execution.stages.generate import embed_records, engine_response, generate
 from memray_eval.execution.stages.judge import (
     JudgingOptions,
@@ -70,13 +56,8 @@ from memray_eval.stores.tools import ask_with_tools
 from memray_eval.types import Candidate, ComputedScore, Prompt, Record, Response, Sample, Score
 from memray_eval.types.json_text import candidate_from_json
 
-if TYPE_CHECKING:  # it imports what no worker needs
-    from memray_eval.execution.run_plan import RunPlan, RunSpec
-
 RENDERED = 6  # calls made ready for each one in flight
 PART = "part"
-
-logger = logging.getLogger(__name__)
 
 
 def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
@@ -188,18 +169,6 @@ class ScoreAnswers:
         except Exception as error:
             self.context.record_stage_failure("judge", record.sample.id, error)
             return [failed_score(metric, error) for metric in metrics]
-
-
-def score_answers(plan: RunPlan, context: StageContext) -> ScoreAnswers:
-    """The stage that reads and scores a run's responses at once."""
-    spec = plan.spec
-    return ScoreAnswers(
-        reading=spec.read.reader,
-        resume_state=plan.resume_state,
-        metrics=spec.by_stage()[0],
-        options=spec.metric_options,
-        context=context,
-    )
 
 
 def score_and_write(table: pa.Table, score: ScoreAnswers) -> pa.Table:
@@ -416,39 +385,17 @@ class JudgeRecords(AskingStage):
         """The judged record; None if the run stopped before its last call."""
         try:
             async with self._seats:
-                judged = await judge_record(record, self._metrics, judges, self._asking)
-        except (BudgetSpent, JudgeStalled) as error:
-            self._context.counter.stop(str(error))
-            return None
-        except Stopped:
-            return None
+                judging = judge_record(record, self._metrics, judges, self._asking)
+                judged = await self._unless_stopped(judging)
         except EvalError:  # a service of the run is gone
             raise
         except Exception as error:
             self._context.record_stage_failure("judge", record.sample.id, error)
             judged = fail_unjudged(record, self._metrics, error)
+        if judged is None:
+            return None
         self._is_stopping = self._context.note_failures([judged]) or self._is_stopping
         return judged
-
-
-def ungenerated_options(spec: RunSpec, context: StageContext) -> dict[str, Any]:
-    """The options of finish_ungenerated for a run."""
-    at_judge, at_embed = spec.by_stage()
-    stages = {"judge": at_judge, "embed": at_embed, "write": True}
-    return {
-        "metrics": [*at_judge, *at_embed],
-        "options": spec.metric_options,
-        "stages": [stage for stage, is_run in stages.items() if is_run],
-        "context": context,
-    }
-
-
-def judging_arguments(
-    spec: RunSpec, services: JudgeServices | None, context: StageContext
-) -> tuple[Any, ...]:
-    """The arguments of JudgeRecords for the metrics of a run."""
-    how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.config.judging
-    return *how, services, context, spec.siblings
 
 
 class EmbedRecords:

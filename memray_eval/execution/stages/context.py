@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +19,7 @@ from memray_eval.execution.progress import FailedUnit, answer_usage
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.part_writer import PartWriter
-from memray_eval.results.parts import UnitNumbers, index_rows
+from memray_eval.results.parts import index_rows
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import (
     RECORD_SCHEMA,
@@ -69,15 +69,6 @@ class StageContext:
         """Tells of an entry that was a sample when the dataset was checked, and is none now."""
         self.record_stage_failure("read", entry.place or entry.path, error)
 
-    def find_stored(self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers]) -> pa.Table:
-        """The rows of a block that is made again, as it was lost with a node, whose responses were
-        written before, so that nothing is paid twice; `index` as RunFolder.find_units has it."""
-        rows = RunFolder(self.folder).find_units(unit_ids, index)
-        if rows.num_rows:
-            text = "a block is made again: %d of its %d units have responses already"
-            logger.warning(text, rows.num_rows, len(unit_ids))
-        return rows
-
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
         return to_table_apart(records, partial(self.record_stage_failure, stage))
 
@@ -107,8 +98,7 @@ class StageContext:
         return rows.set_column(index, RECORD_SCHEMA.field(index), column)
 
     def to_scored_rows(self, rows: pa.Table, records: Sequence[Record], stage: str) -> pa.Table:
-        """The records as rows: those they were read from, some of which may be left out, with
-        their scores, as scoring changes nothing else."""
+        """The records as rows: those they were read from, with their scores."""
         units = [record.unit_id for record in records]
         if len(units) != rows.num_rows:
             rows = rows.filter(pc.is_in(rows.column("unit_id"), pa.array(units, pa.string())))
@@ -120,8 +110,7 @@ class StageContext:
         return from_table_apart(table, partial(self.record_stage_failure, stage))
 
     def note_failures(self, records: Sequence[Record]) -> bool:
-        """Tells of the first of these units that failed, where none was told of before, and stops
-        the run where it is to stop at that; returns whether it did."""
+        """Reports the first failed unit; returns True if the run stops at that."""
         if self.first_failures and not self.stops_on_failure:
             return False
         failed = next((record for record in records if record.is_failed), None)
@@ -167,16 +156,14 @@ class StageContext:
 
 
 class AnswerWriter:
-    """Writes each answer before anything else is done with it: after any loss no more is asked
-    again than was in flight."""
+    """Writes each answer first: after a loss only what was in flight is asked again."""
 
     def __init__(self, context: StageContext) -> None:
         self._counter, folder = context.counter, RunFolder(context.folder)
         self._writer = PartWriter(folder, RESPONSES, 1, most_rows=KEPT_ROWS, is_urgent=True)
 
     async def write(self, answered: pa.Table) -> None:
-        """Returns once the rows that have an answer are in a file. If they cannot be written,
-        the run is stopped."""
+        """Returns once the answered rows are in a file; stops the run if they cannot be written."""
         has_answer = pc.and_(
             pc.is_valid(answered.column("response")), pc.is_null(answered.column("error"))
         )
@@ -188,8 +175,7 @@ class AnswerWriter:
 
 
 class WriteParts:
-    """Writes blocks to the run folder, and hands on responses as they are, of records only the
-    units."""
+    """Writes blocks to the run folder; hands on responses, but of records only the units."""
 
     def __init__(self, folder: str, kind: Kind, counter: RunCounter) -> None:
         self._kind, self._counter = kind, counter

@@ -22,8 +22,7 @@ from memray_eval.types import RETRIED, Candidate, Prompt, Record, Response, Samp
 
 
 def new_record(sample: Sample, candidate: Candidate, epoch: int = 1) -> Record:
-    """Makes the unit of a sample, a candidate and an epoch. It leaves out the sample's context,
-    which nothing needs once the prompt is built."""
+    """Makes the unit of a sample, a candidate and an epoch, without the sample's context."""
     bare = sample.model_copy(update={"context": None})
     unit = unit_id(sample.id, candidate, sample.suite, epoch)
     return Record(unit_id=unit, sample=bare, candidate=candidate, epoch=epoch)

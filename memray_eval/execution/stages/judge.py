@@ -61,8 +61,7 @@ class JudgingOptions(Frozen):
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
-    """Returns True if this stage scores the metric, given the names of the metrics that a model
-    judges. The embed stage scores the others."""
+    """True if this stage scores the metric, not the embed stage; `judges`: of judged metrics."""
     if isinstance(metric, JudgedMetric):
         return metric.name in judges or (metric.estimate is None or metric.estimate.texts is None)
     return isinstance(metric, ComputedMetric)
@@ -164,8 +163,7 @@ def prompts_of_record(
 def _note_shared_starts(
     calls_by_metric: CallsByMetric, judgments: Mapping[str, type[BaseModel]], siblings: int
 ) -> CallsByMetric:
-    """Notes on each long prompt how many different calls to its judge begin alike; as many are made
-    about each of the record's siblings."""
+    """Notes on each long prompt how many calls to its judge begin alike, siblings included."""
     starts, seen = Counter[Any](), set[Any]()
     for metric, jury in calls_by_metric.items():
         for juror, (judge, calls) in enumerate(() if isinstance(jury, Score) else jury):
@@ -200,8 +198,7 @@ def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseExceptio
 
 
 def fail_ungenerated(record: Record, metrics: Sequence[Metric]) -> Record:
-    """Adds, for each metric that the record has no score for, the score of a record whose
-    generation failed. Both stages that score would add the same."""
+    """Adds the scores of a record whose generation failed, as both stages would."""
     response = record.response or Response(error="not generated")
     scores = (
         unscorable(metric, record.sample, response) for metric in missing_metrics(record, metrics)

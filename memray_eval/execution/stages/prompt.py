@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,18 +29,16 @@ from memray_eval.models.embedded_model import config_of
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, samples_from_table, to_table, unanswered
-from memray_eval.stores.memories import take_recalled
-from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
-
-if TYPE_CHECKING:  # it imports what no worker needs
-    from memray_eval.execution.run_plan import RunPlan
-import asyncio
-from collections.abc import AsyncIterator
-
-from memray_eval.results.schema import samples_to_table
-from memray_eval.stores.memories import RECALLED, Memories, key_of
+from memray_eval.results.schema import (
+    RECORD_SCHEMA,
+    samples_from_table,
+    samples_to_table,
+    to_table,
+    unanswered,
+)
+from memray_eval.stores.memories import RECALLED, Memories, key_of, take_recalled
 from memray_eval.stores.port import Sources
+from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
 
 logger = logging.getLogger(__name__)
 
@@ -98,22 +97,6 @@ class PromptSpec:
     trust_remote_code: bool = False
     rows: int = 16
     is_repeated: Callable[[], bool] = lambda: False
-
-
-def prompt_spec(
-    plan: RunPlan, candidates: Sequence[Candidate], context: StageContext, **how: Any
-) -> PromptSpec:
-    """The settings of a run's tasks for these candidates."""
-    spec = plan.spec
-    return PromptSpec(
-        reading=spec.read.reader,
-        suite=spec.suite_source,
-        candidates=candidates,
-        epochs=spec.config.epochs,
-        resume_state=plan.resume_state,
-        context=context,
-        **how,
-    )
 
 
 def request_builder(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
@@ -176,7 +159,11 @@ def take_stored(
 ) -> pa.Table:
     """Rows that ask, with the responses of parts of this index, which are not asked for."""
     units = table.column("unit_id")
-    stored = _unasked(context.find_stored(units.to_pylist(), index), table.schema)
+    found = RunFolder(context.folder).find_units(units.to_pylist(), index)
+    if found.num_rows:  # the block was lost with a node, and nothing is paid twice
+        text = "a block is made again: %d of its %d units have responses already"
+        logger.warning(text, found.num_rows, table.num_rows)
+    stored = _unasked(found, table.schema)
     places = pc.add(pc.index_in(units, value_set=stored.column("unit_id")), table.num_rows)
     own = pa.array(range(table.num_rows), pa.int32())
     return pa.concat_tables([table, stored]).take(pc.coalesce(places, own))
@@ -221,10 +208,18 @@ def _to_block(
     started: float,
 ) -> pa.Table:
     """The rows as a table. One that Arrow cannot hold is an error of its unit."""
+
+    def to_table_alone(record: Record, row: Row) -> pa.Table:
+        try:
+            return _to_table([(record, row)], schema)
+        except Exception as error:
+            failed = unanswered(record, f"no prompt can be built: {describe_error(error)}")
+            return _unasked(context.to_table([failed], "read"), schema)
+
     try:
         block = _to_table(rows, schema)
     except Exception:
-        block = pa.concat_tables([_to_table_alone(*row, schema, context) for row in rows])
+        block = pa.concat_tables([to_table_alone(*row) for row in rows])
     context.counter.add("read", block.num_rows, started, time.time())
     return take_stored(block, context, index) if index else block
 
@@ -239,14 +234,6 @@ def _to_table(rows: Sequence[tuple[Record, Row]], schema: pa.Schema) -> pa.Table
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _to_table_alone(record: Record, row: Row, schema: pa.Schema, context: StageContext) -> pa.Table:
-    try:
-        return _to_table([(record, row)], schema)
-    except Exception as error:
-        failed = unanswered(record, f"no prompt can be built: {describe_error(error)}")
-        return _unasked(context.to_table([failed], "read"), schema)
 
 
 def _unasked(records: pa.Table, schema: pa.Schema) -> pa.Table:

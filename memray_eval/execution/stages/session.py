@@ -1,5 +1,4 @@
-"""The stage that asks sessions: the turns of each in order, each after the candidate's own answers,
-and many sessions side by side. Whole sessions come in, and a record for each turn goes out."""
+"""Asks sessions turn by turn, many side by side; a record for each turn goes out."""
 
 from __future__ import annotations
 
@@ -9,13 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from memray_eval.benchmarks import Suite
 from memray_eval.config.sections import JudgingConfig, ServerConfig
-from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Stopped
+from memray_eval.errors import JudgeError
 from memray_eval.execution.services import AskingStage, JudgeServices
 from memray_eval.execution.stages.blocks import AskServers
 from memray_eval.execution.stages.context import AnswerWriter
@@ -54,9 +52,6 @@ from memray_eval.types import (
 )
 from memray_eval.types.json_text import candidate_from_json
 
-if TYPE_CHECKING:  # it imports what no worker needs
-    from memray_eval.execution.run_plan import RunPlan
-
 USER = "simulated user"
 TRIES = 2  # of a simulated user that breaks its role
 SESSION_SCHEMA = pa.schema(
@@ -90,21 +85,12 @@ def _to_sessions(rows: Sequence[tuple[Sample, str, int]]) -> pa.Table:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSpec:
-    """The settings of the stage: how prompts are made, and who plays the simulated users
-    (`choices`; none: there are none), through which services."""
+    """How prompts are made, and who plays simulated users (`choices`), through which services."""
 
     asking: PromptSpec
     choices: Mapping[str, JudgeAssignment]
     judging: JudgingConfig
     services: JudgeServices | None
-
-
-def session_spec(plan: RunPlan, asking: PromptSpec, services: JudgeServices | None) -> SessionSpec:
-    """The settings of the stage in a run."""
-    spec = plan.spec
-    # Asked again, it must be the same person: no other model steps in
-    judging = spec.config.judging.model_copy(update={"repeats": TRIES, "fallbacks": ()})
-    return SessionSpec(asking=asking, choices=spec.user_judges, judging=judging, services=services)
 
 
 class _Session(NamedTuple):
@@ -156,8 +142,7 @@ class Sessions(AskingStage):
         yield held
 
     def _open(self, table: pa.Table) -> list[_Session]:
-        """The sessions of a block, with what was stored of them before: by earlier sessions of the
-        run, or by an actor that was lost."""
+        """The sessions of a block, with the records that the run's folder has of them."""
         rows = [
             (sample_from_row(row), candidate_from_json(row["candidate_config"]), row["epoch"])
             for row in table.to_pylist()
@@ -183,10 +168,6 @@ class Sessions(AskingStage):
     @cached_property
     def _request(self) -> tuple[RequestBuilder, pa.Schema]:
         return request_builder(self._asking)
-
-    @cached_property
-    def _suite(self) -> Suite:
-        return self._asking.suite.load()
 
     @cached_property
     def _user(self) -> Sequence[Judge]:
@@ -240,20 +221,16 @@ class Sessions(AskingStage):
         if sample.turns:
             return Played(message=sample.turns[len(talk) // 2])
         try:
-            return await play_user(sample, talk, self._user)
-        except (BudgetSpent, JudgeStalled) as error:
-            self._stop(str(error))
-        except Stopped:
-            pass
+            return await self._unless_stopped(play_user(sample, talk, self._user))
         except JudgeError as error:
             return Played(fault=f"did not answer: {error}")
-        return None
 
     async def _ask_turn(self, turn: Sample, session: _Session, ask: Ask, emit: Emit) -> Record:
         """The record of a turn with its response, which is kept."""
         record = new_record(turn, session.candidate, session.epoch)
+        suite = self._asking.suite.load()
         rows = await asyncio.to_thread(
-            prepare_row, record, turn, self._suite, *self._request, self._context
+            prepare_row, record, turn, suite, *self._request, self._context
         )
         answered = await ask(rows)
         (record,) = self._context.from_table(answered, "generate")[0] or [

@@ -13,13 +13,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Assumptions, ClusterConfig
 from memray_eval.execution.estimate import STARTUP_S, Estimate, estimate_lines
 from memray_eval.execution.runs import estimate_of
-from tests.build import (
-    JUDGE,
-    judging_job,
-    write_lines,
-    write_long_memories,
-    write_responses,
-)
+from tests.build import JUDGE, judging_job, write_lines, write_long_memories, write_responses
 from tests.conftest import REPOSITORY, SAMPLES, Call
 
 METRICS = ("empathy", "safety")

@@ -13,13 +13,9 @@ from typing import Any
 
 import pytest
 
+from memray_eval.config.sections import Budget
 from memray_eval.execution import live_view, waiting
-from memray_eval.execution.live_view import (
-    RunDisplay,
-    ViewState,
-    clock_text,
-    describe_binding,
-)
+from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, describe_binding
 from memray_eval.execution.progress import (
     EnginesNow,
     FailedUnit,
@@ -124,7 +120,7 @@ def snapshot() -> Snapshot:
 
 
 def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_time() -> None:
-    state = ViewState(outline(budget_usd=25.0, spent_before=Spending(usd=1.0)), 10.0)
+    state = ViewState(outline(budget=Budget(usd=25.0), spent_before=Spending(usd=1.0)), 10.0)
     state.update(snapshot(), None, (), 20.0)
     view = state.view(80)
     text = "\n".join(view)
@@ -146,22 +142,6 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
     for last in ("\n".join(state.view(80, is_last=True)), state.line(is_last=True)):
         assert "$2.25 of $25.00" in last
         assert not re.search("left|waiting|held back", last), "nothing is to come"
-
-
-def test_a_pool_is_shown_as_the_members_that_are_asked() -> None:
-    """Verdicts that were found are the pool's; calls are its members'."""
-    state = ViewState(outline(), 0.0)
-    members = {"east/m": JudgeNow(sent=9, in_flight=2), "west/m": JudgeNow(sent=1)}
-    state.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3), **members}), None, (), 1.0)
-    assert "both/m" not in state.line()
-    view = "\n".join(state.view(80))
-    assert "east/m: 2 calls in flight" in view
-    assert "west/m: 0 calls in flight" in view
-    assert "both/m" not in view
-    # Where all were found, there is nobody else
-    remembered = ViewState(outline(), 0.0)
-    remembered.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3)}), None, (), 1.0)
-    assert "both/m" in remembered.line()
 
 
 def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:

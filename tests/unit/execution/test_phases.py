@@ -15,14 +15,13 @@ from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.executors import choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
-from memray_eval.execution.prepare.checks import decide_phases
 from memray_eval.execution.prepare.origins import apply_resume_settings
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.execution.progress import EnginePhase, EnginePhases
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import RunSpec
+from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
 from memray_eval.execution.stages.blocks import PART, finish_ungenerated, read_waiting
 from memray_eval.execution.stages.context import StageContext
@@ -97,7 +96,8 @@ def test_the_rest_of_a_run_decides_when_it_goes_on() -> None:
     def order(n_finished: int, n_generated: int) -> str:
         finished, generated = units[:n_finished], units[n_finished : n_finished + n_generated]
         state = ResumeState(UnitIdSet(finished), UnitIdSet(generated))
-        return decide_phases(job, scan, state).order
+        plan = RunPlan(spec=job, scan=scan, capacity=capacity(CPU), started=0.0, resume_state=state)
+        return choose_phases(job, is_generated=plan.is_generated).order
 
     assert order(0, 0) == "apart"
     assert order(119, 0) == "apart"

@@ -16,6 +16,7 @@ from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.origins import (
+    FOLLOWED,
     Origin,
     count_other_suites,
     find_origin,
@@ -29,14 +30,16 @@ from memray_eval.types import Record
 
 GIVEN = {"candidates": [{"name": "given", "model": "given", "backend": "given"}], "dataset": "d"}
 RUBRICS = {"overall_quality": "/a/kind.txt"}
-RUN = Origin(
-    what="run r",
-    suite="companion",
-    is_run=True,
-    metrics=("overall_quality", "appropriateness"),
-    rubrics=RUBRICS,
-)
-DEFAULTS = Origin(what="run r", suite="companion", is_run=True)
+
+
+def run_of(**keys: Any) -> Origin:
+    config = RunConfig.model_validate({"suite": "companion", **GIVEN, **keys})
+    followed = {key: getattr(config, key) for key in FOLLOWED}
+    return Origin(what="run r", suite="companion", followed=followed)
+
+
+METRICS = ["overall_quality", "appropriateness"]
+RUN, DEFAULTS = run_of(metrics=METRICS, rubrics=RUBRICS), run_of()
 ROWS = Origin(what="rows.jsonl", suite="longbench")
 ODD = Origin(what="rows.jsonl", suite="longbnech")
 SILENT = Origin(what="rows.jsonl")
@@ -70,17 +73,17 @@ def job(**keys: Any) -> RunConfig:
 @pytest.mark.parametrize(
     ("origin", "keys", "explicit", "suite", "metrics"),
     [
-        (RUN, {}, set(), "companion", RUN.metrics),
-        (RUN, {"suite": "companion"}, set(), "companion", RUN.metrics),
+        (RUN, {}, set(), "companion", tuple(METRICS)),
+        (RUN, {"suite": "companion"}, set(), "companion", tuple(METRICS)),
         (
             RUN,
             {"metrics": ["appropriateness", "overall_quality"]},
             set(),
             "companion",
-            RUN.metrics[::-1],
+            tuple(METRICS)[::-1],
         ),
         (RUN, {"suite": "memory"}, {"suite"}, "memory", ()),
-        (RUN, {"suite": "companion"}, {"suite"}, "companion", RUN.metrics),
+        (RUN, {"suite": "companion"}, {"suite"}, "companion", tuple(METRICS)),
         (RUN, {"metrics": ["safety"]}, {"metrics"}, "companion", ("safety",)),
         (RUN, {"suite": "memory", "metrics": ["safety"]}, {"metrics"}, "companion", ("safety",)),
         (DEFAULTS, {}, set(), "companion", ()),
@@ -157,7 +160,7 @@ def test_a_run_folder_is_known_by_its_config_and_without_one_by_its_rows(
     folder.write_part(to_table([record]))
     folder.write_manifest({})
     assert find_origin(f"{folder.path}/") == Origin(what="r", suite="memory")
-    followed = {"metrics": list(RUN.metrics), "rubrics": RUBRICS}
+    followed = {"metrics": METRICS, "rubrics": RUBRICS}
     write_config(folder, RunConfig.model_validate({"suite": "companion", **GIVEN, **followed}))
     assert find_origin(folder.path) == RUN
 
