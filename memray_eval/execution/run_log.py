@@ -155,14 +155,14 @@ class RunLogFile:
                 os.replace(source, path.with_name(older))
             if self._copies and number > 1:
                 with suppress(OSError, EvalError):  # there may be none yet
-                    self._folder.write_log(older, self._folder.read(newer))
+                    self._folder.write(older, self._folder.read(newer))
         if self._copies:
-            self._folder.write_log(_numbered(1), path.with_name(_numbered(1)).read_bytes())
+            self._folder.write(_numbered(1), path.with_name(_numbered(1)).read_bytes())
 
     def _upload(self, path: Path) -> None:
         self._uploaded_s = time.monotonic()
         if path.exists():
-            self._folder.write_log(LOG, path.read_bytes())
+            self._folder.write(LOG, path.read_bytes())
 
 
 def _numbered(number: int) -> str:

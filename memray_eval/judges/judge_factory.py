@@ -50,7 +50,7 @@ from memray_eval.judges.structured_judge import (
 )
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge
-from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, ParameterPort
+from memray_eval.provider_http.parameters import ParameterBook, ParameterNegotiator, ParameterPort
 from memray_eval.provider_http.replies import token_count
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Usage
@@ -126,7 +126,7 @@ class Services:
     embedded_url: str | None = None
     watch: Callable[[str], CallObserver] = lambda judge: CallObserver()
     secret: bytes = field(default_factory=partial(secrets.token_bytes, SECRET_BYTES), repr=False)
-    parameters: ParameterPort = field(default_factory=LocalParameters)
+    parameters: ParameterPort = field(default_factory=ParameterBook)
 
 
 def build_judges(

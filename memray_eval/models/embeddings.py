@@ -178,10 +178,8 @@ class OpenAIEmbedder:
                 raise InvalidReply(f"the indices of data are not those from 0 to {n - 1}")
             rows = [_to_vector(by_place[index].get("embedding"), index) for index in range(n)]
             if len(widths := {row.size for row in rows} | ({width} if width else set())) > 1:
-                raise InvalidReply(
-                    "the embeddings are of different lengths: "
-                    f"{', '.join(map(str, sorted(widths)))}"
-                )
+                lengths = ", ".join(map(str, sorted(widths)))
+                raise InvalidReply(f"the embeddings are of different lengths: {lengths}")
             matrix = np.stack(rows)
             # First scaled by the largest, so that no square overflows.
             largest = np.abs(matrix).max(axis=1, keepdims=True)
@@ -195,17 +193,12 @@ def _to_vector(embedding: Any, index: int) -> FloatArray:
     name = f"data[{index}].embedding"
     try:
         if isinstance(embedding, str):
-            row = np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4").astype(
-                np.float64
-            )
-        elif isinstance(embedding, list) and all(
-            type(value) in (int, float) for value in embedding
-        ):
-            row = np.asarray(embedding, dtype=np.float64)
-        else:
-            is_list = isinstance(embedding, list)
-            what = "no list of numbers" if is_list else kind_of(embedding)
-            raise InvalidReply(f"{name} is {what}")
+            embedding = np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
+        elif not isinstance(embedding, list):
+            raise InvalidReply(f"{name} is {kind_of(embedding)}")
+        elif not all(type(value) in (int, float) for value in embedding):
+            raise InvalidReply(f"{name} is no list of numbers")
+        row = np.asarray(embedding, dtype=np.float64)
     except (ValueError, OverflowError):
         raise InvalidReply(f"{name} holds what are no numbers") from None
     if row.size == 0 or not np.isfinite(row).all():

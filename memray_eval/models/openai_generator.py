@@ -17,16 +17,17 @@ from memray_eval.errors import GenerationError, JudgeError, NotWhole, Refused, T
 from memray_eval.log_once import log_once
 from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error, warm_up
 from memray_eval.provider_http.parameters import (
+    FORMS,
     LIMITS,
     Attempt,
-    LocalParameters,
+    ParameterBook,
     ParameterNegotiator,
     ParameterPort,
     changed_parameters,
     find_change,
+    find_form,
     room_left,
     signature_of,
-    wants_stream,
 )
 from memray_eval.provider_http.replies import (
     Edge,
@@ -80,7 +81,7 @@ class OpenAIGenerator:
         self._longest_s = LONGEST_ANSWER * config.timeout_s
         address = server_address("openai", str(self._client.base_url))
         target = f"{candidate.model} at {address}"
-        self._parameters = ParameterNegotiator(target, port or LocalParameters())
+        self._parameters = ParameterNegotiator(target, port or ParameterBook())
 
     async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
         """Chat prompts go to the chat completions; plain ones to a server's completions, or to
@@ -134,7 +135,7 @@ class OpenAIGenerator:
                     await attempt.note_room()
                     parameters = {n: room if n in LIMITS else v for n, v in parameters.items()}
                     return await self._answer(prompt, candidate, is_chat, parameters, attempt)
-                if not self._streams and wants_stream(error):
+                if not self._streams and find_form(error, FORMS[-1:], {}):
                     advice = f"it answers in streams only: write `stream: true` ({error})"
                     return answer.response(JudgeError(advice))
                 refused = error.status in NO_STREAM and "stream" in str(error).lower()

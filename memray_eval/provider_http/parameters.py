@@ -77,6 +77,8 @@ _SAID_OF = {
     FORM: "{target} does not take the verdict's schema as it was sent: it is asked by {other}.",
     STREAM: "{target} answers in streams only: its verdicts are streamed.",
     ROOM: "{target}: prompt and length together pass its window: answers get {other}.",
+    "renamed": "{target} takes no {name}: it is sent as {other}.",
+    "left out": "{target} takes no {name}: it is left out, and the model's own default holds.",
 }
 _NO_WHOLE = re.compile(
     r"\u6d41\u5f0f|non.?stream|only (?:supports? )?stream|"
@@ -144,7 +146,9 @@ class ParameterBook:
     proved yet one goes at a time, so that a refusal is paid once; `say` hears of each once."""
 
     def __init__(
-        self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        say: Callable[[str], None] = lambda line: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._say, self._clock = say, clock
         self._targets: defaultdict[str, _Target] = defaultdict(_Target)
@@ -166,13 +170,19 @@ class ParameterBook:
             if name == FORM:
                 target.changes[name] = max(before or other, other, key=FORMS.index)
             if target.changes[name] != before:
-                self._say(_describe_change(step.target, name, target.changes[name]))
+                other = target.changes[name]
+                text = _SAID_OF.get(name) or _SAID_OF["renamed" if other else "left out"]
+                self._say(text.format(target=step.target, name=name, other=other))
         if step.event == "taken":
             target.taken.append(step.signature)
         if target.finder == step.call:
             target.finder = step.call if step.event == "refused" else ""
             target.held_until = self._clock() + HOLD_S
         return Standing(dict(target.changes))
+
+    async def negotiate(self, step: Step) -> Standing:
+        """As `take`: the port of calls in this process."""
+        return self.take(step)
 
     def known(self) -> dict[str, dict[str, str]]:
         """What is left out or goes by another name, for the manifest."""
@@ -182,16 +192,6 @@ class ParameterBook:
         """Takes what an earlier session found out."""
         for name, changes in changes_by_target.items():
             self._targets[name].changes.update(changes)
-
-
-class LocalParameters:
-    """The port of a book in this process, for calls of no run."""
-
-    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
-        self.book = ParameterBook(say)
-
-    async def negotiate(self, step: Step) -> Standing:
-        return self.book.take(step)
 
 
 class Attempt:
@@ -383,10 +383,6 @@ def find_form(error: JudgeError, forms: Sequence[str], changes: Changes) -> Chan
     return {FORM: rest[0]} if rest and _NO_FORM.search(said) else {}
 
 
-def wants_stream(error: JudgeError) -> bool:
-    return bool(find_form(error, FORMS[-1:], {}))
-
-
 def room_left(error: JudgeError, most: int | None) -> int | None:
     """The output tokens that there is room for beside a prompt that fits, by a refusal of one with
     `most`; None if the prompt itself does not fit, or nothing says so."""
@@ -466,10 +462,10 @@ def _patterns(name: str) -> list[tuple[str, tuple[re.Pattern[str], ...]]]:
 
 
 def _names(part: str, name: str) -> bool:
-    bare = re.sub(r"[^a-z0-9]", "", part.lower())
-    return bool(bare) and any(
-        bare == re.sub(r"[^a-z0-9]", "", spelt.lower()) for spelt in (name, *_ALIASES.get(name, ()))
+    bare, *names = (
+        re.sub(r"[^a-z0-9]", "", text.lower()) for text in (part, name, *_ALIASES.get(name, ()))
     )
+    return bool(bare) and bare in names
 
 
 def _parse(words: str) -> Any:
@@ -509,11 +505,3 @@ def _locations(content: Any, depth: int = 0) -> Iterator[str]:
 
 def _with_value(name: str, value: Any) -> str:
     return f"{name}={json.dumps(value, sort_keys=True, default=str)}"
-
-
-def _describe_change(target: str, name: str, other: str) -> str:
-    if name in (FORM, STREAM, ROOM):
-        return _SAID_OF[name].format(target=target, other=other)
-    if other:
-        return f"{target} takes no {name}: it is sent as {other}."
-    return f"{target} takes no {name}: it is left out, and the model's own default holds."

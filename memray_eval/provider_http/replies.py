@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from memray_eval.errors import (
@@ -89,6 +89,8 @@ _THOUGHTS = (
     "reasoning_content reasoning thinking reasoning_text thoughts thought reasoning_details "
     "thinking_blocks"
 ).split()
+T = TypeVar("T")
+_KINDS = {type(None): "null", bool: "a boolean", str: "a text", list: "a list", dict: "an object"}
 LEAST_CUT = 500  # tokens: a window that a server cuts prompts to has more
 # Characters that a token has at most, in a long text, and of a prompt that fills a window exactly
 MOST_A_TOKEN, MOST_IN_WINDOW, WINDOW = 8.0, 5.5, 512
@@ -101,16 +103,19 @@ class InvalidReply(Exception):
 
 class ErrorDetails(NamedTuple):
     """What a provider says of an error: its own code and type, "" if it names none, the start of
-    its reply, and the parameter that it objects to."""
+    its reply, the parameter that it objects to, and the whole reply, which may name one."""
 
     code: str = ""
     kind: str = ""
     excerpt: str = ""
     param: str = ""
+    words: str = ""
 
     def put_on(self, error: JudgeError, status: int) -> JudgeError:
         error.status, error.code, error.kind = status, self.code, self.kind
         error.param = self.param
+        if status in (400, 422):
+            error.words = self.words
         return error
 
     def __str__(self) -> str:
@@ -132,13 +137,14 @@ class JsonObject(dict[str, Any]):
 
     def object(self, name: str) -> JsonObject:
         """The object at a name."""
-        if not isinstance(value := self.get(name), dict):
-            raise InvalidReply(f"{name} is {kind_of(value) if name in self else 'missing'}")
-        return JsonObject(value)
+        return JsonObject(self._of_kind(name, dict))
 
     def entries(self, name: str) -> Sequence[Any]:
         """The list at a name, of anything."""
-        if not isinstance(value := self.get(name), list):
+        return self._of_kind(name, list)
+
+    def _of_kind(self, name: str, kind: type[T]) -> T:
+        if not isinstance(value := self.get(name), kind):
             raise InvalidReply(f"{name} is {kind_of(value) if name in self else 'missing'}")
         return value
 
@@ -201,13 +207,6 @@ def error_of_status(
     return details.put_on(error, status)
 
 
-def _with_words(error: JudgeError, status: int | None, body: bytes | str) -> JudgeError:
-    """An error that carries what the provider said, if it may name a parameter."""
-    if status in (400, 422):
-        error.words = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-    return error
-
-
 @dataclass(frozen=True)
 class Edge:
     """Where calls go: the address, and the key, which no message may hold."""
@@ -251,8 +250,7 @@ class Edge:
             content = _error_in(_parse(body))
         except InvalidReply:
             content = {}
-        error = error_of_status(status, retry_after, content, self._details(content, body))
-        return _with_words(error, status, body)
+        return error_of_status(status, retry_after, content, self._details(content, body))
 
     def object(self, reply: HttpReply) -> JsonObject:
         """A reply's JSON object. Raises Unreadable if it is none, and the error in it."""
@@ -270,7 +268,7 @@ class Edge:
             raised = error_of_status(status, None, error, details)
         if not isinstance(raised, QuotaExhausted):
             raised.args = (f"{self.host} answered {reply.status}, but with an error{details}",)
-        raise _with_words(details.put_on(raised, reply.status), status, reply.body)
+        raise details.put_on(raised, reply.status)
 
     @contextmanager
     def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:
@@ -292,12 +290,11 @@ class Edge:
         names = ("code", "type", "status", "param")
         code, kind, status, param = (self._without_keys(_short(error.get(n))) for n in names)
         kind = kind or (status if code not in ("", status) else "")
-        return ErrorDetails(code or status, kind, self._excerpt(body), param)
+        return ErrorDetails(code or status, kind, self._excerpt(body), param, _decoded(body))
 
     def _excerpt(self, body: bytes | str) -> str:
         """The reply's first characters on one line, escaped and without keys."""
-        start = body[: 40 * EXCERPT]  # a key that is cut off in the middle would not be found
-        text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
+        text = _decoded(body[: 40 * EXCERPT])  # a key that is cut off would not be found
         content = " ".join(self._without_keys(valid_text(text)).split())
         shown = content[:EXCERPT] + ("..." if len(content) > EXCERPT else "")
         escaped = "".join(
@@ -341,7 +338,7 @@ def failed_generation(error: JudgeError) -> str | None:
 
 def joined_events(reply: HttpReply) -> HttpReply:
     """A completion that came as a stream of events, as if it had come whole."""
-    body = reply.body.decode("utf-8", "replace") if isinstance(reply.body, bytes) else reply.body
+    body = _decoded(reply.body)
     if not body.lstrip().startswith(("data:", "event:", ":")):
         return reply
     whole: dict[str, Any] = {}
@@ -460,22 +457,16 @@ def token_count(value: Any) -> int | None:
 
 def kind_of(value: Any) -> str:
     """What a JSON value is, as an error says it."""
-    names = {
-        type(None): "null",
-        bool: "a boolean",
-        str: "a text",
-        int: "a number",
-        float: "a number",
-        list: "a list",
-        dict: "an object",
-    }
-    return names.get(type(value), type(value).__name__)
+    return next((name for kind, name in _KINDS.items() if isinstance(value, kind)), "a number")
+
+
+def _decoded(body: bytes | str) -> str:
+    return body.decode("utf-8", "replace") if isinstance(body, bytes) else body
 
 
 def _parse(body: bytes | str) -> Any:
     """A body's JSON. Raises InvalidReply."""
-    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-    text = text.removeprefix("\ufeff")
+    text = _decoded(body).removeprefix("\ufeff")
     if not text.strip():
         raise InvalidReply("the body is empty")
     try:

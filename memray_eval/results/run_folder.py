@@ -170,10 +170,6 @@ class RunFolder:
         """True if a run has begun in this folder."""
         return self.has_file("manifest.json")
 
-    def has_config(self) -> bool:
-        """True if the folder holds a run's config."""
-        return self.has_file("run.yaml")
-
     def has_file(self, name: str) -> bool:
         return bool(self.infos([name])[0].type == fs.FileType.File)
 
@@ -255,13 +251,10 @@ class RunFolder:
 
     def read_sent(self, journal: str) -> Iterator[pa.Table]:
         """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
-        infos = self._list(f"sinks/{journal}")
-        paths = [info.path for info in infos if info.base_name.endswith(".parquet")]
-        return map_ahead(self._read_table, paths, self._requests_at_once)
-
-    def write_batch_file(self, name: str, data: bytes) -> None:
-        """Writes a file of the journal of batches whole."""
-        self.write(f"{BATCHES}/{name}", data)
+        folder = f"sinks/{journal}"
+        names = [f"{folder}/{info.base_name}" for info in self._list(folder)]
+        parts = [name for name in names if name.endswith(".parquet")]
+        return map_ahead(self._read_table, parts, self._requests_at_once)
 
     def list_batch_files(self) -> list[str]:
         """The names of the files of the journal of batches."""
@@ -272,10 +265,6 @@ class RunFolder:
         """Yields files of the journal of batches. Raises DataError for a missing one."""
         paths = [f"{BATCHES}/{name}" for name in names]
         return map_ahead(self.read, paths, self._requests_at_once)
-
-    def write_log(self, name: str, data: bytes) -> None:
-        """Writes one of the files of the run's log whole; for a folder that is not local."""
-        self.write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:
         """Writes rows as one whole file; without `name` after its units: a retry overwrites it."""
@@ -358,13 +347,10 @@ class RunFolder:
             missing -= set(tables[-1].column("unit_id").to_pylist())
         return pa.concat_tables(tables)
 
-    def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
-        with translate_cloud_errors(self.path):
-            self._filesystem.delete_file(self._path_of(name, kind))
-
     def delete_parts(self, names: Sequence[str], kind: Kind = RECORDS) -> None:
-        delete = partial(self.delete_part, kind=kind)
-        deque(map_ahead(delete, names, self._requests_at_once), maxlen=0)
+        paths = (self._path_of(name, kind) for name in names)
+        with translate_cloud_errors(self.path):
+            deque(map_ahead(self._filesystem.delete_file, paths, self._requests_at_once), maxlen=0)
 
     def last_written(self) -> float:
         """When the folder was last written to, in epoch seconds; 0.0 for an empty one."""
@@ -446,23 +432,16 @@ class RunFolder:
                 "copy, or delete it to have its units done again"
             ) from None
 
-    def _read_table(self, path: str) -> pa.Table:
+    def _read_table(self, name: str) -> pa.Table:
         try:
-            with translate_cloud_errors(self.path), self._filesystem.open_input_file(path) as file:
-                return pq.read_table(pa.BufferReader(file.read_buffer()))
+            return pq.read_table(pa.BufferReader(self.read(name)))
         except pa.ArrowInvalid as error:
-            raise DataError(f"{path} cannot be read ({error}); delete it") from None
+            raise DataError(f"{self._inner}/{name} cannot be read ({error}); delete it") from None
 
     def _copy_part(self, copies: str, part: Part) -> tuple[str, int]:
         """Copies a part to a local folder; returns its path there and its size."""
-        with (
-            translate_cloud_errors(self.path),
-            self._filesystem.open_input_file(self._path_of(part.name, RECORDS)) as file,
-        ):
-            data = file.read_buffer()
         path = Path(copies) / part.name
-        path.write_bytes(data)
-        return str(path), data.size
+        return str(path), path.write_bytes(self.read(f"{RECORDS}/{part.name}"))
 
     def _list(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
         """What lies in a folder of this one; nothing if it is not there."""

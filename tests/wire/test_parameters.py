@@ -15,7 +15,7 @@ from memray_eval.config.sections import JudgingConfig, NamedServer, ServerConfig
 from memray_eval.errors import JudgeError
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http import closing_clients
-from memray_eval.provider_http.parameters import LocalParameters
+from memray_eval.provider_http.parameters import ParameterBook
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import build_judge
 from tests.servers.provider import Provider, serving
@@ -53,7 +53,7 @@ async def answers(
     """What a candidate answers to calls of several workers at once."""
     extra = {"extra": {"top_k": 5}} | fields
     candidate = Candidate(name="c", model="m", backend="openai", base_url=server.base_url, **extra)
-    book = LocalParameters()
+    book = ParameterBook()
     async with closing_clients():
         generators = [OpenAIGenerator(candidate, ServerConfig(), book) for _ in range(workers)]
         return await asyncio.gather(
@@ -137,7 +137,7 @@ def judge_config(kind: str, server: Provider, **judging: Any) -> JudgingConfig:
 
 async def verdicts(config: JudgingConfig, workers: int = 2, calls: int = 3) -> list[Any]:
     message = (Message(role="user", content="How good is it?"),)
-    book = LocalParameters()
+    book = ParameterBook()
     async with closing_clients():
         judges = [build_judge("at/m", config, parameters=book) for _ in range(workers)]
         return await asyncio.gather(

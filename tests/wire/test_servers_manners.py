@@ -18,7 +18,7 @@ from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.ports import Verdict
 from memray_eval.provider_http import closing_clients
-from memray_eval.provider_http.parameters import LocalParameters, ParameterNegotiator, room_left
+from memray_eval.provider_http.parameters import ParameterBook, ParameterNegotiator, room_left
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import Slept
@@ -45,7 +45,7 @@ def judged(reply: Callable[[dict[str, Any]], Any], text: str = "Good?", **parame
 
     async def ask(url: str) -> list[Any]:
         async with closing_clients():
-            negotiator = ParameterNegotiator("m", LocalParameters(said.append))
+            negotiator = ParameterNegotiator("m", ParameterBook(said.append))
             slept = RetryPolicy(tries=2, sleep=Slept().sleep)
             access = CallPolicy(slept, parameters=negotiator)
             spec = JudgeSpec(name="openai/m", model="m", base_url=url, parameters=parameters)

@@ -91,7 +91,7 @@ def read_answers(runs: Sequence[str], excludes: bool = False) -> list[Answers]:
                     if key is not None:
                         records.setdefault(key, record)
         model = next((record.candidate.model for record in records.values()), side.candidate)
-        settings = run.folder.read_config() if run.folder.has_config() else {}
+        settings = run.folder.read_config() if run.folder.has_file("run.yaml") else {}
         excludes_own = excludes or settings.get("on_no_answer") == "exclude"
         answers.append(Answers(side, model, records, excludes_own))
     if not any(present for _, present in questions_of(answers)):

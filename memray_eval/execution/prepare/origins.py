@@ -68,7 +68,7 @@ def name_answers(path: str) -> dict[str, str]:
 
 def _run_at(path: str) -> RunFolder | None:
     folder = None if path.startswith(HUB) else RunFolder(path)
-    is_run = folder is not None and folder.has_manifest() and folder.has_config()
+    is_run = folder is not None and folder.has_manifest() and folder.has_file("run.yaml")
     return folder if is_run else None
 
 

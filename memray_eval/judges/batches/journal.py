@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from memray_eval.errors import DataError
 from memray_eval.judges.limits.budget import NOTHING, Spending
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import BATCHES, RunFolder
 from memray_eval.storage.leases import ScratchFolder
 from memray_eval.types import Frozen
 
@@ -101,12 +101,11 @@ class BatchJournal:
     def begin(self, entry: BatchEntry, calls: Iterable[BatchedCall]) -> None:
         """Writes what is about to be sent: the calls first, so that an entry is never without."""
         lines = "".join(f"{json.dumps(call)}\n" for call in calls)
-        self._folder.write_batch_file(entry.tag + CALLS, lines.encode())
+        self._folder.write(f"{BATCHES}/{entry.tag}{CALLS}", lines)
         self.write(entry)
 
     def write(self, entry: BatchEntry) -> None:
-        data = entry.model_dump_json(indent=1).encode()
-        self._folder.write_batch_file(entry.tag + ENTRY, data)
+        self._folder.write(f"{BATCHES}/{entry.tag}{ENTRY}", entry.model_dump_json(indent=1))
 
     def read_calls(self, tag: str) -> Iterator[BatchedCall]:
         """Raises DataError if they cannot be read."""

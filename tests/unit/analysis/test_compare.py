@@ -561,7 +561,7 @@ def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
         folder = RunFolder(str(runs.folder / "of"))
         folder.create()
         for name in folder.parts():
-            folder.delete_part(name)
+            folder.delete_parts([name])
         folder.write_part(
             to_table(
                 [unit(str(i), {"recall": 1.0}, metadata=keys) for i, keys in enumerate(metadata)]

@@ -16,7 +16,6 @@ from memray_eval.errors import JudgeError
 from memray_eval.provider_http.parameters import (
     HOLD_S,
     Attempt,
-    LocalParameters,
     ParameterBook,
     ParameterNegotiator,
     Step,
@@ -300,7 +299,7 @@ def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
     """All 64 subsets, each in an order of its own, asked by three workers of 8 calls each."""
 
     async def run(refused: tuple[str, ...], seed: int) -> None:
-        server, book = Server(refused, form, seed), LocalParameters()
+        server, book = Server(refused, form, seed), ParameterBook()
         workers = [ParameterNegotiator("m at host", book) for _ in range(3)]
 
         async def call(worker: ParameterNegotiator) -> dict[str, Any]:
@@ -330,7 +329,7 @@ def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
     server = Server(NAMES[: seed % 7], random.Random(seed).choice(list(FORMS)), seed, flaky=0.7)
 
     async def run() -> None:
-        worker = ParameterNegotiator("m at host", LocalParameters())
+        worker = ParameterNegotiator("m at host", ParameterBook())
         for _ in range(5):
             before = server.n
             with suppress(JudgeError):

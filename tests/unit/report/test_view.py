@@ -237,7 +237,7 @@ def test_parts_that_come_go_and_change_are_followed(tmp_path: Path) -> None:
     )
     assert answers.refresh(folder.list_parts()) == []
     assert answers.select(query).n == answers.n_units == 31
-    folder.delete_part(next(name for name in folder.parts() if name != added))
+    folder.delete_parts([next(name for name in folder.parts() if name != added)])
     assert answers.refresh(folder.list_parts()) == []
     ((unit, row),) = answers.select(query).rows
     assert row[0] == "late"
