@@ -97,6 +97,7 @@ class JudgeSpec:
     served: str = ""
     identity: str = ""
     is_providers: bool = False
+    is_small: bool = False  # it would fill texts and lists without end
     api_key_env: str | None = None
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
