@@ -136,7 +136,7 @@ class Roster:
         return lines
 
 
-@dataclass(frozen=True)
+@dataclass
 class SucceedingJudge:
     """Asks the first of a line of judges whose model is still there; the verdict names which.
     `others` are the lines of the rest of the jury: who answers for one of them has its vote. All
@@ -148,9 +148,8 @@ class SucceedingJudge:
     build: Callable[[str], Judge]
     say: Callable[[str], None]
 
-    @property
-    def name(self) -> str:
-        return self.line[0]
+    def __post_init__(self) -> None:
+        self.name = self.line[0]
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         while (name := self._first()) is not None:

@@ -165,14 +165,9 @@ class BatchClient(ABC):
 
 def refuses_batches(error: JudgeError) -> bool:
     """True if a provider takes no batch of this model: its calls are made one by one."""
-    return error.status is not None and 400 <= error.status < 500 and not is_passing(error)
-
-
-def is_passing(error: JudgeError) -> bool:
-    """True if the same request may succeed later."""
     if isinstance(error, Unreadable) or error.status is None:
-        return True
-    return error.status in _NO_REFUSAL or error.status >= 500 or error.status < 400
+        return False
+    return 400 <= error.status < 500 and error.status not in _NO_REFUSAL
 
 
 def _odd_answer(host: str, what: str) -> Unreadable:
