@@ -171,7 +171,7 @@ class _Judge:
         pace, last_held_by = self.pace, self.slotless[1] if self.slotless else None
         if now - self.applied_at >= LOOK_S:
             self.apply_limits(now)
-        if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
+        if pace.is_proven and pace.is_free and pace.blocked_until <= now:
             return Grant(free_until=now + FREE_S), (), 0.0
         if not pace.is_proven and now - self.canary_at <= CANARY_S:
             return None, (), LOOK_S
@@ -282,7 +282,7 @@ class Limiter:
         state.pace.settle(NOTHING, done, now)
         state.pace.throttled(sent_at, retry_after_s, now)
         state.changed.announce()
-        return state.pace.blocked_until()
+        return state.pace.blocked_until
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         if (state := self._judges.get(judge)) is not None:
@@ -299,7 +299,7 @@ class Limiter:
                 continue
             if member in state.members:
                 state.members[member].heard_at = self._clock()
-            if (until := state.pace.blocked_until()) > known_until:
+            if (until := state.pace.blocked_until) > known_until:
                 return until
             await state.changed.wait(left_s)
         return known_until
