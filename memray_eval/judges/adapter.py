@@ -29,9 +29,8 @@ Ending: TypeAlias = Literal["done", "refused", "truncated"]
 
 
 class Reply(NamedTuple):
-    """A completion that was read: its text, its tokens, and how it ended. `is_counted`: the
-    provider gave all of its tokens. `served_model` is the model that it names as its own, and
-    `thoughts` what stood in a field beside the text."""
+    """A completion that was read. `is_counted`: the provider gave all of its tokens. `thoughts`
+    stood in a field beside the text."""
 
     text: str
     usage: Usage
@@ -192,8 +191,7 @@ def _first_unwrapped(texts: list[str], judgment: type[BaseModel]) -> BaseModel |
 
 
 def _unwrapped(text: str, judgment: type[BaseModel], is_loose: bool = False) -> BaseModel | None:
-    """The judgment in an object round it that has none of its fields; None if there is none.
-    `is_loose`: also one of its own, with a slip, or as Python prints it."""
+    """The judgment in an object, or in the objects round it. `is_loose`: also one with a slip."""
     fields = judgment.model_fields
     names = fields.keys() | {field.alias for field in fields.values() if field.alias}
     own = {_letters_of(name): name for name in names}
@@ -246,8 +244,7 @@ def _fitted(value: dict[str, Any], judgment: type[BaseModel], mends: bool) -> Ba
 
 
 def _read(text: str, is_loose: bool) -> Any:
-    """The value of a text of JSON; `is_loose`: or of a Python literal, as of JSON with a comma too
-    many. None if it is none."""
+    """The value of a text of JSON, `is_loose`: or of a Python literal; None if it is none."""
     if not text.lstrip().startswith(("{", "[", '"{')):
         return None
     try:

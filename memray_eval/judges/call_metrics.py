@@ -137,8 +137,7 @@ class CallObserver:
     def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`. A cost of
-        None is unknown. Not counted without usable token counts."""
+        """A call that was sent is over. A cost of None is unknown."""
         self._in_flight -= 1
         self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
@@ -147,17 +146,9 @@ class CallObserver:
         self._counts["unpriced_calls"] += cost_usd is None
         self._cost_usd += cost_usd or 0.0
 
-    def on_lookup(self, is_hit: bool) -> None:
-        """A verdict was looked for among the calls that were paid."""
-        self._counts["cached" if is_hit else "missed"] += 1
-
-    def on_repeated(self) -> None:
-        """A call is to be sent that another session was asking for when it was killed."""
-        self._counts["repeated"] += 1
-
-    def on_unkept(self) -> None:
-        """A verdict came that could not be remembered."""
-        self._counts["unkept"] += 1
+    def count(self, event: Literal["cached", "missed", "repeated", "unkept"]) -> None:
+        """Something happened that Calls counts by this name."""
+        self._counts[event] += 1
 
     def on_verdict(self, calls: int, is_failed: bool) -> None:
         """A verdict came, or an abstention, or (`is_failed`) neither, after this many calls."""
@@ -165,15 +156,10 @@ class CallObserver:
         self._counts["failed"] += is_failed
 
     def drain(self) -> CallMetricsSnapshot:
-        calls = Calls(
-            **self._counts,
-            outcomes=self._outcomes,
-            took=self._took,
-            cost_usd=self._cost_usd,
-            waited_s=sum(self._waits_s),
-        )
+        by_kind = {"outcomes": self._outcomes, "took": self._took}
+        sums = {"cost_usd": self._cost_usd, "waited_s": sum(self._waits_s)}
         snapshot = CallMetricsSnapshot(
-            calls=calls,
+            calls=Calls(**self._counts, **by_kind, **sums),
             waits_s=tuple(self._waits_s),
             in_flight=self._in_flight,
             waiting=self._waiting,

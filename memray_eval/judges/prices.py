@@ -42,8 +42,7 @@ class Price(NamedTuple):
         return None if price is None else price._share(is_batch) * price._live(spent, is_batch)
 
     def saved_on(self, spent: TokenCounts, is_batch: bool = False) -> float:
-        """What the prompt cache saved on one call's tokens, in US dollars; below 0 where what it
-        was paid for writing was not read often enough."""
+        """Dollars that the prompt cache saved on one call's tokens; below 0 where it cost more."""
         price = self._for_length(spent.input_tokens)
         if price is None:
             return 0.0

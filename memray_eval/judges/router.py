@@ -64,8 +64,7 @@ class Roster:
         return JudgeAccount(name, self.config, self.table)
 
     def off_since(self, name: str) -> date | None:
-        """The day since which a provider has a judge's model no more; None: it has, as far as is
-        known. A server of one's own says itself what it has."""
+        """The day since which a provider has a judge's model no more, as far as the table knows."""
         account = self.account(name)
         day = account.entry.retires
         is_off = day is not None and day <= self.today and account.own_server is None
@@ -82,8 +81,7 @@ class Roster:
         ]
 
     def heirs_of(self, name: str) -> tuple[str, ...]:
-        """Who can be asked, in this order, if a judge of the table is no more: its successors, then
-        the fallback order with theirs. Nobody for a model that the table does not know."""
+        """Who can be asked, in this order, if a judge of the table is no more."""
         if self.account(name).entry == ModelEntry():
             return ()
         line = [*self.config.fallbacks, *self.successors_of(name)]
@@ -172,9 +170,8 @@ class SucceedingJudge:
 
 
 class FallbackJudge:
-    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is
-    final. If the last one lets no call through any more, JudgeStalled ends the run; if its model is
-    no more, the error says what to do, by `advice`."""
+    """Asks the next judge when one gives no verdict. A refusal is final. If the last one is
+    stalled, JudgeStalled ends the run; if its model is no more, the error has `advice`."""
 
     def __init__(self, judges: Sequence[Judge], advice: str = "name another judge") -> None:
         self._advice = advice
@@ -244,8 +241,7 @@ class JudgeAssignment(Frozen):
 
     @property
     def asked_by(self) -> str:
-        """What the rubric is called that a judge is asked by; "" where it is the metric's only one,
-        and for the rules, which know none."""
+        """The name of the rubric that a judge is asked by; "" where it is the only one."""
         return self.rubric.name if self.rubric is not None and self.judge != RULES else ""
 
     def __str__(self) -> str:

@@ -214,7 +214,7 @@ class JudgeCall:
             raise _AskedElsewhere
         self._is_ours = True
         if claimed == "again":
-            self._access.observer.on_repeated()
+            self._access.observer.count("repeated")
 
     async def _wait_for_other(self) -> Verdict | None:
         """The verdict that another run asks for; None if that came to nothing: it is ours then."""
@@ -232,7 +232,7 @@ class JudgeCall:
             return None
         call = await calls.get(self.key)
         if is_first:
-            self._access.observer.on_lookup(call is not None)
+            self._access.observer.count("missed" if call is None else "cached")
         try:
             return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since
@@ -365,7 +365,7 @@ class JudgeCall:
     async def _store(self, judgment: BaseModel | None) -> None:
         if (calls := self._access.calls) is not None:
             if not await calls.put(self.judge.as_paid(self.key, judgment, self.spent)):
-                self._access.observer.on_unkept()
+                self._access.observer.count("unkept")
             self._is_ours = False
 
     def _verdict(self, judgment: BaseModel | None) -> Verdict:

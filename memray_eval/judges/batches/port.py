@@ -56,10 +56,8 @@ class BatchResult(NamedTuple):
 
 
 class BatchClient(ABC):
-    """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's.
-    With `has_files` requests are uploaded as a file before the batch is made of it. The SDKs are
-    generated alike, and replies are read as they came: `_state` and `_after` are the names of a
-    batch's state and of a list's cursor."""
+    """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's. The
+    SDKs are generated alike: `_state` and `_after` name a batch's state and a list's cursor."""
 
     provider: ClassVar[str]
     has_files: ClassVar[bool] = True

@@ -112,8 +112,7 @@ class BatchQueue:
 
 
 class BatchRunner:
-    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict, and
-    `keep` puts calls into the store of paid calls."""
+    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict."""
 
     def __init__(
         self,
@@ -200,8 +199,7 @@ class BatchRunner:
             self._hooks.say(f"Batches of an earlier session that are under way: {n}.")
 
     async def _fetch_lost(self) -> None:
-        """Fetches once more the results of batches whose verdicts the store has not: it may be
-        another machine's. The provider keeps them for weeks."""
+        """Fetches verdicts again that the store has not: it may be another machine's."""
         lost, self._lost_from = self._lost_from, set()
         for tag in lost:
             entry = self._collected.pop(tag)
@@ -259,8 +257,7 @@ class BatchRunner:
     # A batch
 
     async def _advance(self, batch: OpenBatch) -> None:
-        """Takes one step with a batch. Raises JudgeStalled if its provider stays out of reach: its
-        calls may not be made in another way."""
+        """Takes one step with a batch. Raises JudgeStalled if its provider stays out of reach."""
         entry, queue = batch.entry, batch.queue
         try:
             if entry.state == "submitted":
@@ -520,9 +517,8 @@ class NotYet(JudgeError):
 
 
 class RehearsedJudge:
-    """Asks nobody, in a rehearsal of the judge stage. Raises NotYet for a verdict that is not
-    remembered, once its call is noted: by the judge, the call, and "UNIT METRIC" of its score.
-    Without `judge` it is one that is asked live."""
+    """Asks nobody. Raises NotYet for a verdict that is not remembered, once its call is noted with
+    "UNIT METRIC" of its score. Without `judge` it is one that is asked live."""
 
     def __init__(
         self,

@@ -91,12 +91,10 @@ class AdmissionController:
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         """Waits until the call may go, and holds a place in flight to the end of the block. The
-        tokens, and those of them that the provider's cache is likely to have, are rough figures,
-        corrected by what earlier calls took.
+        tokens, and how many of them a cache may have, are rough: earlier calls correct them.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
-        reach, Throttled that is marked as stalled if it lets no call through, BudgetSpent at the
-        end of the money, Stopped when the run ends."""
+        reach, Throttled that is stalled if it lets none through, BudgetSpent, Stopped."""
         async with self._places:
             if self._hooks.is_stopping():
                 raise Stopped("the run is stopping")

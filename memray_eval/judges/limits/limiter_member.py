@@ -46,9 +46,8 @@ class JudgeEndpoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionOptions:
-    """How one judge actor, `member` (one of `members` of its `run`), may ask one judge. `limits`
-    are known beforehand, firm if the user set them. A judge that lets no call through for
-    `patience_s` fails the calls that wait for it."""
+    """How one judge actor, `member` of its `run`, may ask one judge. `limits` are firm if the user
+    set them. A judge that lets no call through for `patience_s` fails the calls that wait."""
 
     member: str
     run: str = ""
@@ -100,10 +99,8 @@ class CallPermit:
 
 
 class LimiterMember:
-    """Speaks to the limiter for one actor and one judge. It gets slots as long as calls wait; while
-    a reservation is on its way the next batch gathers. Each takes along what calls took since the
-    last one; if none comes, a report does. `on_queued` is called when a call has to wait,
-    `on_grant` with every grant."""
+    """Speaks to the limiter for one actor and one judge. While a reservation is on its way the next
+    batch gathers; each takes along what calls took since the last one, or else a report does."""
 
     def __init__(
         self,
@@ -312,8 +309,7 @@ class LimiterMember:
                 slot.set_result(at)
 
     async def _watch_pauses(self) -> None:
-        """Hears of a 429 that another member got, so that nobody sends into a closed window. Ends
-        when the limiter is out of reach; the next reservation begins again."""
+        """Hears of a 429 that another member got. The next reservation begins it again."""
         try:
             while True:
                 known_until, member = self.paused_until, self._options.member

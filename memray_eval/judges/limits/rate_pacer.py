@@ -339,8 +339,7 @@ class RatePacer:
         return max(now, self.blocked_until, self._last_minute.room_at(cost, caps, calls))
 
     def _duration_s(self, lane: str, amount: float, start: float) -> float:
-        """Seconds from `start` until there is room for more in a lane: a share of a minute,
-        stretched while the pace recovers by `_recovery_per_s`."""
+        """Seconds from `start` until a lane has room for more, while the pace recovers."""
         even_s = amount * WINDOW_S / (self._per_min[lane] or math.inf)
         factor = self._factor_now(start)
         if factor >= 1.0:
