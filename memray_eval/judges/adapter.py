@@ -171,7 +171,12 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
         read = _first_unwrapped(_objects(thoughts), judgment)
     if read is not None:
         return read
-    raise InvalidVerdict(text, _describe_problem(misfit)) from None
+    # Field by field, without the values: they may quote what is judged
+    problems = [
+        f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}"
+        for item in misfit.errors(include_input=False)[:5]
+    ]
+    raise InvalidVerdict(text, f"{'; '.join(problems)}.") from None
 
 
 def reads_text(judgment: type[BaseModel]) -> bool:
@@ -278,14 +283,3 @@ def _last_object(text: str) -> str:
             end = start + 1
         start = text.find("{", end)
     return last
-
-
-def _describe_problem(error: ValidationError) -> str:
-    """What was wrong, field by field, without the values: they may quote what is judged."""
-    problems = error.errors(include_input=False)[:5]
-    return (
-        "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}" for item in problems
-        )
-        + "."
-    )

@@ -98,7 +98,8 @@ class CallObserver:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._in_flight = self._waiting = 0
-        self._binding: Callable[[], BindingLimit | None] = lambda: None
+        # Says which limit keeps calls back; asked when the calls are read out
+        self.binding: Callable[[], BindingLimit | None] = lambda: None
         self._reset()
 
     def _reset(self) -> None:
@@ -112,10 +113,6 @@ class CallObserver:
         """True if there is something to read out: what was counted, or is under way."""
         counted = (self._counts, self._outcomes, self._took, self._waits_s)
         return bool(any(counted) or self._in_flight or self._waiting)
-
-    def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
-        """Takes what says which limit keeps calls back: asked when the calls are read out."""
-        self._binding = binding
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -163,7 +160,7 @@ class CallObserver:
             waits_s=tuple(self._waits_s),
             in_flight=self._in_flight,
             waiting=self._waiting,
-            limit=self._binding(),
+            limit=self.binding(),
         )
         self._reset()
         return snapshot

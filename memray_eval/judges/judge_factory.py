@@ -28,7 +28,7 @@ from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
-from memray_eval.judges.limits.limiter_member import AdmissionOptions, JudgeEndpoint, RunHooks
+from memray_eval.judges.limits.limiter_member import AdmissionOptions, RunHooks
 from memray_eval.judges.limits.rate_limiter import LimiterPort
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import JudgeTable, load_table
@@ -209,19 +209,18 @@ class _JudgeFactory:
         account = self._account(name)
         spec, code = self._spec_of(account), account.code
         if code is not None:
-            policy = self._policy_of(account, spec, JudgeEndpoint(name, spec.served))
+            policy = self._policy_of(account, spec, f"{name}@{spec.served}")
             judge = StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), policy)
         else:
             provider: Provider = "openai" if account.is_embedded else account.provider
-            endpoint = JudgeEndpoint(name, server_address(provider, spec.base_url))
+            limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
             if not account.is_embedded:
-                key = key_digest(judge_key(spec, provider))
-                endpoint = JudgeEndpoint(name, account.address, key)
+                limiter_key = f"{name}@{account.address}#{key_digest(judge_key(spec, provider))}"
             # An SDK takes a second to import: only the one that is used is.
             module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
             build: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
             build = getattr(module, f"{provider}_judge")
-            judge = build(spec, self._policy_of(account, spec, endpoint))
+            judge = build(spec, self._policy_of(account, spec, limiter_key))
         return self._built.setdefault(name, judge)
 
     def _spec_of(self, account: JudgeAccount) -> JudgeSpec:
@@ -260,13 +259,11 @@ class _JudgeFactory:
             parameters=account.parameters,
         )
 
-    def _policy_of(
-        self, account: JudgeAccount, spec: JudgeSpec, endpoint: JudgeEndpoint
-    ) -> CallPolicy:
+    def _policy_of(self, account: JudgeAccount, spec: JudgeSpec, limiter_key: str) -> CallPolicy:
         config, services, name = self._config, self._services, account.name
         limits, is_firm = account.limits
         admission = AdmissionController(
-            endpoint,
+            name,
             services.limiter,
             Breaker(name, config.breaker, services.say),
             AdmissionOptions(
@@ -279,6 +276,7 @@ class _JudgeFactory:
                 max_output_tokens=spec.max_output_tokens,
                 patience_s=config.ceiling_s,
             ),
+            key=limiter_key,
             budget=services.budget,
             price=spec.price,
             observer=services.watch(name),

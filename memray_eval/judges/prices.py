@@ -210,14 +210,8 @@ class ModelEntry(PriceBand):
     def _price_of(self, band: PriceBand) -> Price | None:
         if band.input_usd is None or band.output_usd is None:
             return None
-        return Price(
-            band.input_usd,
-            band.output_usd,
-            band.cached_input_usd,
-            band.cache_write_usd,
-            band.cache_write_1h_usd,
-            self.batch_factor,
-        )
+        usd = {name: getattr(band, name) for name in Price._fields if name.endswith("_usd")}
+        return Price(**usd, batch_factor=self.batch_factor)
 
     @property
     def _bands(self) -> list[PriceBand]:

@@ -23,7 +23,6 @@ from memray_eval.judges.limits.budget import NO_MONEY, BudgetPort, spending_of
 from memray_eval.judges.limits.limiter_member import (
     AdmissionOptions,
     CallPermit,
-    JudgeEndpoint,
     LimiterMember,
     RunHooks,
     StallWatch,
@@ -40,15 +39,17 @@ MEMORY = 0.05  # how much a new call moves the averages that estimates are corre
 
 
 class AdmissionController:
-    """Lets calls to one judge through, each when its turn comes, on one event loop."""
+    """Lets calls to one judge through, each when its turn comes, on one event loop. `key` is the
+    limiter's name for it, by server and account; a person reads the `name` only."""
 
     def __init__(
         self,
-        judge: JudgeEndpoint,
+        name: str,
         limiter: LimiterPort,
         breaker: Breaker,
         options: AdmissionOptions,
         *,
+        key: str = "",
         budget: BudgetPort | None = None,
         price: Price | None = None,
         observer: CallObserver | None = None,
@@ -58,14 +59,14 @@ class AdmissionController:
         self._budget, self._price = budget, price
         self._options, self._hooks = options, hooks
         self._estimator = _CostEstimator()
-        self._name, self._texts = judge.name, set[str]()
+        self._name, self._texts = name, set[str]()
         self._places = ResizableSemaphore(options.first_places)
         self._member = LimiterMember(
-            judge.key, limiter, options, hooks, lambda: self._stalls.start(), self._apply_grant
+            key or name, limiter, options, hooks, lambda: self._stalls.start(), self._apply_grant
         )
         self._stalls = StallWatch(self._member, self._say_once, options, hooks)
         self._held_by: HeldBy | None = None
-        self._observer.follow_limit(self.binding_limit)
+        self._observer.binding = self.binding_limit
 
     def binding_limit(self) -> BindingLimit | None:
         """What keeps this actor's next call back now; None: nothing does, or it is not known yet.

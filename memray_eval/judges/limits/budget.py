@@ -171,7 +171,11 @@ class BudgetLedger:
                 self._settled.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._settled.wait(), LOOK_S)
-                self._give_back_stale()
+                oldest = self._clock() - self._stale_s
+                for ticket, (most, made_at, is_batch) in list(self._reservations.items()):
+                    if made_at < oldest and not is_batch:
+                        del self._reservations[ticket]
+                        self._ledger.settle(most, NOTHING)
             tickets = [self._add_reservation(call) for call in calls[:granted]]
             await self._save_ahead()
             return tickets
@@ -207,10 +211,3 @@ class BudgetLedger:
                 ahead = counted + self._ahead
                 await self._save(ahead)
                 self._saved = ahead
-
-    def _give_back_stale(self) -> None:
-        oldest = self._clock() - self._stale_s
-        for ticket, (most, made_at, is_batch) in list(self._reservations.items()):
-            if made_at < oldest and not is_batch:
-                del self._reservations[ticket]
-                self._ledger.settle(most, NOTHING)

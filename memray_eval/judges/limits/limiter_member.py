@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, ServiceLost, Stopped, Throttled
@@ -28,20 +27,6 @@ CHUNK = 50  # slots are asked for this many at a time, and only for calls that w
 LATE_AT_START_S, START_S = 0.1, 12.0
 
 logger = logging.getLogger(__name__)
-
-
-class JudgeEndpoint(NamedTuple):
-    """A judge, its address, and the digest of its key. A person reads the name only."""
-
-    name: str
-    address: str = ""
-    account: str = ""
-
-    @property
-    def key(self) -> str:
-        """The limiter's name for the judge, by server and account."""
-        address = f"@{self.address}" if self.address else ""
-        return self.name + address + (f"#{self.account}" if self.account else "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,9 +115,8 @@ class _Judge:
     """A judge as the limiter knows it: `canary_at` is when the last call that goes first went, and
     `slotless` since when calls wait and none was given a slot, and for which limit."""
 
-    name: str
     pace: RatePacer
-    asked_at: float
+    asked_at: float = NEVER
     members: dict[str, _Member] = field(default_factory=dict)
     applied_at: float = NEVER
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -222,9 +221,16 @@ class Limiter:
 
     async def reserve(self, wanted: Reservation) -> Grant:
         """At least one slot (waits for one in the horizon), or freedom without a limit."""
-        judge = self._judge_of(wanted)
-        is_over = wanted.run in self._left_runs
-        judge.report(wanted, is_over, self._clock())
+        now, brought = self._clock(), (wanted.limits, wanted.is_firm)
+        if (judge := self._judges.get(wanted.judge)) is None:
+            oldest = now - FORGET_S
+            for name, other in list(self._judges.items()):
+                if other.asked_at < oldest and not other.n_waiting:
+                    del self._judges[name]
+            pace = RatePacer(*brought, self._not_before, wanted.provider_limits)
+            judge = self._judges[wanted.judge] = _Judge(pace)
+        judge.asked_at = now
+        judge.report(wanted, wanted.run in self._left_runs, now)
         granted, gather_s = Grant(), 0.0
         if wanted.costs:
             gather_s = judge.gather_s(wanted)
@@ -301,16 +307,3 @@ class Limiter:
     def limits_by_judge(self) -> Mapping[str, RateLimits]:
         """The limits of every judge so far."""
         return {name: judge.pace.limits() for name, judge in self._judges.items()}
-
-    def _judge_of(self, wanted: Reservation) -> _Judge:
-        now = self._clock()
-        if (judge := self._judges.get(wanted.judge)) is None:
-            oldest = now - FORGET_S
-            for name, other in list(self._judges.items()):
-                if other.asked_at < oldest and not other.n_waiting:
-                    del self._judges[name]
-            brought = wanted.limits, wanted.is_firm, self._not_before, wanted.provider_limits
-            judge = _Judge(wanted.judge, RatePacer(*brought), now)
-            self._judges[wanted.judge] = judge
-        judge.asked_at = now
-        return judge

@@ -24,7 +24,6 @@ from memray_eval.judges.limits.limiter_member import (
     REPORT_S,
     AdmissionOptions,
     CallPermit,
-    JudgeEndpoint,
     RunHooks,
     read_headers,
 )
@@ -126,7 +125,7 @@ def gate_to(
     **options: Any,
 ) -> AdmissionController:
     return AdmissionController(
-        JudgeEndpoint(name),
+        name,
         limiter,
         Breaker(name, breaker, hooks.say, hooks.clock),
         AdmissionOptions(**{"member": "a", "limits": FAST, "is_firm": True} | options),
