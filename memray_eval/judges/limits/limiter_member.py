@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -17,7 +16,13 @@ from itertools import islice
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, ServiceLost, Stopped, Throttled
-from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort, Reservation, StallStatus
+from memray_eval.judges.limits.rate_limiter import (
+    Grant,
+    LimiterPort,
+    Reservation,
+    StallStatus,
+    steady_time,
+)
 from memray_eval.judges.limits.rate_pacer import LATE_S, NOTHING, REQUESTS, CallCost
 from memray_eval.log_once import log_once
 
@@ -25,6 +30,8 @@ REPORT_S = 2.0  # reports go at this interval while no reservation takes them al
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
 LATE_AT_START_S, START_S = 0.1, 12.0
+# No message takes so long: where the limiter's clock is further off, one of the two was set.
+SKEW_S = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +68,7 @@ class RunHooks:
 
     say: Callable[[str], None] = lambda line: None
     is_stopping: Callable[[], bool] = lambda: False
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def pause(self, seconds: float) -> None:
@@ -104,6 +111,7 @@ class LimiterMember:
         self._pump: asyncio.Task[None] | None = None
         self._pause_watch: asyncio.Task[None] | None = None
         self._reserved_at, self._gather_s = -math.inf, 0.0
+        self._skew_s = 0.0  # how far our clock is ahead of the limiter's, beyond SKEW_S
         self._empty = Reservation(
             judge=judge,
             member=options.member,
@@ -141,8 +149,10 @@ class LimiterMember:
         """Tells the limiter of a 429 at once; until when nobody may ask the judge."""
         done = self._next.done + self._count_outlived(permit) - permit.is_counted
         self._next = self._next._replace(done=0)
+        sent_at = permit.sent_at - self._skew_s
         try:
-            return await self._limiter.throttled(self._judge, permit.sent_at, retry_after_s, done)
+            until = await self._limiter.throttled(self._judge, sent_at, retry_after_s, done)
+            return until + self._skew_s
         except Exception as error:  # the caller must hear of the 429, not of this
             self.note_failure("a 429 was not reported", error)
             return self._hooks.clock() + (1.0 if retry_after_s is None else retry_after_s)
@@ -283,11 +293,13 @@ class LimiterMember:
     def _hand_out(self, grant: Grant) -> None:
         """Gives the slots of a grant to the calls that have waited longest; freedom lets all go."""
         now = self._hooks.clock()
+        skew_s = 0.0 if grant.now is None else now - grant.now
+        self._skew_s = skew_s if abs(skew_s) > SKEW_S else 0.0
         # What was free before a 429 is no more.
-        self._free_until = 0.0 if now < self.paused_until else grant.free_until
-        self._gather_s, times = grant.gather_s, grant.times
+        self._free_until = 0.0 if now < self.paused_until else grant.free_until + self._skew_s
+        self._gather_s, times = grant.gather_s, [at + self._skew_s for at in grant.times]
         if not times and grant.free_until:
-            times = (now,) * len(self._waiting)
+            times = [now] * len(self._waiting)
         for at in times[: len(self._waiting)]:  # fewer wait if they were failed meanwhile
             _, slot = self._waiting.popleft()
             if not slot.done():
@@ -297,8 +309,9 @@ class LimiterMember:
         """Hears of a 429 that another member got. The next reservation begins it again."""
         try:
             while True:
-                known_until, member = self.paused_until, self._options.member
-                self.pause(await self._limiter.pause(self._judge, known_until, member))
+                known_until, member = self.paused_until - self._skew_s, self._options.member
+                until = await self._limiter.pause(self._judge, known_until, member)
+                self.pause(until + self._skew_s)
         except Exception as error:
             self.note_failure("pauses of other members are not followed", error)
 

@@ -36,6 +36,14 @@ MEMBER_S = 60.0
 FORGET_S = 86_400.0
 
 
+_STARTED = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """Epoch seconds of a clock that nobody sets while this process lives."""
+    return _STARTED + time.monotonic()
+
+
 class Reservation(NamedTuple):
     """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
     for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
@@ -65,13 +73,14 @@ class StallStatus(NamedTuple):
 class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may;
     calls in flight of the member (None: any number); the limit that these calls wait for.
-    `gather_s` is to pass before the member asks again."""
+    `gather_s` is to pass before the member asks again. `now` is what the limiter's clock says."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
     share: int | None = None
     held_by: HeldBy | None = None
     gather_s: float = 0.0
+    now: float | None = None
 
 
 class LimiterPort(Protocol):
@@ -214,7 +223,7 @@ class Limiter:
     """The paces of all judges of a cluster. The lowest firm limits of living members hold for all.
     `hold_s` after a restart nothing is granted, as earlier slots may still be in use."""
 
-    def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = steady_time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
         self._judges: dict[str, _Judge] = {}
         self._left_runs: deque[str] = deque(maxlen=100)
@@ -243,7 +252,8 @@ class Limiter:
                 judge.n_waiting -= 1
                 if not judge.n_waiting:
                     judge.slotless = None
-        return granted._replace(share=judge.share_of(wanted), gather_s=gather_s)
+        share, now = judge.share_of(wanted), self._clock()
+        return granted._replace(share=share, gather_s=gather_s, now=now)
 
     async def leave(self, run: str) -> None:
         """Ends a run: its limits hold no longer, its reservations end without a slot."""
