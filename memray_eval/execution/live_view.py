@@ -22,7 +22,7 @@ from memray_eval.execution.waiting import (
     open_stderr,
 )
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
-from memray_eval.judges.limits.notices import describe_rate
+from memray_eval.judges.limits.limiter_member import describe_rate
 from memray_eval.text_processing.values import escape_controls
 
 POLL_S = 0.5

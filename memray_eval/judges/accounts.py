@@ -37,9 +37,8 @@ def is_embedded(judge: str) -> bool:
 
 @dataclass(frozen=True)
 class JudgeAccount:
-    """A judge by its name (PROVIDER/MODEL, SERVER/MODEL or `embedded`): its server, key, limits,
-    price, parameters and cache. A name that is no judge raises ConfigError at whatever asks for its
-    provider, first of all `check`."""
+    """A judge by its name, resolved. One that is no judge raises ConfigError at whatever asks for
+    its provider, first of all `check`."""
 
     name: str
     config: JudgingConfig = field(repr=False)
@@ -149,8 +148,7 @@ class JudgeAccount:
 
     @cached_property
     def entry(self) -> ModelEntry:
-        """What the table knows of its model; of a provider's account, what it knows of the
-        provider's. Nothing of an embedded one."""
+        """What the table knows of its model, by the account or by the provider."""
         if self.is_embedded:
             return ModelEntry()
         models = self.table.models
@@ -158,9 +156,8 @@ class JudgeAccount:
 
     @property
     def limits(self) -> tuple[RateLimits, bool]:
-        """Its limits before anything is learnt, and whether they are firm: what the config says is,
-        the table's is not (and does not hold for a server of one's own). A local model's server has
-        none."""
+        """Its limits before anything is learnt, and whether they are firm: what the config says is;
+        the table's is not, and does not hold for a server of one's own."""
         if self.is_embedded:
             return RateLimits(), True
         if self.name in self.config.limits:
@@ -175,8 +172,7 @@ class JudgeAccount:
         return self.price_on(date.today())
 
     def price_on(self, day: date) -> Price | None:
-        """What its tokens cost on a day, by the config, else by the table; None: unknown. The run's
-        own code and embedded judge are free."""
+        """What its tokens cost on a day, by the config, else by the table; None: unknown."""
         if self.is_embedded:
             return FREE
         server = self.server
@@ -190,8 +186,7 @@ class JudgeAccount:
 
     @property
     def may_bill(self) -> bool:
-        """True if somebody may bill for its calls: it is not on this machine or its own network.
-        Who brings a function knows what it costs."""
+        """True if its calls leave this machine and its own network: somebody may bill for them."""
         if self.server is not None and self.server.code is not None:
             return False
         return self.own_server is None or not is_private_host(host_of(self.own_server))

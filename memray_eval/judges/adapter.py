@@ -29,9 +29,8 @@ Ending: TypeAlias = Literal["done", "refused", "truncated"]
 
 
 class Reply(NamedTuple):
-    """A completion that was read: its text, its tokens, and how it ended. `is_counted`: the
-    provider gave all of its tokens. `served_model` is the model that it names as its own, and
-    `thoughts` what stood in a field beside the text."""
+    """A completion that was read. `is_counted`: the provider gave all of its tokens. `thoughts`
+    stood in a field beside the text."""
 
     text: str
     usage: Usage
@@ -97,6 +96,7 @@ class JudgeSpec:
     served: str = ""
     identity: str = ""
     is_providers: bool = False
+    is_small: bool = False  # it would fill texts and lists without end
     api_key_env: str | None = None
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
@@ -171,7 +171,12 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
         read = _first_unwrapped(_objects(thoughts), judgment)
     if read is not None:
         return read
-    raise InvalidVerdict(text, _describe_problem(misfit)) from None
+    # Field by field, without the values: they may quote what is judged
+    problems = [
+        f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}"
+        for item in misfit.errors(include_input=False)[:5]
+    ]
+    raise InvalidVerdict(text, f"{'; '.join(problems)}.") from None
 
 
 def reads_text(judgment: type[BaseModel]) -> bool:
@@ -191,8 +196,7 @@ def _first_unwrapped(texts: list[str], judgment: type[BaseModel]) -> BaseModel |
 
 
 def _unwrapped(text: str, judgment: type[BaseModel], is_loose: bool = False) -> BaseModel | None:
-    """The judgment in an object round it that has none of its fields; None if there is none.
-    `is_loose`: also one of its own, with a slip, or as Python prints it."""
+    """The judgment in an object, or in the objects round it. `is_loose`: also one with a slip."""
     fields = judgment.model_fields
     names = fields.keys() | {field.alias for field in fields.values() if field.alias}
     own = {_letters_of(name): name for name in names}
@@ -245,8 +249,7 @@ def _fitted(value: dict[str, Any], judgment: type[BaseModel], mends: bool) -> Ba
 
 
 def _read(text: str, is_loose: bool) -> Any:
-    """The value of a text of JSON; `is_loose`: or of a Python literal, as of JSON with a comma too
-    many. None if it is none."""
+    """The value of a text of JSON, `is_loose`: or of a Python literal; None if it is none."""
     if not text.lstrip().startswith(("{", "[", '"{')):
         return None
     try:
@@ -280,14 +283,3 @@ def _last_object(text: str) -> str:
             end = start + 1
         start = text.find("{", end)
     return last
-
-
-def _describe_problem(error: ValidationError) -> str:
-    """What was wrong, field by field, without the values: they may quote what is judged."""
-    problems = error.errors(include_input=False)[:5]
-    return (
-        "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}" for item in problems
-        )
-        + "."
-    )

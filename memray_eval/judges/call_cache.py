@@ -97,9 +97,8 @@ class CachedCall(Frozen):
 
 
 class CacheStats(Frozen):
-    """What a cache holds. `size_bytes` counts the file and its write-ahead log, `by_judge` entries;
-    `saved` is what its calls cost in US dollars, each once, without `unpriced_calls`; `oldest` and
-    `newest` are epoch seconds, None for an empty cache."""
+    """What a cache holds: its file with its log in bytes, `saved` dollars that its calls cost, and
+    when the `oldest` and `newest` were made (epoch seconds, None if it is empty)."""
 
     path: str
     entries: int
@@ -148,9 +147,8 @@ def _digest(text: str) -> str:
 
 class CallCache:
     """Judge calls by key, in one SQLite file on a local disk, for many processes and threads. Once
-    `put` returns, its calls outlive a kill; a power cut may lose the last ones. Methods raise
-    ResourceError if the file cannot be used now (a full disk, locked for `busy_s`), ConfigError if
-    it is damaged. Build it in the process that uses it."""
+    `put` returns, its calls outlive a kill. Methods raise ResourceError if the file cannot be used
+    now (a full disk, locked for `busy_s`), ConfigError if it is damaged."""
 
     def __init__(
         self, path: Path | str, busy_s: float = BUSY_S, *, is_scratch: bool = False
@@ -221,22 +219,17 @@ class CallCache:
             connection.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", ours)
         return leases
 
-    def renew(self, owner: str) -> None:
-        self._expire(owner, time.time() + LEASE_S)
+    def renew(self, owner: str, for_s: float = LEASE_S) -> None:
+        """0 ends an owner: calls that were cancelled in flight keep their leases, of a gone one."""
+        with self._transaction() as connection:
+            ends = time.time() + for_s
+            connection.execute("UPDATE claims SET expires = ? WHERE owner = ?", (ends, owner))
 
     def release(self, keys: Sequence[str], owner: str) -> None:
         """Gives up leases on calls that came to nothing."""
         with self._transaction() as connection:
             query = "DELETE FROM claims WHERE key = ? AND owner = ?"
             connection.executemany(query, [(key, owner) for key in keys])
-
-    def leave(self, owner: str) -> None:
-        """Ends an owner. Calls that were cancelled in flight keep their leases, of a gone owner."""
-        self._expire(owner, 0.0)
-
-    def _expire(self, owner: str, at: float) -> None:
-        with self._transaction() as connection:
-            connection.execute("UPDATE claims SET expires = ? WHERE owner = ?", (at, owner))
 
     def check(self) -> None:
         """Raises if calls could not be kept now, or CHECK_S of looking find damage."""
@@ -275,8 +268,7 @@ class CallCache:
         )
 
     def clear(self, older_than_s: float | None = None, now: float | None = None) -> int:
-        """Deletes the calls made more than `older_than_s` before `now` (epoch seconds), or all;
-        gives the disk its space back. Returns how many."""
+        """Deletes calls older than that (or all) by `now` in epoch seconds. Returns how many."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM claims WHERE expires <= ?", (time.time(),))
             if older_than_s is None:

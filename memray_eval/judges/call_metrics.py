@@ -98,7 +98,8 @@ class CallObserver:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._in_flight = self._waiting = 0
-        self._binding: Callable[[], BindingLimit | None] = lambda: None
+        # Says which limit keeps calls back; asked when the calls are read out
+        self.binding: Callable[[], BindingLimit | None] = lambda: None
         self._reset()
 
     def _reset(self) -> None:
@@ -112,10 +113,6 @@ class CallObserver:
         """True if there is something to read out: what was counted, or is under way."""
         counted = (self._counts, self._outcomes, self._took, self._waits_s)
         return bool(any(counted) or self._in_flight or self._waiting)
-
-    def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
-        """Takes what says which limit keeps calls back: asked when the calls are read out."""
-        self._binding = binding
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -137,8 +134,7 @@ class CallObserver:
     def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`. A cost of
-        None is unknown. Not counted without usable token counts."""
+        """A call that was sent is over. A cost of None is unknown."""
         self._in_flight -= 1
         self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
@@ -147,17 +143,9 @@ class CallObserver:
         self._counts["unpriced_calls"] += cost_usd is None
         self._cost_usd += cost_usd or 0.0
 
-    def on_lookup(self, is_hit: bool) -> None:
-        """A verdict was looked for among the calls that were paid."""
-        self._counts["cached" if is_hit else "missed"] += 1
-
-    def on_repeated(self) -> None:
-        """A call is to be sent that another session was asking for when it was killed."""
-        self._counts["repeated"] += 1
-
-    def on_unkept(self) -> None:
-        """A verdict came that could not be remembered."""
-        self._counts["unkept"] += 1
+    def count(self, event: Literal["cached", "missed", "repeated", "unkept"]) -> None:
+        """Something happened that Calls counts by this name."""
+        self._counts[event] += 1
 
     def on_verdict(self, calls: int, is_failed: bool) -> None:
         """A verdict came, or an abstention, or (`is_failed`) neither, after this many calls."""
@@ -165,19 +153,14 @@ class CallObserver:
         self._counts["failed"] += is_failed
 
     def drain(self) -> CallMetricsSnapshot:
-        calls = Calls(
-            **self._counts,
-            outcomes=self._outcomes,
-            took=self._took,
-            cost_usd=self._cost_usd,
-            waited_s=sum(self._waits_s),
-        )
+        by_kind = {"outcomes": self._outcomes, "took": self._took}
+        sums = {"cost_usd": self._cost_usd, "waited_s": sum(self._waits_s)}
         snapshot = CallMetricsSnapshot(
-            calls=calls,
+            calls=Calls(**self._counts, **by_kind, **sums),
             waits_s=tuple(self._waits_s),
             in_flight=self._in_flight,
             waiting=self._waiting,
-            limit=self._binding(),
+            limit=self.binding(),
         )
         self._reset()
         return snapshot

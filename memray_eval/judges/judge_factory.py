@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from memray_eval.config.environment import key_digest, server_address
-from memray_eval.config.sections import JudgingConfig
+from memray_eval.config.sections import JudgingConfig, Provider
 from memray_eval.errors import JudgeError, Unavailable, describe_error
 from memray_eval.extensions import OwnObject, call_own
 from memray_eval.judges.accounts import JudgeAccount
@@ -28,21 +28,19 @@ from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
-from memray_eval.judges.limits.limiter_member import AdmissionOptions, JudgeEndpoint, RunHooks
+from memray_eval.judges.limits.limiter_member import AdmissionOptions, RunHooks
 from memray_eval.judges.limits.rate_limiter import LimiterPort
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import JudgeTable, load_table
-from memray_eval.judges.prompt_cache import SECRET_BYTES, PromptCache, SharedStart
+from memray_eval.judges.prompt_cache import SECRET_BYTES, SharedStart
 from memray_eval.judges.router import (
     FallbackJudge,
-    GoneModels,
     JudgeAssignment,
     Roster,
     SucceedingJudge,
     embedded_model,
 )
 from memray_eval.judges.structured_judge import (
-    Admission,
     CallPolicy,
     CallStore,
     RepeatedJudge,
@@ -94,10 +92,6 @@ class CodeAdapter(ProviderAdapter):
         if isinstance(error, OSError):  # TimeoutError among them
             return Unavailable(f"{self._name} raised {describe_error(error)}")
         return JudgeError(f"{self._name} raised {describe_error(error)}")
-
-
-def code_judge(spec: JudgeSpec, access: CallPolicy, code: OwnObject) -> StructuredJudge:
-    return StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), access)
 
 
 SERVER_MODEL = "judge"  # how the embedded judge's engines call its model
@@ -158,7 +152,7 @@ class _JudgeFactory:
     ) -> None:
         self._config, self._services, self._table, self._served = config, services, table, served
         self._built: dict[str, StructuredJudge] = {}
-        self._gone = GoneModels(services.say)
+        self._gone = set[str]()  # models that told this actor that they are no more
         self._hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
 
     def build_jury(self, choice: JudgeAssignment) -> list[Judge]:
@@ -174,7 +168,9 @@ class _JudgeFactory:
                 ask = partial(self._build_repeated, repeat=repeat)
                 first = ask(name)
                 if len(lines[name]) > 1:
-                    first = SucceedingJudge(lines[name], others, self._gone, ask)
+                    first = SucceedingJudge(
+                        lines[name], others, self._gone, ask, self._services.say
+                    )
                 rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
                 advice = Roster(self._config, self._table, date.today()).advice(name)
                 jurors.append(FallbackJudge([first, *rest], advice))
@@ -188,39 +184,15 @@ class _JudgeFactory:
     def _build_repeated(self, name: str, repeat: int) -> Judge:
         return RepeatedJudge(self._build(name), repeat)
 
-    def _build(self, name: str) -> StructuredJudge:
-        if name not in self._built:
-            account = self._account(name)
-            if account.is_embedded:
-                self._built[name] = self._build_embedded(account)
-            elif (code := account.code) is not None:
-                self._built[name] = self._build_code(account, code)
-            else:
-                self._built[name] = self._build_provider(account)
-        return self._built[name]
-
     def _account(self, name: str) -> JudgeAccount:
         return JudgeAccount(name, self._config, self._table)
-
-    def _build_code(self, account: JudgeAccount, code: OwnObject) -> StructuredJudge:
-        identity = f"code {code.source.digest}"
-        spec = JudgeSpec(
-            name=account.name,
-            model=code.attribute,
-            served=identity,
-            timeout_s=self._config.timeout_s,
-            max_output_tokens=account.output_limit,
-            price=account.price,
-        )
-        admission = self._build_admission(account, JudgeEndpoint(account.name, identity), spec)
-        return code_judge(spec, self._build_policy(account, admission), code)
 
     def build_queue(self, name: str) -> BatchQueue | None:
         """The judge in batches; None if it can only be asked call by call."""
         account = self._account(name)
         if not account.takes_batches:
             return None
-        provider, spec = account.provider, self._provider_spec(account)
+        provider, spec = account.provider, self._spec_of(account)
         module = importlib.import_module(f"memray_eval.judges.batches.{provider}")
         open_client: Callable[[JudgeSpec], BatchClient] = getattr(module, f"open_{provider}")
 
@@ -231,64 +203,67 @@ class _JudgeFactory:
         spool = Spool(self._config.batch.calls, MAX_BYTES[provider], most_of)
         return BatchQueue(self._build(name), open_client(spec), spool)
 
-    def _build_provider(self, account: JudgeAccount) -> StructuredJudge:
-        spec, provider = self._provider_spec(account), account.provider
-        key = key_digest(judge_key(spec, provider))
-        endpoint = JudgeEndpoint(account.name, account.address, key)
-        admission = self._build_admission(account, endpoint, spec)
-        # An SDK takes a second to import: only the one that is used is.
-        module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
-        builder: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
-        builder = getattr(module, f"{provider}_judge")
-        return builder(spec, self._build_policy(account, admission, negotiates=True))
+    def _build(self, name: str) -> StructuredJudge:
+        if (built := self._built.get(name)) is not None:
+            return built
+        account = self._account(name)
+        spec, code = self._spec_of(account), account.code
+        if code is not None:
+            policy = self._policy_of(account, spec, f"{name}@{spec.served}")
+            judge = StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), policy)
+        else:
+            provider: Provider = "openai" if account.is_embedded else account.provider
+            limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
+            if not account.is_embedded:
+                limiter_key = f"{name}@{account.address}#{key_digest(judge_key(spec, provider))}"
+            # An SDK takes a second to import: only the one that is used is.
+            module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
+            build: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
+            build = getattr(module, f"{provider}_judge")
+            judge = build(spec, self._policy_of(account, spec, limiter_key))
+        return self._built.setdefault(name, judge)
 
-    def _provider_spec(self, account: JudgeAccount) -> JudgeSpec:
-        config, provider = self._config, account.provider
-        named, server = account.server, account.own_server
-        base_url = named.url if named else config.base_urls.get(provider)
-        return JudgeSpec(
+    def _spec_of(self, account: JudgeAccount) -> JudgeSpec:
+        config = self._config
+        spec = JudgeSpec(
             name=account.name,
             model=account.model,
+            timeout_s=config.timeout_s,
+            max_output_tokens=account.output_limit,
+            price=account.price,
+            cache=replace(account.cache, secret=self._services.secret),
+        )
+        if account.is_embedded:
+            return replace(
+                spec,
+                model=SERVER_MODEL,
+                base_url=self._services.embedded_url,
+                served=self._served or account.name,
+                timeout_s=config.ceiling_s,
+                max_output_tokens=min(account.output_limit, EMBEDDED_OUTPUT_TOKENS),
+                parameters={"temperature": 0, "seed": 0},
+                is_small=True,
+            )
+        if (code := account.code) is not None:
+            return replace(spec, model=code.attribute, served=f"code {code.source.digest}")
+        provider, named, server = account.provider, account.server, account.own_server
+        base_url = named.url if named else config.base_urls.get(provider)
+        return replace(
+            spec,
             base_url=base_url,
             environment_url=server if base_url is None else None,
             # An account of a provider remembers calls by the model, not by where it is asked
             identity="" if named is None or server is not None else account.model_name,
             is_providers=base_url is not None and named is not None and bool(named.provider),
             api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
-            timeout_s=config.timeout_s,
-            max_output_tokens=account.output_limit,
             parameters=account.parameters,
-            price=account.price,
-            cache=self._cache_of(account),
         )
 
-    def _build_embedded(self, account: JudgeAccount) -> StructuredJudge:
-        from memray_eval.judges.providers.openai import openai_judge
-
-        spec = JudgeSpec(
-            name=account.name,
-            model=SERVER_MODEL,
-            base_url=self._services.embedded_url,
-            served=self._served or account.name,
-            timeout_s=self._config.ceiling_s,
-            max_output_tokens=min(account.output_limit, EMBEDDED_OUTPUT_TOKENS),
-            parameters={"temperature": 0, "seed": 0},
-            cache=self._cache_of(account),
-        )
-        endpoint = JudgeEndpoint(account.name, server_address("openai", spec.base_url))
-        admission = self._build_admission(account, endpoint, spec)
-        return openai_judge(spec, self._build_policy(account, admission), is_small=True)
-
-    def _cache_of(self, account: JudgeAccount) -> PromptCache:
-        return replace(account.cache, secret=self._services.secret)
-
-    def _build_admission(
-        self, account: JudgeAccount, endpoint: JudgeEndpoint, spec: JudgeSpec
-    ) -> AdmissionController:
+    def _policy_of(self, account: JudgeAccount, spec: JudgeSpec, limiter_key: str) -> CallPolicy:
         config, services, name = self._config, self._services, account.name
         limits, is_firm = account.limits
-        return AdmissionController(
-            endpoint,
+        admission = AdmissionController(
+            name,
             services.limiter,
             Breaker(name, config.breaker, services.say),
             AdmissionOptions(
@@ -301,23 +276,20 @@ class _JudgeFactory:
                 max_output_tokens=spec.max_output_tokens,
                 patience_s=config.ceiling_s,
             ),
+            key=limiter_key,
             budget=services.budget,
             price=spec.price,
             observer=services.watch(name),
             hooks=self._hooks,
         )
-
-    def _build_policy(
-        self, account: JudgeAccount, admission: Admission, *, negotiates: bool = False
-    ) -> CallPolicy:
-        config, services, negotiator = self._config, self._services, None
-        if negotiates:
-            negotiator = ParameterNegotiator(account.parameter_target, services.parameters)
         policy = RetryPolicy(
             tries=config.tries,
             ceiling_s=config.ceiling_s,
             ceiling_key=" (judging.ceiling_s)",
             sleep=self._hooks.pause,
         )
-        watch, run = services.watch(account.name), services.run_id
+        negotiator = None
+        if not (account.is_embedded or account.code is not None):
+            negotiator = ParameterNegotiator(account.parameter_target, services.parameters)
+        watch, run = services.watch(name), services.run_id
         return CallPolicy(policy, admission, services.calls, watch, run, negotiator)

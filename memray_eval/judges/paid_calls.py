@@ -78,9 +78,8 @@ class SegmentLog:
         return Segment(path, list(calls), len(text))
 
     def merge(self, calls: Sequence[CachedCall], sources: Sequence[str]) -> Segment | None:
-        """Writes `calls`, which must be all those of the segments at the paths `sources`, as one
-        segment; only then deletes those. What a kill leaves of them holds the same calls once
-        more. Raises what append raises; a segment that cannot be deleted is left."""
+        """Writes `calls`, all those of the segments `sources`, as one segment; only then deletes
+        those. Raises what append raises."""
         merged = self.append(calls)
         with ThreadPoolExecutor(READERS) as threads:
             n_left = sum(threads.map(self._try_delete, sources))
@@ -114,21 +113,20 @@ class SegmentLog:
     def _read_ahead(
         self, readers: ThreadPoolExecutor, infos: Sequence[fs.FileInfo]
     ) -> Iterator[tuple[str, Future[bytes]]]:
-        """Reads many segments at once, but no more than READ_AHEAD_BYTES of them before they are
-        taken; a single one may be larger. The threads only read: if they decoded too, they would
-        take the interpreter from whoever stores what is read, at every row."""
-        reading, n_bytes = deque[tuple[str, int, Future[bytes]]](), 0
-        for info in infos:
-            size = int(info.size or 0)
-            while reading and (n_bytes + size > READ_AHEAD_BYTES or len(reading) >= 4 * READERS):
-                path, done, future = reading.popleft()
-                n_bytes -= done
+        """Reads many segments at once, at most READ_AHEAD_BYTES before they are taken. The threads
+        only read: decoding would take the interpreter from whoever stores what is read."""
+        waiting, n_bytes = deque((info.path, int(info.size or 0)) for info in infos), 0
+        reading = deque[tuple[str, int, Future[bytes]]]()
+        while waiting or reading:
+            fits = waiting and (not reading or n_bytes + waiting[0][1] <= READ_AHEAD_BYTES)
+            if fits and len(reading) < 4 * READERS:
+                path, size = waiting.popleft()
+                reading.append((path, size, readers.submit(self._read, path)))
+                n_bytes += size
+            else:
+                path, size, future = reading.popleft()
+                n_bytes -= size
                 yield path, future
-            reading.append((info.path, size, readers.submit(self._read, info.path)))
-            n_bytes += size
-        while reading:
-            path, _, future = reading.popleft()
-            yield path, future
 
     def _try_delete(self, path: str) -> bool:
         """Whether the segment is still there."""
@@ -178,9 +176,8 @@ class _Group:
 
 
 class GroupCommit:
-    """Writes what many tasks ask for as few large writes, in up to `at_once` threads; what `write`
-    raises, all of that group raise. The next gathers for `interval_s`, or COMMIT_BYTES. For one
-    event loop."""
+    """Writes what many tasks ask for as few large writes, `at_once` of them; the next gathers for
+    `interval_s`, or COMMIT_BYTES. For one event loop."""
 
     def __init__(
         self, write: Callable[[list[CachedCall]], None], interval_s: float, at_once: int
@@ -246,9 +243,8 @@ class GroupCommit:
 
 class PaidCalls:
     """Judge calls by key, for one event loop. With a log, `cache` is a scratch copy of it. Once
-    `put` returns, its calls outlive a kill; `get` finds a call from the moment that it was put.
-    Calls whose write failed are written with the next ones. Without a log, what one process has
-    claimed no other one does; `n_open` calls were claimed by earlier processes of the `run`."""
+    `put` returns, its calls outlive a kill. Calls whose write failed are written with the next
+    ones. `n_open` calls were claimed by earlier processes of the `run`."""
 
     def __init__(self, cache: CallCache, log: SegmentLog | None, run: str = "") -> None:
         self._cache, self._log, self.n_open = cache, log, 0
@@ -318,14 +314,13 @@ class PaidCalls:
                 self._pending.pop(call.key, None)
 
     async def compact(self) -> None:
-        """Waits for what is being written, ends the leases, and merges the small segments of this
-        session and of those before. Never raises: what is not merged now is merged by the next
-        session."""
+        """Waits for writes, ends the leases, and merges the small segments. Never raises: what is
+        not merged now is merged by the next session."""
         await self._commit.flush()
         self._is_over.set()
         if self._log is None:
             with suppress(EvalError):
-                await asyncio.to_thread(self._cache.leave, self._owner)
+                await asyncio.to_thread(self._cache.renew, self._owner, 0.0)
         else:
             with suppress(EvalError):  # of calls whose write failed: those who put them know
                 await asyncio.to_thread(self._write, [])
@@ -376,64 +371,52 @@ class PaidCalls:
         return log.append(calls)
 
     def _note_small(self, segment: Segment | None) -> None:
-        if segment is not None and not _is_large(segment):
+        """Notes a segment to be merged: any two of them make no more than one large one."""
+        if segment is None:
+            return
+        path, calls, n_bytes = segment
+        if len(calls) < MERGED_CALLS // 2 and n_bytes < MERGED_BYTES // 2:
+            keys = "\n".join(call.key for call in calls)
             with self._lock:
-                self._small.append(Small.of(segment))
+                self._small.append(Small(path, keys, len(calls), n_bytes))
 
     def _merge(self) -> None:
         """Merges the small segments that are known. Never raises: they stay for another time."""
         assert self._log is not None
         with self._lock:
             small, self._small = self._small, []
-        for segments in _pack(small):
+        groups, n_calls, n_bytes = list[list[Small]](), math.inf, 0
+        for part in small:
+            n_calls, n_bytes = n_calls + part.n_calls, n_bytes + part.n_bytes
+            if n_calls > MERGED_CALLS or n_bytes > MERGED_BYTES:
+                groups.append([])
+                n_calls, n_bytes = part.n_calls, part.n_bytes
+            groups[-1].append(part)
+        for parts in groups:
+            if len(parts) == 1:
+                with self._lock:
+                    self._small += parts
+                continue
+            # From the cache, so that nothing is read again
+            keys = dict.fromkeys(key for part in parts for key in part.keys.split("\n"))
             try:
-                merged = self._merge_into_one(self._log, segments) if len(segments) > 1 else None
+                calls = self._reader.get(keys)
+                if len(calls) < len(keys):  # the cache is not whole: the segments stay
+                    n_lost = len(keys) - len(calls)
+                    raise ResourceError(f"{n_lost} of their calls are not found here")
+                self._note_small(
+                    self._log.merge(list(calls.values()), [part.path for part in parts])
+                )
             except Exception as error:  # of the cloud
                 text = "segments of judge calls in %s are not merged, the next session will try: %s"
                 where = self._log.folder
                 log_once(logger, logging.WARNING, "calls unmerged", text, where, error)
-            else:
-                with self._lock:
-                    self._small += segments if merged is None else ()
-                self._note_small(merged)
-
-    def _merge_into_one(self, log: SegmentLog, segments: Sequence[Small]) -> Segment | None:
-        """Takes their calls from the cache, so that nothing is read again."""
-        keys = dict.fromkeys(key for small in segments for key in small.keys.split("\n"))
-        calls = self._reader.get(keys)
-        if len(calls) < len(keys):  # the cache is not whole: the segments stay
-            raise ResourceError(f"{len(keys) - len(calls)} of their calls are not found here")
-        return log.merge(list(calls.values()), [small.path for small in segments])
 
 
-@dataclass(frozen=True)
-class Small:
-    """A segment that is merged with others: any two make no more than one large one. `keys` are
-    those of its calls, one a line."""
+class Small(NamedTuple):
+    """A segment that is merged with others. `keys` are those of its calls, one a line."""
 
     path: str
     keys: str
     n_calls: int
     n_bytes: int
-
-    @classmethod
-    def of(cls, segment: Segment) -> Small:
-        keys = "\n".join(call.key for call in segment.calls)
-        return cls(segment.path, keys, len(segment.calls), segment.n_bytes)
-
-
-def _is_large(segment: Segment) -> bool:
-    """Whether a segment stays as it is."""
-    return len(segment.calls) >= MERGED_CALLS // 2 or segment.n_bytes >= MERGED_BYTES // 2
-
-
-def _pack(segments: Sequence[Small]) -> list[list[Small]]:
-    """The segments in groups, each of them no more than a large one holds."""
-    groups, n_calls, n_bytes = list[list[Small]](), math.inf, 0
-    for small in segments:
-        n_calls, n_bytes = n_calls + small.n_calls, n_bytes + small.n_bytes
-        if n_calls > MERGED_CALLS or n_bytes > MERGED_BYTES:
-            groups.append([])
-            n_calls, n_bytes = small.n_calls, small.n_bytes
-        groups[-1].append(small)
-    return groups

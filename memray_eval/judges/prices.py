@@ -42,8 +42,7 @@ class Price(NamedTuple):
         return None if price is None else price._share(is_batch) * price._live(spent, is_batch)
 
     def saved_on(self, spent: TokenCounts, is_batch: bool = False) -> float:
-        """What the prompt cache saved on one call's tokens, in US dollars; below 0 where what it
-        was paid for writing was not read often enough."""
+        """Dollars that the prompt cache saved on one call's tokens; below 0 where it cost more."""
         price = self._for_length(spent.input_tokens)
         if price is None:
             return 0.0
@@ -211,14 +210,8 @@ class ModelEntry(PriceBand):
     def _price_of(self, band: PriceBand) -> Price | None:
         if band.input_usd is None or band.output_usd is None:
             return None
-        return Price(
-            band.input_usd,
-            band.output_usd,
-            band.cached_input_usd,
-            band.cache_write_usd,
-            band.cache_write_1h_usd,
-            self.batch_factor,
-        )
+        usd = {name: getattr(band, name) for name in Price._fields if name.endswith("_usd")}
+        return Price(**usd, batch_factor=self.batch_factor)
 
     @property
     def _bands(self) -> list[PriceBand]:

@@ -96,17 +96,15 @@ MANY_PREFIXES = 10_000  # before those that nobody keeps any more are forgotten
 
 @dataclass(frozen=True)
 class PromptCache:
-    """What is known of one model's prompt cache: the shortest start that it keeps (None: nothing is
-    known), and whether it keeps only what a request marks, at a price. `secret` goes into the nonce
-    of prompts whose shared part comes first."""
+    """What is known of a model's prompt cache: its shortest start (None: nothing), and whether it
+    keeps only what is marked, at a price. `secret` goes into the nonce of shared-first prompts."""
 
     floor_tokens: int | None = None
     is_marked: bool = False
     secret: bytes = field(default=b"", repr=False)
 
     def pays_off(self, prompt: JudgePrompt) -> bool:
-        """True if the start that a prompt shares is long enough to be kept, and is read again: only
-        then it comes first, as judges were validated with the rubric first."""
+        """True if a prompt's shared start is long enough to be kept, and is read again."""
         return (
             self.floor_tokens is not None
             and prompt.readers > 1
@@ -148,9 +146,8 @@ class SharedStart(NamedTuple):
 
 
 class StartQueue:
-    """Lets the first call with a start go ahead, and others with it follow when it ends: at once
-    each would pay for all of it. A start last used `lasts_s` ago is forgotten. For one event
-    loop."""
+    """Lets the first call with a start go ahead and others follow when it ends: at once each would
+    pay for all of it. For one event loop."""
 
     def __init__(
         self, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.monotonic

@@ -64,8 +64,7 @@ class Roster:
         return JudgeAccount(name, self.config, self.table)
 
     def off_since(self, name: str) -> date | None:
-        """The day since which a provider has a judge's model no more; None: it has, as far as is
-        known. A server of one's own says itself what it has."""
+        """The day since which a provider has a judge's model no more, as far as the table knows."""
         account = self.account(name)
         day = account.entry.retires
         is_off = day is not None and day <= self.today and account.own_server is None
@@ -82,8 +81,7 @@ class Roster:
         ]
 
     def heirs_of(self, name: str) -> tuple[str, ...]:
-        """Who can be asked, in this order, if a judge of the table is no more: its successors, then
-        the fallback order with theirs. Nobody for a model that the table does not know."""
+        """Who can be asked, in this order, if a judge of the table is no more."""
         if self.account(name).entry == ModelEntry():
             return ()
         line = [*self.config.fallbacks, *self.successors_of(name)]
@@ -136,60 +134,44 @@ class Roster:
         return lines
 
 
-class GoneModels:
-    """The models that told one actor that they are no more; `say` hears of each once."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._causes = say, dict[str, UnknownModel]()
-
-    def first_of(self, line: Sequence[str]) -> str | None:
-        return next((name for name in line if name not in self._causes), None)
-
-    def add(self, name: str, cause: UnknownModel, find_heir: Callable[[], str | None]) -> None:
-        is_news, self._causes[name] = name not in self._causes, cause
-        if is_news:
-            after = (
-                f"{heir} judges in its place" if (heir := find_heir()) else "nobody is left to ask"
-            )
-            self._say(f"{name} is off ({cause_of(str(cause))}): {after}")
-
-
+@dataclass
 class SucceedingJudge:
     """Asks the first of a line of judges whose model is still there; the verdict names which.
-    `others` are the lines of the rest of the jury: who answers for one of them has its vote."""
+    `others` are the lines of the rest of the jury: who answers for one of them has its vote. All
+    judges of an actor share the names that are `gone`; `say` hears of each once."""
 
-    def __init__(
-        self,
-        line: Sequence[str],
-        others: Sequence[Sequence[str]],
-        gone: GoneModels,
-        build: Callable[[str], Judge],
-    ) -> None:
-        self.name, self._line, self._others = line[0], line, others
-        self._gone, self._build = gone, build
-        self._built = {line[0]: build(line[0])}
+    line: Sequence[str]
+    others: Sequence[Sequence[str]]
+    gone: set[str]
+    build: Callable[[str], Judge]
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.name = self.line[0]
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         while (name := self._first()) is not None:
-            judge = self._built.get(name) or self._built.setdefault(name, self._build(name))
             try:
-                return await judge.judge(messages, judgment)
+                return await self.build(name).judge(messages, judgment)
             except UnknownModel as error:
-                self._gone.add(name, error, self._first)
-        line = ", ".join(self._line)
+                if name not in self.gone:
+                    self.gone.add(name)
+                    heir = self._first()
+                    after = f"{heir} judges in its place" if heir else "nobody is left to ask"
+                    self.say(f"{name} is off ({cause_of(str(error))}): {after}")
+        line = ", ".join(self.line)
         raise UnknownModel(f"404: no model is left of {line}", status=404)
 
     def _first(self) -> str | None:
-        voting = {self._gone.first_of(line) for line in self._others}
-        return self._gone.first_of(
-            [name for name in self._line if name == self.name or name not in voting]
-        )
+        left = ([name for name in line if name not in self.gone] for line in self.others)
+        voting = {line[0] for line in left if line}
+        taken = self.gone | (voting - {self.name})
+        return next((name for name in self.line if name not in taken), None)
 
 
 class FallbackJudge:
-    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is
-    final. If the last one lets no call through any more, JudgeStalled ends the run; if its model is
-    no more, the error says what to do, by `advice`."""
+    """Asks the next judge when one gives no verdict. A refusal is final. If the last one is
+    stalled, JudgeStalled ends the run; if its model is no more, the error has `advice`."""
 
     def __init__(self, judges: Sequence[Judge], advice: str = "name another judge") -> None:
         self._advice = advice
@@ -207,8 +189,6 @@ class FallbackJudge:
                 last, name = error, judge.name
                 lost.take(error)
                 continue
-            if judge is self._judges[0]:
-                return verdict
             spent = {
                 "usage": verdict.usage + lost.usage,
                 "cost_usd": verdict.cost_usd + lost.cost_usd,
@@ -261,8 +241,7 @@ class JudgeAssignment(Frozen):
 
     @property
     def asked_by(self) -> str:
-        """What the rubric is called that a judge is asked by; "" where it is the metric's only one,
-        and for the rules, which know none."""
+        """The name of the rubric that a judge is asked by; "" where it is the only one."""
         return self.rubric.name if self.rubric is not None and self.judge != RULES else ""
 
     def __str__(self) -> str:

@@ -7,16 +7,10 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -114,16 +108,6 @@ class CallPolicy:
     parameters: ParameterNegotiator | None = None
 
 
-class BatchedVerdict(NamedTuple):
-    """The outcome of a call in a batch, and its cost; `call` is to be remembered."""
-
-    outcome: Literal["verdict", "refused", "malformed", "truncated", "error"]
-    usage: Usage
-    cost_usd: float
-    error: JudgeError | None = None
-    call: CachedCall | None = None
-
-
 class Prepared(NamedTuple):
     """What all calls with a judgment and a rubric have in common, made once: the request, the
     schema's digest, and about how many tokens both take."""
@@ -189,7 +173,9 @@ class JudgeCall:
     async def run(self) -> Verdict:
         """The verdict, which costs nothing if it was paid before. It is stored before its turn
         ends. Raises JudgeError, which carries what was spent all the same."""
-        async with self.judge.one_at_a_time(self):
+        # Of calls with one key one goes after the other: the first will do for all of them
+        is_kept = self._access.calls is not None
+        async with self.judge.under_way.follow(self.key) if is_kept else nullcontext():
             verdict = await self.recall(is_first=True)
             while verdict is None:
                 try:
@@ -228,7 +214,7 @@ class JudgeCall:
             raise _AskedElsewhere
         self._is_ours = True
         if claimed == "again":
-            self._access.observer.on_repeated()
+            self._access.observer.count("repeated")
 
     async def _wait_for_other(self) -> Verdict | None:
         """The verdict that another run asks for; None if that came to nothing: it is ours then."""
@@ -246,7 +232,7 @@ class JudgeCall:
             return None
         call = await calls.get(self.key)
         if is_first:
-            self._access.observer.on_lookup(call is not None)
+            self._access.observer.count("missed" if call is None else "cached")
         try:
             return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since
@@ -265,8 +251,18 @@ class JudgeCall:
             yield
         except JudgeError as error:
             self.spent.put_on(error)
-            _log_failed_call(self.judge.name, error)
             is_failed = not isinstance(error, Refused)
+            kind, judge = type(error).__name__, self.judge.name
+            details = f"{kind}, status {error.status}, code {error.code or 'none'}, "
+            details += f"type {error.kind or 'none'}, param {error.param or 'none'}"
+            log_once(  # the first of its kind
+                logger,
+                logging.WARNING if is_failed else logging.DEBUG,
+                f"judge {judge}/{kind}/{error.status}",
+                "judge %s gave no verdict: %s",
+                judge,
+                details,
+            )
             self._access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
             raise
         finally:
@@ -275,29 +271,20 @@ class JudgeCall:
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[CallPermit]:
-        """Waits until the call may go."""
-        async with self._permit() as permit, self._retries.timed():
-            await self._claim()
-            with self._observed():
-                yield permit
-
-    @asynccontextmanager
-    async def _permit(self) -> AsyncIterator[CallPermit]:
-        """The call's permit: behind the call that caches its start."""
-        admission = self._access.admission
-        if self.start is None:
-            async with admission.permit(self.tokens) as permit:
-                yield permit
-            return
-        key = self.start.key
-        async with self.judge.starts.follow(key) as is_cached:
-            cached, answered = self.start.tokens if is_cached else 0.0, self.spent.answered
+        """Waits until the call may go, behind the call that caches its start."""
+        start, starts, answered = self.start, self.judge.starts, self.spent.answered
+        turn = nullcontext(False) if start is None else starts.follow(start.key)
+        async with turn as is_cached:
+            cached = start.tokens if start is not None and is_cached else 0.0
+            permitted = self._access.admission.permit(self.tokens, cached)
             try:
-                async with admission.permit(self.tokens, cached) as permit:
-                    yield permit
+                async with permitted as permit, self._retries.timed():
+                    await self._claim()
+                    with self._observed():
+                        yield permit
             finally:
-                if self.spent.answered > answered:
-                    self.judge.starts.keep(key)
+                if start is not None and self.spent.answered > answered:
+                    starts.keep(start.key)
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
@@ -354,7 +341,12 @@ class JudgeCall:
         self.spent.add(reply.usage, self.judge.price)
         self.spent.served_model = reply.served_model
         self.spent.uncounted += not reply.is_counted
-        permit.used = _known_cost(reply, permit.estimate)
+        permit.used = CallCost.from_usage(reply.usage)
+        if not reply.is_counted:  # limiter and budget go by the estimate
+            permit.used = permit.used._replace(
+                input_tokens=permit.used.input_tokens or permit.estimate.input_tokens,
+                output_tokens=permit.used.output_tokens or permit.estimate.output_tokens,
+            )
         texts = (message["content"] for message in self.messages)
         if (cut := cut_prompt(texts, reply.usage.input_tokens)) is not None:
             raise cut
@@ -373,7 +365,7 @@ class JudgeCall:
     async def _store(self, judgment: BaseModel | None) -> None:
         if (calls := self._access.calls) is not None:
             if not await calls.put(self.judge.as_paid(self.key, judgment, self.spent)):
-                self._access.observer.on_unkept()
+                self._access.observer.count("unkept")
             self._is_ours = False
 
     def _verdict(self, judgment: BaseModel | None) -> Verdict:
@@ -429,7 +421,7 @@ class StructuredJudge:
         self.name, self.identity = spec.name, spec.remembered_by
         self.adapter, self.price, self.access = adapter, spec.price, access
         self.timeout_s = spec.timeout_s
-        self.starts, self._under_way = StartQueue(), StartQueue()
+        self.starts, self.under_way = StartQueue(), StartQueue()
         self.signature = signature_of(adapter.negotiable) if access.parameters else frozenset[str]()
         self._cache = spec.cache
         self._prepared: dict[tuple[type[BaseModel], str], Prepared] = {}
@@ -491,10 +483,6 @@ class StructuredJudge:
             )
         return self._prepared[judgment, system]
 
-    def one_at_a_time(self, call: JudgeCall) -> AbstractAsyncContextManager[object]:
-        """Of calls with one key one goes after the other: the first will do for all of them."""
-        return nullcontext() if self.access.calls is None else self._under_way.follow(call.key)
-
     def recall(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         """The verdict of a paid call: it costs nothing, but if it was paid in a batch of this run,
         in the one score that counts it. Raises Refused if it brought none."""
@@ -529,32 +517,29 @@ class StructuredJudge:
 
     def read_batched(
         self, completion: Any, judgment: type[BaseModel], key: str, paid_for: str
-    ) -> BatchedVerdict:
-        """The outcome of a call of a batch: of a completion, or of the error that it ended with.
-        `paid_for` is the unit and metric whose score counts its cost."""
-        spent = Spent()
+    ) -> tuple[str, Spent, CachedCall | None]:
+        """What a call of a batch came to, of a completion or of the error that it ended with: its
+        outcome ("verdict", "refused", "truncated", "malformed", "error"), its cost, and what is to
+        be remembered of it. `paid_for` is the unit and metric whose score counts its cost."""
+        spent, filled = Spent(), None
+        outcome: str
         try:
             if isinstance(completion, JudgeError):
                 raise completion
             reply = self.adapter.read(completion)
-        except JudgeError as error:
-            if (usage := Usage.of(error)) != Usage():  # a call that failed is not billed
-                spent.add(usage, self.price, is_batch=True)
-            return BatchedVerdict("error", spent.usage, spent.cost_usd, error)
-        if reply.usage != Usage():
-            spent.add(reply.usage, self.price, is_batch=True)
-        spent.served_model = reply.served_model
-        filled: BaseModel | None = None
-        if reply.ending == "truncated":
-            return BatchedVerdict("truncated", spent.usage, spent.cost_usd)
-        if reply.ending == "done":
-            try:
+            outcome, usage, spent.served_model = reply.ending, reply.usage, reply.served_model
+            if outcome == "done":
                 filled = parse_judgment(reply.text, judgment, reply.thoughts)
-            except InvalidVerdict:
-                return BatchedVerdict("malformed", spent.usage, spent.cost_usd)
-        outcome: Literal["refused", "verdict"] = "refused" if filled is None else "verdict"
-        call = self.as_paid(key, filled, spent, f"{self.access.run} {paid_for}")
-        return BatchedVerdict(outcome, spent.usage, spent.cost_usd, call=call)
+                outcome = "verdict"
+        except JudgeError as error:
+            outcome, usage = "error", Usage.of(error)
+        except InvalidVerdict:
+            outcome = "malformed"
+        if usage != Usage():  # a call that failed is not billed
+            spent.add(usage, self.price, is_batch=True)
+        if outcome not in ("verdict", "refused"):
+            return outcome, spent, None
+        return outcome, spent, self.as_paid(key, filled, spent, f"{self.access.run} {paid_for}")
 
     async def batch_error(self, status: int, body: bytes) -> JudgeError:
         """The error of a batch's call. A refused parameter is left out from then on."""
@@ -572,28 +557,3 @@ class RepeatedJudge:
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         return await self._judge.judge(messages, judgment, self._repeat)
-
-
-def _log_failed_call(judge: str, error: JudgeError) -> None:
-    """Logs a call that got no verdict for good: the first of its kind as a warning."""
-    details = f"{type(error).__name__}, status {error.status}, code {error.code or 'none'}, "
-    details += f"type {error.kind or 'none'}, param {error.param or 'none'}"
-    log_once(
-        logger,
-        logging.DEBUG if isinstance(error, Refused) else logging.WARNING,
-        f"judge {judge}/{type(error).__name__}/{error.status}",
-        "judge %s gave no verdict: %s",
-        judge,
-        details,
-    )
-
-
-def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:
-    """The tokens for limiter and budget: the estimate if the provider did not count."""
-    cost = CallCost.from_usage(reply.usage)
-    if reply.is_counted:
-        return cost
-    return cost._replace(
-        input_tokens=cost.input_tokens or estimate.input_tokens,
-        output_tokens=cost.output_tokens or estimate.output_tokens,
-    )

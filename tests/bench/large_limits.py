@@ -29,7 +29,6 @@ from memray_eval.errors import Throttled
 from memray_eval.judges.limits.admission import (
     AdmissionController,
     AdmissionOptions,
-    JudgeEndpoint,
     RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
@@ -226,7 +225,7 @@ class Member:
             max_in_flight=setting.in_flight,
         )
         self._gate = AdmissionController(
-            JudgeEndpoint("judge"),
+            "judge",
             limiter,
             Breaker("judge", BreakerConfig(), lambda line: None),
             options,

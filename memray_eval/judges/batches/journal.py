@@ -84,8 +84,7 @@ class BatchJournal:
         return f"memray-{run}-{secrets.token_hex(6)}"
 
     def load(self) -> list[BatchEntry]:
-        """All batches of the run, the earliest first. Raises DataError where one cannot be
-        read: what it stands for may be paid."""
+        """The run's batches, the earliest first. Raises DataError where one cannot be read."""
         names = [name for name in self._folder.list_batch_files() if name.endswith(ENTRY)]
         entries = list[BatchEntry]()
         for name, data in zip(names, self._folder.read_batch_files(names), strict=True):

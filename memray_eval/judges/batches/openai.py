@@ -79,7 +79,9 @@ class OpenAIBatches(BatchClient):
         state, counts = answer.text("status"), answer.get("request_counts")
         counts = counts if isinstance(counts, Mapping) else {}
         end: Any = state if state in _ENDS else ""
-        reasons = _errors_in(answer)
+        errors = answer.get("errors")
+        data = errors.get("data") if isinstance(errors, Mapping) else None
+        reasons = [e for e in data if isinstance(e, Mapping)] if isinstance(data, list) else []
         text = " ".join(f"{e.get('code')} {e.get('message')}" for e in reasons).lower()
         files = [answer.get(kind) for kind in ("output_file_id", "error_file_id")]
         return BatchStatus(
@@ -117,13 +119,6 @@ class OpenAIBatches(BatchClient):
         if code == "batch_cancelled":
             return BatchResult(key, "cancelled")
         return BatchResult(key, "error", 500, json.dumps({"error": error}).encode())
-
-
-def _errors_in(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    errors = batch.get("errors")
-    data = errors.get("data") if isinstance(errors, Mapping) else None
-    errors = data if isinstance(data, list) else []
-    return [error for error in errors if isinstance(error, Mapping)]
 
 
 def open_openai(spec: JudgeSpec) -> OpenAIBatches:

@@ -56,10 +56,8 @@ class BatchResult(NamedTuple):
 
 
 class BatchClient(ABC):
-    """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's.
-    With `has_files` requests are uploaded as a file before the batch is made of it. The SDKs are
-    generated alike, and replies are read as they came: `_state` and `_after` are the names of a
-    batch's state and of a list's cursor."""
+    """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's. The
+    SDKs are generated alike: `_state` and `_after` name a batch's state and a list's cursor."""
 
     provider: ClassVar[str]
     has_files: ClassVar[bool] = True
@@ -165,14 +163,9 @@ class BatchClient(ABC):
 
 def refuses_batches(error: JudgeError) -> bool:
     """True if a provider takes no batch of this model: its calls are made one by one."""
-    return error.status is not None and 400 <= error.status < 500 and not is_passing(error)
-
-
-def is_passing(error: JudgeError) -> bool:
-    """True if the same request may succeed later."""
     if isinstance(error, Unreadable) or error.status is None:
-        return True
-    return error.status in _NO_REFUSAL or error.status >= 500 or error.status < 400
+        return False
+    return 400 <= error.status < 500 and error.status not in _NO_REFUSAL
 
 
 def _odd_answer(host: str, what: str) -> Unreadable:

@@ -31,20 +31,16 @@ from memray_eval.judges.batches.journal import (
     Spool,
     State,
 )
-from memray_eval.judges.batches.port import (
-    BatchClient,
-    BatchResult,
-    BatchStatus,
-    refuses_batches,
-)
+from memray_eval.judges.batches.port import BatchClient, BatchStatus, refuses_batches
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
 from memray_eval.judges.limits.limiter_member import RunHooks
 from memray_eval.judges.limits.rate_pacer import LONGEST_PAUSE_S
+from memray_eval.judges.prices import Spent
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
-from memray_eval.types import Message, Usage
+from memray_eval.types import Message
 
 KEPT_AT_ONCE = 500  # verdicts that are put into the store together
 SEARCHES = 3  # for a batch whose submission was not answered: a list may lag behind
@@ -116,8 +112,7 @@ class BatchQueue:
 
 
 class BatchRunner:
-    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict, and
-    `keep` puts calls into the store of paid calls."""
+    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict."""
 
     def __init__(
         self,
@@ -204,8 +199,7 @@ class BatchRunner:
             self._hooks.say(f"Batches of an earlier session that are under way: {n}.")
 
     async def _fetch_lost(self) -> None:
-        """Fetches once more the results of batches whose verdicts the store has not: it may be
-        another machine's. The provider keeps them for weeks."""
+        """Fetches verdicts again that the store has not: it may be another machine's."""
         lost, self._lost_from = self._lost_from, set()
         for tag in lost:
             entry = self._collected.pop(tag)
@@ -263,8 +257,7 @@ class BatchRunner:
     # A batch
 
     async def _advance(self, batch: OpenBatch) -> None:
-        """Takes one step with a batch. Raises JudgeStalled if its provider stays out of reach: its
-        calls may not be made in another way."""
+        """Takes one step with a batch. Raises JudgeStalled if its provider stays out of reach."""
         entry, queue = batch.entry, batch.queue
         try:
             if entry.state == "submitted":
@@ -326,10 +319,9 @@ class BatchRunner:
 
     async def _note_submitted(self, batch: OpenBatch, batch_id: str) -> None:
         self._known_ids.add(batch_id)
-        now = self._hooks.clock()
+        now, entry = self._hooks.clock(), batch.entry
         await self._move(batch, "submitted", batch_id=batch_id, submitted_s=now)
-        entry = batch.entry
-        calls = f"{entry.n_calls:,} calls to {batch.queue.name}"
+        calls = f"{entry.n_calls:,} calls to {entry.judge}"
         self._hooks.say(f"Batch {batch_id}: {calls}, at most {entry.most.cost}.")
 
     async def _refuse(self, batch: OpenBatch, why: str) -> None:
@@ -367,22 +359,14 @@ class BatchRunner:
             return await self._wait_for_room(batch, status.reason)
         sums = await self._collect(queue, entry, status)
         outcomes = {name: n for name, n in sums.outcomes.items() if n}
-        await self._move(
-            batch,
-            "ended",
-            collected_s=self._hooks.clock(),
-            status=status.state,
-            note=status.reason,
-            outcomes=outcomes,
-            spent=sums.spent,
-            lost=sums.lost,
-        )
+        sum_fields = {"outcomes": outcomes, "spent": sums.spent, "lost": sums.lost}
+        words = {"status": status.state, "note": status.reason}
+        await self._move(batch, "ended", collected_s=self._hooks.clock(), **words, **sum_fields)
         text = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in outcomes.items())
-        parts = [f"Batch {entry.batch_id}: {text or 'nothing'}; {sums.spent.cost}"]
-        parts += [status.reason] if status.reason else []
         n_live = entry.n_calls - outcomes.get("verdict", 0) - outcomes.get("refused", 0)
-        parts += [f"{n_live:,} are asked live"] if n_live else []
-        self._hooks.say("; ".join(parts) + ".")
+        live = f"{n_live:,} are asked live" if n_live else ""
+        first = f"Batch {entry.batch_id}: {text or 'nothing'}; {sums.spent.cost}"
+        self._hooks.say("; ".join(filter(None, (first, status.reason, live))) + ".")
 
     async def _wait_for_room(self, batch: OpenBatch, why: str) -> None:
         """A provider's queue was full: so many batches fit beside each other, and one that was
@@ -408,29 +392,23 @@ class BatchRunner:
         async for result in queue.client.results(status):
             if (call := calls.pop(result.key, None)) is None:
                 continue  # told twice, or of another batch
-            if (cached := await self._read(queue, call, result, sums)) is not None:
-                kept.append(cached)
+            if result.kind in ("expired", "cancelled"):
+                sums.outcomes[result.kind] += 1
+                continue
+            completion: Any = HttpReply(200, result.body)
+            if result.kind == "error":
+                completion = await queue.judge.batch_error(result.status, result.body)
+            outcome, spent, cached = queue.judge.read_batched(
+                completion, self._judgment_of(call.metric), call.key, f"{call.unit} {call.metric}"
+            )
+            sums.add(outcome, spent)
+            kept += [] if cached is None else [cached]
             if len(kept) >= KEPT_AT_ONCE:
                 await self._keep(kept)
                 kept = []
         await self._keep(kept)
         sums.outcomes[status.why_without_result] += len(calls)
         return sums
-
-    async def _read(
-        self, queue: BatchQueue, call: BatchedCall, result: BatchResult, sums: _Sums
-    ) -> CachedCall | None:
-        """What is to be kept of a call."""
-        if result.kind in ("expired", "cancelled"):
-            sums.outcomes[result.kind] += 1
-            return None
-        completion: Any = HttpReply(200, result.body)
-        if result.kind == "error":
-            completion = await queue.judge.batch_error(result.status, result.body)
-        payer = f"{call.unit} {call.metric}"
-        read = queue.judge.read_batched(completion, self._judgment_of(call.metric), call.key, payer)
-        sums.add(read.outcome, read.cost_usd, read.usage)
-        return read.call
 
     # Journal and money
 
@@ -515,10 +493,11 @@ class _Sums:
     spent: Spending = NOTHING
     lost: Spending = NOTHING
 
-    def add(self, outcome: str, usd: float, usage: Usage) -> None:
+    def add(self, outcome: str, spent: Spent) -> None:
         self.outcomes[outcome] += 1
+        usage = spent.usage
         tokens = usage.input_tokens + usage.output_tokens
-        took = Spending(usd=usd, tokens=tokens, unpriced_calls=usage.unpriced_calls)
+        took = Spending(usd=spent.cost_usd, tokens=tokens, unpriced_calls=usage.unpriced_calls)
         self.spent += took
         if outcome not in ("verdict", "refused"):
             self.lost += took
@@ -538,9 +517,8 @@ class NotYet(JudgeError):
 
 
 class RehearsedJudge:
-    """Asks nobody, in a rehearsal of the judge stage. Raises NotYet for a verdict that is not
-    remembered, once its call is noted: by the judge, the call, and "UNIT METRIC" of its score.
-    Without `judge` it is one that is asked live."""
+    """Asks nobody. Raises NotYet for a verdict that is not remembered, once its call is noted with
+    "UNIT METRIC" of its score. Without `judge` it is one that is asked live."""
 
     def __init__(
         self,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, QuotaExhausted, Stopped, Throttled
@@ -23,13 +23,14 @@ from memray_eval.judges.limits.budget import NO_MONEY, BudgetPort, spending_of
 from memray_eval.judges.limits.limiter_member import (
     AdmissionOptions,
     CallPermit,
-    JudgeEndpoint,
     LimiterMember,
     RunHooks,
+    StallWatch,
+    describe_rate,
+    read_headers,
 )
-from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
 from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort
-from memray_eval.judges.limits.rate_pacer import NOTHING, CallCost, HeldBy
+from memray_eval.judges.limits.rate_pacer import NOTHING, CallCost, HeldBy, known_lanes
 from memray_eval.judges.prices import Price
 from memray_eval.provider_http.retry import DAY_S
 
@@ -38,15 +39,17 @@ MEMORY = 0.05  # how much a new call moves the averages that estimates are corre
 
 
 class AdmissionController:
-    """Lets calls to one judge through, each when its turn comes, on one event loop."""
+    """Lets calls to one judge through, each when its turn comes, on one event loop. `key` is the
+    limiter's name for it, by server and account; a person reads the `name` only."""
 
     def __init__(
         self,
-        judge: JudgeEndpoint,
+        name: str,
         limiter: LimiterPort,
         breaker: Breaker,
         options: AdmissionOptions,
         *,
+        key: str = "",
         budget: BudgetPort | None = None,
         price: Price | None = None,
         observer: CallObserver | None = None,
@@ -56,14 +59,14 @@ class AdmissionController:
         self._budget, self._price = budget, price
         self._options, self._hooks = options, hooks
         self._estimator = _CostEstimator()
-        self._notices = Notices(judge.name, options, hooks.say)
+        self._name, self._texts = name, set[str]()
         self._places = ResizableSemaphore(options.first_places)
         self._member = LimiterMember(
-            judge.key, limiter, options, hooks, lambda: self._stalls.start(), self._apply_grant
+            key or name, limiter, options, hooks, lambda: self._stalls.start(), self._apply_grant
         )
-        self._stalls = StallWatch(self._member, self._notices, options, hooks)
+        self._stalls = StallWatch(self._member, self._say_once, options, hooks)
         self._held_by: HeldBy | None = None
-        self._observer.follow_limit(self.binding_limit)
+        self._observer.binding = self.binding_limit
 
     def binding_limit(self) -> BindingLimit | None:
         """What keeps this actor's next call back now; None: nothing does, or it is not known yet.
@@ -89,12 +92,10 @@ class AdmissionController:
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         """Waits until the call may go, and holds a place in flight to the end of the block. The
-        tokens, and those of them that the provider's cache is likely to have, are rough figures,
-        corrected by what earlier calls took.
+        tokens, and how many of them a cache may have, are rough: earlier calls correct them.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
-        reach, Throttled that is marked as stalled if it lets no call through, BudgetSpent at the
-        end of the money, Stopped when the run ends."""
+        reach, Throttled that is stalled if it lets none through, BudgetSpent, Stopped."""
         async with self._places:
             if self._hooks.is_stopping():
                 raise Stopped("the run is stopping")
@@ -108,14 +109,27 @@ class AdmissionController:
 
     async def observe_headers(self, headers: Mapping[str, str]) -> None:
         """Learns the limits in an answer's headers, and tells the limiter. Never raises."""
-        self._notices.report_implausible_headers(headers)
-        if (in_headers := limits_from_headers(headers)) is None:
-            return
+        in_headers, odd = read_headers(headers)
+        for header in odd:
+            text = f"its header {header}: {headers[header][:40]!r}"
+            self._say_once(f"{text} is no plausible limit and is ignored")
         before = self._member.provider_limits or RateLimits()
-        stated = before.model_copy(update=in_headers.model_dump(exclude_none=True))
-        if stated != self._member.provider_limits:
-            self._notices.report_lower_limits(stated)
-            await self._member.learn(stated)
+        stated = before.model_copy(update=in_headers)
+        if not in_headers or stated == self._member.provider_limits:
+            return
+        for lane, per_min in known_lanes(stated).items():
+            own = getattr(self._options.limits, lane)
+            if self._options.is_set_by_user(lane) and per_min < own:
+                self._say_once(
+                    f"its headers tell of a limit of {describe_rate(lane, per_min)}, less than "
+                    f"judging.limits ({own:,.10g}), which is kept"
+                )
+        await self._member.learn(stated)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._texts:
+            self._texts.add(text)
+            self._hooks.say(f"{self._name}: {text}")
 
     async def aclose(self) -> None:
         self._member.close()
@@ -155,30 +169,20 @@ class AdmissionController:
         is_throttled = False
         self._member.begin(permit)
         try:
-            with self._report_to_breaker(permit):
-                yield
-        except Throttled as error:
-            is_throttled = True
-            self._stalls.note_refusal(error)
-            self._member.pause(await self._member.report_throttle(permit, error.retry_after_s))
-            raise
-        finally:
-            self._member.end(permit, is_throttled)
-            if permit.is_answered:
-                self._stalls.note_answer()
-            if permit.used.input_tokens:
-                self._estimator.learn(permit)
-
-    @contextmanager
-    def _report_to_breaker(self, permit: CallPermit) -> Iterator[None]:
-        try:
             yield
+            permit.is_answered = True
+            self._breaker.record_success()
         except JudgeError as error:
             self._breaker.record_failure(error)
-            if isinstance(error, Throttled):
+            if is_throttled := isinstance(error, Throttled):
                 if (wait_s := error.retry_after_s or 0.0) > DAY_S:
-                    self._notices.report_implausible_retry_after(wait_s)
+                    self._say_once(
+                        f"its Retry-After of {wait_s:.10g} s is not plausible and is ignored; a "
+                        f"call waits for {self._options.patience_s:g} s in all (judging.ceiling_s)"
+                    )
                     error.retry_after_s = None
+                self._stalls.note_refusal(error)
+                self._member.pause(await self._member.report_throttle(permit, error.retry_after_s))
             else:
                 permit.is_answered = permit.used != NOTHING
                 is_quota = isinstance(error, QuotaExhausted)
@@ -192,14 +196,24 @@ class AdmissionController:
             else:
                 self._breaker.record_abandoned()
             raise
-        permit.is_answered = True
-        self._breaker.record_success()
+        finally:
+            self._member.end(permit, is_throttled)
+            if permit.is_answered:
+                self._stalls.note_answer()
+            if permit.used.input_tokens:
+                self._estimator.learn(permit)
 
     def _apply_grant(self, grant: Grant) -> None:
         """Takes over the calls in flight and what they wait for; reports an assumed limit."""
-        self._held_by = grant.held_by
-        if grant.held_by is not None and grant.held_by.is_assumed:
-            self._notices.report_assumed_limit(grant.held_by)
+        self._held_by = held_by = grant.held_by
+        if held_by is not None and held_by.is_assumed:
+            limit = f"a limit of {describe_rate(held_by.lane, held_by.per_min)}"
+            self._say_once(
+                f"calls wait for {limit}, which is only assumed (the judge table's, of a "
+                "beginner's account): the provider has not told its own. If yours allows more, "
+                f"raise it: --set 'judging.limits={{{self._name}: {{{held_by.lane}: NUMBER}}}}', "
+                "also with `memray-eval resume latest`"
+            )
         most = self._options.max_in_flight
         self._places.resize(min(most, grant.share or most))
 

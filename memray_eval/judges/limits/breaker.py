@@ -44,9 +44,7 @@ class _Outage:
 
 
 class Breaker:
-    """Every call that `admit` let go ends in exactly one of `record_success`, `record_failure` and
-    `record_abandoned`; what `admit` raises was no call. `say` gets a line when the breaker opens
-    and closes. For one event loop."""
+    """Each call that `admit` let go ends in one of the `record_` methods. For one event loop."""
 
     def __init__(
         self,
@@ -127,8 +125,7 @@ class Breaker:
         self._end_call()
 
     def record_failure(self, error: JudgeError) -> None:
-        """A call ended in `error`. An error that is neither a failure nor a sign of life (a plain
-        JudgeError) changes no count, but a probe that ends in it has failed."""
+        """A call ended in `error`. A plain JudgeError changes no count, but fails a probe."""
         if isinstance(error, ALIVE):
             return self.record_success()
         self._is_reached |= not error.is_unreached

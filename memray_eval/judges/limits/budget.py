@@ -25,8 +25,7 @@ Tokens = Annotated[int, Field(ge=0)]
 
 
 class Spending(Frozen):
-    """Money and tokens (input and output together) of one call or of several; the money without
-    that of `unpriced_calls`, whose price is not known."""
+    """Money and tokens of calls; the money without that of `unpriced_calls`, of unknown price."""
 
     usd: Dollars = 0.0
     tokens: Tokens = 0
@@ -79,8 +78,7 @@ class BudgetPort(Protocol):
 
 
 class Ledger:
-    """What was spent and what is reserved for calls under way: together within the budget, as long
-    as no call costs more than its estimate; one that does is booked all the same."""
+    """What was spent and what is reserved for calls under way, together within the budget."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -106,10 +104,6 @@ class Ledger:
             self.reserved += call
         return len(wanted)
 
-    def reserve_anyway(self, call: Spending) -> None:
-        """Reserves for what is under way, whether it fits or not."""
-        self.reserved += call
-
     def settle(self, reserved: Spending, spent: Spending) -> None:
         """Calls ended: what they really cost takes the place of what was reserved."""
         self.reserved = self.reserved.less(reserved)
@@ -129,10 +123,9 @@ class _Reservation(NamedTuple):
 
 
 class BudgetLedger:
-    """The ledger of a run, as a BudgetPort: first come, first served. What was not settled after
-    `stale_s` belongs to a lost actor, and is given back. `save` keeps the cost so far where it
-    outlives this process, AHEAD of the budget ahead, before a call that is not covered. Batches are
-    in the run's journal instead."""
+    """The run's ledger, first come, first served. What is not settled after `stale_s` belongs to a
+    lost actor. `save` keeps the cost so far, AHEAD of the budget ahead, before a call that is not
+    covered; batches are in the run's journal instead."""
 
     def __init__(
         self,
@@ -159,7 +152,7 @@ class BudgetLedger:
             return (await self.reserve_all([most]))[0]
         async with self._queue:
             if claim == "batch under way":
-                self._ledger.reserve_anyway(most)
+                self._ledger.reserved += most
             elif not self._ledger.reserve([most]):
                 return 0
             self._in_batches += most
@@ -178,7 +171,11 @@ class BudgetLedger:
                 self._settled.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._settled.wait(), LOOK_S)
-                self._give_back_stale()
+                oldest = self._clock() - self._stale_s
+                for ticket, (most, made_at, is_batch) in list(self._reservations.items()):
+                    if made_at < oldest and not is_batch:
+                        del self._reservations[ticket]
+                        self._ledger.settle(most, NOTHING)
             tickets = [self._add_reservation(call) for call in calls[:granted]]
             await self._save_ahead()
             return tickets
@@ -214,10 +211,3 @@ class BudgetLedger:
                 ahead = counted + self._ahead
                 await self._save(ahead)
                 self._saved = ahead
-
-    def _give_back_stale(self) -> None:
-        oldest = self._clock() - self._stale_s
-        for ticket, (most, made_at, is_batch) in list(self._reservations.items()):
-            if made_at < oldest and not is_batch:
-                del self._reservations[ticket]
-                self._ledger.settle(most, NOTHING)

@@ -1,52 +1,45 @@
-"""One judge actor at the cluster's limiter: its calls in flight, those that wait for time slots,
-and the reports of what they used."""
+"""One judge actor at the cluster's limiter: its calls in flight and those that wait for slots, the
+limits that a provider's headers state, and the watch that gives a judge up which lets none through.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.errors import JudgeError, ServiceLost
-from memray_eval.judges.limits.rate_limiter import Grant, LimiterPort, Reservation, StallStatus
-from memray_eval.judges.limits.rate_pacer import LATE_S, NOTHING, CallCost
+from memray_eval.errors import JudgeError, ServiceLost, Stopped, Throttled
+from memray_eval.judges.limits.rate_limiter import (
+    Grant,
+    LimiterPort,
+    Reservation,
+    StallStatus,
+    steady_time,
+)
+from memray_eval.judges.limits.rate_pacer import LATE_S, NOTHING, REQUESTS, CallCost
 from memray_eval.log_once import log_once
 
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
 LATE_AT_START_S, START_S = 0.1, 12.0
+# No message takes so long: where the limiter's clock is further off, one of the two was set.
+SKEW_S = 30.0
 
 logger = logging.getLogger(__name__)
 
 
-class JudgeEndpoint(NamedTuple):
-    """A judge, its address, and the digest of its key. A person reads the name only."""
-
-    name: str
-    address: str = ""
-    account: str = ""
-
-    @property
-    def key(self) -> str:
-        """The limiter's name for the judge, by server and account."""
-        address = f"@{self.address}" if self.address else ""
-        return self.name + address + (f"#{self.account}" if self.account else "")
-
-
 @dataclass(frozen=True, kw_only=True)
 class AdmissionOptions:
-    """How one judge actor, `member` (one of `members` of its `run`), may ask one judge. `limits`
-    are known beforehand, firm if the user set them. A judge that lets no call through for
-    `patience_s` fails the calls that wait for it."""
+    """How one judge actor, `member` of its `run`, may ask one judge. `limits` are firm if the user
+    set them. A judge that lets no call through for `patience_s` fails the calls that wait."""
 
     member: str
     run: str = ""
@@ -75,7 +68,7 @@ class RunHooks:
 
     say: Callable[[str], None] = lambda line: None
     is_stopping: Callable[[], bool] = lambda: False
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def pause(self, seconds: float) -> None:
@@ -98,10 +91,8 @@ class CallPermit:
 
 
 class LimiterMember:
-    """Speaks to the limiter for one actor and one judge. It gets slots as long as calls wait; while
-    a reservation is on its way the next batch gathers. Each takes along what calls took since the
-    last one; if none comes, a report does. `on_queued` is called when a call has to wait,
-    `on_grant` with every grant."""
+    """Speaks to the limiter for one actor and one judge. While a reservation is on its way the next
+    batch gathers; each takes along what calls took since the last one, or else a report does."""
 
     def __init__(
         self,
@@ -120,6 +111,7 @@ class LimiterMember:
         self._pump: asyncio.Task[None] | None = None
         self._pause_watch: asyncio.Task[None] | None = None
         self._reserved_at, self._gather_s = -math.inf, 0.0
+        self._skew_s = 0.0  # how far our clock is ahead of the limiter's, beyond SKEW_S
         self._empty = Reservation(
             judge=judge,
             member=options.member,
@@ -157,8 +149,10 @@ class LimiterMember:
         """Tells the limiter of a 429 at once; until when nobody may ask the judge."""
         done = self._next.done + self._count_outlived(permit) - permit.is_counted
         self._next = self._next._replace(done=0)
+        sent_at = permit.sent_at - self._skew_s
         try:
-            return await self._limiter.throttled(self._judge, permit.sent_at, retry_after_s, done)
+            until = await self._limiter.throttled(self._judge, sent_at, retry_after_s, done)
+            return until + self._skew_s
         except Exception as error:  # the caller must hear of the 429, not of this
             self.note_failure("a 429 was not reported", error)
             return self._hooks.clock() + (1.0 if retry_after_s is None else retry_after_s)
@@ -299,22 +293,174 @@ class LimiterMember:
     def _hand_out(self, grant: Grant) -> None:
         """Gives the slots of a grant to the calls that have waited longest; freedom lets all go."""
         now = self._hooks.clock()
+        skew_s = 0.0 if grant.now is None else now - grant.now
+        self._skew_s = skew_s if abs(skew_s) > SKEW_S else 0.0
         # What was free before a 429 is no more.
-        self._free_until = 0.0 if now < self.paused_until else grant.free_until
-        self._gather_s, times = grant.gather_s, grant.times
+        self._free_until = 0.0 if now < self.paused_until else grant.free_until + self._skew_s
+        self._gather_s, times = grant.gather_s, [at + self._skew_s for at in grant.times]
         if not times and grant.free_until:
-            times = (now,) * len(self._waiting)
+            times = [now] * len(self._waiting)
         for at in times[: len(self._waiting)]:  # fewer wait if they were failed meanwhile
             _, slot = self._waiting.popleft()
             if not slot.done():
                 slot.set_result(at)
 
     async def _watch_pauses(self) -> None:
-        """Hears of a 429 that another member got, so that nobody sends into a closed window. Ends
-        when the limiter is out of reach; the next reservation begins again."""
+        """Hears of a 429 that another member got. The next reservation begins it again."""
         try:
             while True:
-                known_until, member = self.paused_until, self._options.member
-                self.pause(await self._limiter.pause(self._judge, known_until, member))
+                known_until, member = self.paused_until - self._skew_s, self._options.member
+                until = await self._limiter.pause(self._judge, known_until, member)
+                self.pause(until + self._skew_s)
         except Exception as error:
             self.note_failure("pauses of other members are not followed", error)
+
+
+QUIET_S = 10.0  # a judge is reported after this long without an answer and with 429s alone
+LOOK_S = 1.0  # how often it looks, while calls wait, whether the judge lets any through
+LET_THROUGH_S = 3.0  # a call that is under way for this long was not refused: a 429 comes at once
+# A call that was refused comes back within this long, if the provider does not say when.
+LONGEST_BACKOFF_S = 60.0
+# A judge that was given up is asked again after this long, if the run goes on without it.
+PROBE_S = 60.0
+# A limit outside of these is not believed.
+LEAST_REQUESTS_PER_MIN = 0.1
+LEAST_TOKENS_PER_MIN = 1.0
+MOST_PER_MIN = 1e15
+_LANE_OF_HEADER = {
+    "x-ratelimit-limit-requests": REQUESTS,
+    "x-ratelimit-limit-tokens": "tokens_per_min",
+    "anthropic-ratelimit-requests-limit": REQUESTS,
+    "anthropic-ratelimit-input-tokens-limit": "input_tokens_per_min",
+    "anthropic-ratelimit-output-tokens-limit": "output_tokens_per_min",
+}
+
+
+def read_headers(headers: Mapping[str, str]) -> tuple[dict[str, float], list[str]]:
+    """The limits in OpenAI's (x-ratelimit-limit-...) and Anthropic's headers by lane, and the
+    headers that should tell one and hold none, such as 0.000001 requests/min."""
+    limits, odd = dict[str, float](), list[str]()
+    for header, lane in _LANE_OF_HEADER.items():
+        least = LEAST_REQUESTS_PER_MIN if lane == REQUESTS else LEAST_TOKENS_PER_MIN
+        if not (text := headers.get(header)):
+            continue
+        with suppress(ValueError):
+            if least <= (per_min := float(text)) <= MOST_PER_MIN:
+                limits[lane] = per_min
+                continue
+        odd.append(header)
+    return limits, odd
+
+
+def describe_rate(lane: str, per_min: float) -> str:
+    """A lane's rate: 3,600 requests/min."""
+    return f"{per_min:,.10g} {lane.replace('_per_min', '/min').replace('_', ' ')}"
+
+
+class StallWatch:
+    """Watches one judge while calls wait. Says after QUIET_S that none is let through, fails the
+    waiting ones after `patience_s`, and ends their waiting when the run stops."""
+
+    def __init__(
+        self,
+        member: LimiterMember,
+        say_once: Callable[[str], None],
+        options: AdmissionOptions,
+        hooks: RunHooks,
+    ) -> None:
+        self._member, self._say_once = member, say_once
+        self._options, self._hooks = options, hooks
+        self._answered_at = self._retries_until = -math.inf
+        self._last_refusal = ""
+        self._given_up: tuple[str, float] | None = None  # why, and until when
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to watch, if it does not yet."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def check(self) -> None:
+        """Raises Throttled while the judge is given up; after a pause a few calls try again."""
+        if self._given_up is not None and self._hooks.clock() < self._given_up[1]:
+            raise _stalled_error(self._given_up[0])
+
+    def note_answer(self) -> None:
+        self._answered_at, self._last_refusal = self._hooks.clock(), ""
+        self._given_up = None
+
+    def note_refusal(self, error: Throttled) -> None:
+        """Remembers a 429, and for how long its call may sleep before it comes back."""
+        retry_after_s = error.retry_after_s
+        self._last_refusal = str(error)
+        if retry_after_s is not None:
+            self._last_refusal += f"; Retry-After {retry_after_s:.10g} s"
+        is_believed = retry_after_s is not None and retry_after_s <= self._options.patience_s
+        sleeps_s = (retry_after_s or 0.0) if is_believed else LONGEST_BACKOFF_S
+        self._retries_until = self._hooks.clock() + LOOK_S + sleeps_s
+
+    async def _watch(self) -> None:
+        clock = self._hooks.clock
+        began = clock()
+        while self._member.n_waiting or self._member.in_flight or clock() <= self._retries_until:
+            await self._hooks.sleep(LOOK_S)
+            if self._hooks.is_stopping():
+                self._member.fail_waiting(lambda: Stopped("the run is stopping"))
+                continue
+            if (now := clock()) - max(began, self._answered_at) < QUIET_S:
+                continue
+            try:
+                standing = await self._member.standing()
+            except Exception as error:  # the queue fails the calls that wait
+                self._member.note_failure("stalled calls were not looked for", error)
+            else:
+                self._assess(standing, began, now)
+
+    def _assess(self, standing: StallStatus, began: float, now: float) -> None:
+        """Reports or gives up a judge by how long it has refused all calls, or held all back."""
+        refused_s, slotless_s = (  # of this run: the limiter may know of an earlier one
+            0.0 if since is None else now - max(since, began)
+            for since in (standing.refused_since, standing.slotless_since)
+        )
+        if any(now - permit.sent_at > LET_THROUGH_S for permit in self._member.in_flight):
+            refused_s = 0.0  # slow, not refused
+        refusal = self._last_refusal or "429: too many requests"
+        held_by, patience_s = standing.held_by, self._options.patience_s
+        if refused_s >= QUIET_S:
+            self._say_once(
+                f"no call has been let through for {QUIET_S:g} s ({refusal.partition(';')[0]}); "
+                f"the others wait. After {patience_s:g} s without one (judging.ceiling_s) the run "
+                "stops, to be resumed"
+            )
+        if refused_s >= patience_s:
+            self._give_up(
+                f"no call has been let through for {patience_s:g} s (judging.ceiling_s): {refusal}",
+                now,
+            )
+        elif held_by is not None and not self._options.is_set_by_user(held_by.lane):
+            # One that the user has set is waited for, however long that takes
+            limit = f"a limit of {describe_rate(held_by.lane, held_by.per_min)}"
+            if slotless_s >= QUIET_S and not held_by.is_assumed:
+                by = "which the provider told, by headers or by its 429s"
+                self._say_once(f"calls wait for {limit}, {by}")
+            if slotless_s >= patience_s:
+                why = f"no call could be sent for {patience_s:g} s (judging.ceiling_s)"
+                self._give_up(f"{why}: they wait for {limit}", now)
+
+    def _give_up(self, reason: str, now: float) -> None:
+        """Fails the calls that wait. Those that came after the last pause have QUIET_S to try."""
+        if self._given_up is None or now >= self._given_up[1] + QUIET_S:
+            self._given_up = reason, now + PROBE_S
+        elif now >= self._given_up[1]:
+            return
+        self._member.fail_waiting(lambda: _stalled_error(reason))
+
+
+def _stalled_error(reason: str) -> Throttled:
+    error = Throttled(reason)
+    error.is_stalled = True
+    return error

@@ -36,6 +36,14 @@ MEMBER_S = 60.0
 FORGET_S = 86_400.0
 
 
+_STARTED = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """Epoch seconds of a clock that nobody sets while this process lives."""
+    return _STARTED + time.monotonic()
+
+
 class Reservation(NamedTuple):
     """A member's (a judge actor's) request for slots of these costs; with all limits that it knows,
     for a restarted limiter, and what its last calls took: `correction`, actual minus estimated
@@ -55,8 +63,7 @@ class Reservation(NamedTuple):
 
 
 class StallStatus(NamedTuple):
-    """Since when (epoch seconds) all calls to a judge got a 429; since when some wait and none was
-    given a slot, and for which limit. None: it is not so."""
+    """Since when (epoch seconds) a judge refuses all calls; since when none got a slot, and why."""
 
     refused_since: float | None = None
     slotless_since: float | None = None
@@ -66,13 +73,14 @@ class StallStatus(NamedTuple):
 class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may;
     calls in flight of the member (None: any number); the limit that these calls wait for.
-    `gather_s` is to pass before the member asks again."""
+    `gather_s` is to pass before the member asks again. `now` is what the limiter's clock says."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
     share: int | None = None
     held_by: HeldBy | None = None
     gather_s: float = 0.0
+    now: float | None = None
 
 
 class LimiterPort(Protocol):
@@ -101,24 +109,6 @@ def _lowest_limits(limits: Collection[RateLimits]) -> RateLimits:
     return RateLimits(**{kind: min(of[kind] for of in known if kind in of) for kind in kinds})
 
 
-class _Signal:
-    """Wakes all who wait for a change."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    async def wait(self, seconds: float) -> None:
-        """At most this long."""
-        with suppress(TimeoutError):
-            # Not wait_for, which in Python 3.11 may lose a cancellation that comes with the change
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-
-    def announce(self) -> None:
-        self._event.set()
-        self._event = asyncio.Event()
-
-
 @dataclass
 class _Member:
     """A member: when it was last heard of, its run, and the limits that it brings."""
@@ -134,16 +124,27 @@ class _Judge:
     """A judge as the limiter knows it: `canary_at` is when the last call that goes first went, and
     `slotless` since when calls wait and none was given a slot, and for which limit."""
 
-    name: str
     pace: RatePacer
-    asked_at: float
+    asked_at: float = NEVER
     members: dict[str, _Member] = field(default_factory=dict)
     applied_at: float = NEVER
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
     n_waiting: int = 0
     canary_at: float = NEVER
     slotless: tuple[float, HeldBy | None] | None = None
-    changed: _Signal = field(default_factory=_Signal)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """At most this long."""
+        with suppress(TimeoutError):
+            # Not wait_for, which in Python 3.11 may lose a cancellation that comes with the change
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+
+    def announce(self) -> None:
+        """Wakes all who wait for a change."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     def report(self, wanted: Reservation, is_over: bool, now: float) -> None:
         """Takes over what a member's calls took, and its limits unless its run is over."""
@@ -156,11 +157,7 @@ class _Judge:
         was_proven = self.pace.is_proven
         self.pace.settle(wanted.correction, wanted.done, now, wanted.answered)
         if self.pace.is_proven and not was_proven:
-            self.changed.announce()
-
-    def drop(self, run: str, now: float) -> None:
-        self.members = {name: member for name, member in self.members.items() if member.run != run}
-        self.apply_limits(now)
+            self.announce()
 
     def look(
         self, wanted: Reservation, now: float
@@ -171,7 +168,7 @@ class _Judge:
         pace, last_held_by = self.pace, self.slotless[1] if self.slotless else None
         if now - self.applied_at >= LOOK_S:
             self.apply_limits(now)
-        if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
+        if pace.is_proven and pace.is_free and pace.blocked_until <= now:
             return Grant(free_until=now + FREE_S), (), 0.0
         if not pace.is_proven and now - self.canary_at <= CANARY_S:
             return None, (), LOOK_S
@@ -196,8 +193,7 @@ class _Judge:
             self.pace.set_limits(lowest, _lowest_limits(assumed), now)
 
     def gather_s(self, wanted: Reservation) -> float:
-        """For how long members gather calls, so that all their messages are no more than
-        MESSAGES_PER_S; 0.0 if no more calls may go anyway."""
+        """For how long members gather calls, so that all send MESSAGES_PER_S; 0.0: not at all."""
         if self.pace.is_free or self.pace.calls_per_s(wanted.costs) <= MESSAGES_PER_S:
             return 0.0
         return min(LONGEST_GATHER_S, len(self.members) / MESSAGES_PER_S)
@@ -224,20 +220,26 @@ class _Judge:
 
 
 class Limiter:
-    """The paces of all judges of a cluster, behind one queue each. The lowest firm limits of the
-    members that live hold for all of them; one not heard of for MEMBER_S counts no more. `hold_s`
-    after a restart nothing is granted, as earlier slots may still be in use."""
+    """The paces of all judges of a cluster. The lowest firm limits of living members hold for all.
+    `hold_s` after a restart nothing is granted, as earlier slots may still be in use."""
 
-    def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = steady_time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
         self._judges: dict[str, _Judge] = {}
         self._left_runs: deque[str] = deque(maxlen=100)
 
     async def reserve(self, wanted: Reservation) -> Grant:
         """At least one slot (waits for one in the horizon), or freedom without a limit."""
-        judge = self._judge_of(wanted)
-        is_over = wanted.run in self._left_runs
-        judge.report(wanted, is_over, self._clock())
+        now, brought = self._clock(), (wanted.limits, wanted.is_firm)
+        if (judge := self._judges.get(wanted.judge)) is None:
+            oldest = now - FORGET_S
+            for name, other in list(self._judges.items()):
+                if other.asked_at < oldest and not other.n_waiting:
+                    del self._judges[name]
+            pace = RatePacer(*brought, self._not_before, wanted.provider_limits)
+            judge = self._judges[wanted.judge] = _Judge(pace)
+        judge.asked_at = now
+        judge.report(wanted, wanted.run in self._left_runs, now)
         granted, gather_s = Grant(), 0.0
         if wanted.costs:
             gather_s = judge.gather_s(wanted)
@@ -250,21 +252,23 @@ class Limiter:
                 judge.n_waiting -= 1
                 if not judge.n_waiting:
                     judge.slotless = None
-        return granted._replace(share=judge.share_of(wanted), gather_s=gather_s)
+        share, now = judge.share_of(wanted), self._clock()
+        return granted._replace(share=share, gather_s=gather_s, now=now)
 
     async def leave(self, run: str) -> None:
         """Ends a run: its limits hold no longer, its reservations end without a slot."""
         self._left_runs.append(run)
         for judge in list(self._judges.values()):
-            judge.drop(run, self._clock())
-            judge.changed.announce()
+            judge.members = {name: m for name, m in judge.members.items() if m.run != run}
+            judge.apply_limits(self._clock())
+            judge.announce()
 
     async def _wait_for_slots(self, wanted: Reservation, judge: _Judge) -> Grant:
         """The first in the queue waits for its slots, or for freedom."""
         while wanted.run not in self._left_runs:
             granted, left, wait_s = judge.look(wanted, self._clock())
             if granted is None:
-                await judge.changed.wait(min(LOOK_S, max(GATHER_S, wait_s)))
+                await judge.wait_for_change(min(LOOK_S, max(GATHER_S, wait_s)))
                 continue
             if left:  # or who is the last to find some would always get less than the others
                 await asyncio.sleep(GATHER_S)
@@ -281,13 +285,13 @@ class Limiter:
         now = self._clock()
         state.pace.settle(NOTHING, done, now)
         state.pace.throttled(sent_at, retry_after_s, now)
-        state.changed.announce()
-        return state.pace.blocked_until()
+        state.announce()
+        return state.pace.blocked_until
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
         if (state := self._judges.get(judge)) is not None:
             state.pace.learn(limits, self._clock())
-            state.changed.announce()
+            state.announce()
 
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
@@ -299,9 +303,9 @@ class Limiter:
                 continue
             if member in state.members:
                 state.members[member].heard_at = self._clock()
-            if (until := state.pace.blocked_until()) > known_until:
+            if (until := state.pace.blocked_until) > known_until:
                 return until
-            await state.changed.wait(left_s)
+            await state.wait_for_change(left_s)
         return known_until
 
     async def standing(self, judge: str) -> StallStatus:
@@ -313,16 +317,3 @@ class Limiter:
     def limits_by_judge(self) -> Mapping[str, RateLimits]:
         """The limits of every judge so far."""
         return {name: judge.pace.limits() for name, judge in self._judges.items()}
-
-    def _judge_of(self, wanted: Reservation) -> _Judge:
-        now = self._clock()
-        if (judge := self._judges.get(wanted.judge)) is None:
-            oldest = now - FORGET_S
-            for name, other in list(self._judges.items()):
-                if other.asked_at < oldest and not other.n_waiting:
-                    del self._judges[name]
-            brought = wanted.limits, wanted.is_firm, self._not_before, wanted.provider_limits
-            judge = _Judge(wanted.judge, RatePacer(*brought), now)
-            self._judges[wanted.judge] = judge
-        judge.asked_at = now
-        return judge

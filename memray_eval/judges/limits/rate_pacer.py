@@ -135,7 +135,7 @@ class RatePacer:
         # The last slot of the limiter before may be just then.
         if not_before and self._per_min[REQUESTS]:
             self._free_at[REQUESTS] += WINDOW_S / (self._per_min[REQUESTS] or math.inf)
-        self._blocked_until = self._last_slot = not_before
+        self.blocked_until = self._last_slot = not_before
         self._remembers_from = not_before + WINDOW_S if not_before else 0.0
         self._factor, self._cut_at, self._slowed_at = 1.0, NEVER, NEVER
         self._recovery_per_s = RECOVERY_PER_S
@@ -214,9 +214,6 @@ class RatePacer:
         due = max([earliest, *(self._free_at[lane] for lane in caps)])
         return max(due, self._last_slot) - HORIZON_S
 
-    def blocked_until(self) -> float:
-        return self._blocked_until
-
     def held_by(self, cost: CallCost, now: float) -> HeldBy | None:
         """The limit that a call of this cost waits for, if beyond the horizon."""
         caps = self._caps(now)
@@ -225,7 +222,7 @@ class RatePacer:
             for lane in caps
         }
         lane = max(due, key=lambda lane: due[lane], default=REQUESTS)
-        if not due or due[lane] <= now + HORIZON_S or self._blocked_until > now:
+        if not due or due[lane] <= now + HORIZON_S or self.blocked_until > now:
             return None
         is_assumed = (
             lane not in self._provider_limits
@@ -269,7 +266,7 @@ class RatePacer:
         if self.found_per_min is None and not self._is_sign(now):
             return
         pause_s = 1.0 if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
-        self._blocked_until = max(self._blocked_until, now + pause_s)
+        self.blocked_until = max(self.blocked_until, now + pause_s)
         if sent_at <= self._cut_at:
             return
         factor, found = self._factor_now(now), self.found_per_min
@@ -282,8 +279,8 @@ class RatePacer:
         self._cut_at = now
         self._slow_down(factor * CUT, now)
         # Slots given at the old pace are dropped, and not made good.
-        self._blocked_until = max(self._blocked_until, self._last_slot)
-        self._free_at = {lane: max(at, self._blocked_until) for lane, at in self._free_at.items()}
+        self.blocked_until = max(self.blocked_until, self._last_slot)
+        self._free_at = {lane: max(at, self.blocked_until) for lane, at in self._free_at.items()}
 
     def learn(self, limits: RateLimits, now: float) -> None:
         """Takes over what the provider says of what the user has not set. The first time the pace
@@ -339,11 +336,10 @@ class RatePacer:
         self, cost: CallCost, caps: Mapping[str, float], now: float, calls: int = 1
     ) -> float:
         """When calls of this cost together may be sent, if every lane were free."""
-        return max(now, self._blocked_until, self._last_minute.room_at(cost, caps, calls))
+        return max(now, self.blocked_until, self._last_minute.room_at(cost, caps, calls))
 
     def _duration_s(self, lane: str, amount: float, start: float) -> float:
-        """Seconds from `start` until there is room for more in a lane: a share of a minute,
-        stretched while the pace recovers by `_recovery_per_s`."""
+        """Seconds from `start` until a lane has room for more, while the pace recovers."""
         even_s = amount * WINDOW_S / (self._per_min[lane] or math.inf)
         factor = self._factor_now(start)
         if factor >= 1.0:
@@ -359,7 +355,7 @@ class RatePacer:
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
     def _factor_now(self, now: float) -> float:
-        recovers_s = max(0.0, now - max(self._blocked_until, self._slowed_at))
+        recovers_s = max(0.0, now - max(self.blocked_until, self._slowed_at))
         grown = self._factor + recovers_s * self._recovery_per_s
         if grown <= 1.0 or self.found_per_min is None:
             return min(1.0, grown)

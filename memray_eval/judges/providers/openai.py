@@ -202,7 +202,7 @@ def open_client(spec: JudgeSpec, **transport: Any) -> openai.AsyncOpenAI:
     return openai_sdk.open_client(key, spec.base_url, spec.timeout_s, **transport)
 
 
-def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
+def openai_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     sdk = open_client(spec)
     client = openai_sdk.json_client(sdk, spec.timeout_s, access.admission.observe_headers)
     is_own_server = spec.base_url is not None or spec.environment_url is not None
@@ -210,6 +210,6 @@ def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) ->
     limit = "max_completion_tokens" if is_openai else "max_tokens"
     parameters = {limit: spec.max_output_tokens, **spec.parameters}
     adapter = OpenAIAdapter(
-        client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked
+        client, spec.model, is_openai, parameters, spec.is_small, spec.cache.is_marked
     )
     return StructuredJudge(spec, adapter, access)

@@ -212,7 +212,7 @@ def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
         (lambda cache, now: None, "held"),
         (lambda cache, now: cache.put([build_call("k")]), "held"),  # paid: it is there to be got
         (lambda cache, now: cache.release(["k"], "a"), "new"),
-        (lambda cache, now: cache.leave("a"), "again"),
+        (lambda cache, now: cache.renew("a", 0.0), "again"),
         (lambda cache, now: cache.join("run of a"), "again"),
         (lambda cache, now: now.shift(LEASE_S + 1), "again"),
         (lambda cache, now: (now.shift(LEASE_S - 1), cache.renew("a"), now.shift(9)), "held"),

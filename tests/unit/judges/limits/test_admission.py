@@ -4,6 +4,7 @@ however they end."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
@@ -24,10 +25,9 @@ from memray_eval.judges.limits.limiter_member import (
     REPORT_S,
     AdmissionOptions,
     CallPermit,
-    JudgeEndpoint,
     RunHooks,
+    read_headers,
 )
-from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
     Grant,
@@ -35,6 +35,7 @@ from memray_eval.judges.limits.rate_limiter import (
     LimiterPort,
     Reservation,
     StallStatus,
+    steady_time,
 )
 from memray_eval.judges.limits.rate_pacer import HORIZON_S, LATE_S, CallCost
 from memray_eval.judges.prices import FREE
@@ -126,7 +127,7 @@ def gate_to(
     **options: Any,
 ) -> AdmissionController:
     return AdmissionController(
-        JudgeEndpoint(name),
+        name,
         limiter,
         Breaker(name, breaker, hooks.say, hooks.clock),
         AdmissionOptions(**{"member": "a", "limits": FAST, "is_firm": True} | options),
@@ -210,6 +211,22 @@ async def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
         times_asked,
         [pytest.approx(late_s if times_asked == 1 else 100)],
     )
+
+
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+async def test_a_limiter_whose_clock_was_set_holds_no_call_for_that_hour(ahead_s: float) -> None:
+    call, limiter = Calls(), Limiter(clock=lambda: clock() + ahead_s)
+    gate = gate_to(limiter, limits=RateLimits(requests_per_min=6000))
+    await call(gate)
+    await settled(start(30, lambda: call(gate, fails=Throttled("429", retry_after_s=8.0))))
+    await call(gate)
+    assert 8.0 < call.sent[-1] < 8.0 + 2 * HORIZON_S, "as long as it was told to wait"
+
+
+def test_the_clock_of_slots_is_not_the_one_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = steady_time()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0.0 <= RunHooks().clock() - before < 3600.0
 
 
 async def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back() -> None:
@@ -624,7 +641,7 @@ async def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> N
 def test_limits_are_read_from_the_headers_of_both_providers(
     headers: dict[str, str], limits: RateLimits | None
 ) -> None:
-    assert limits_from_headers(headers) == limits
+    assert read_headers(headers)[0] == (limits.model_dump(exclude_none=True) if limits else {})
 
 
 @given(
@@ -634,8 +651,10 @@ def test_limits_are_read_from_the_headers_of_both_providers(
     )
 )
 def test_no_header_is_an_error(headers: dict[str, str]) -> None:
-    limits = limits_from_headers(headers)
-    assert limits is None or limits != RateLimits()
+    limits, odd = read_headers(headers)
+    RateLimits.model_validate(limits)
+    assert set(odd) <= headers.keys()
+    assert len(limits) + len(odd) <= len(headers)
 
 
 async def test_the_limiter_is_told_only_what_is_new() -> None:

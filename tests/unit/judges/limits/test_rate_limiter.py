@@ -265,7 +265,7 @@ def overrun(pace: RatePacer, sent_at: float, retry_after_s: float | None, now: f
     """429s until they are taken for a sign of the limit; how many that takes."""
     for n_throttles in range(1, 100):
         pace.throttled(sent_at, retry_after_s, now)
-        if pace.blocked_until() > now:
+        if pace.blocked_until > now:
             return n_throttles
     raise AssertionError("429s without end are no sign")
 
@@ -286,9 +286,9 @@ def test_after_429s_no_slot_that_was_given_at_the_old_pace_is_used(
     pace = RatePacer(RateLimits(requests_per_min=600), is_firm=True)
     slots = saturate(pace, repeat(CALL), EPOCH + 15)
     overrun(pace, sent_at=EPOCH + 10, retry_after_s=retry_after_s, now=EPOCH + 10)
-    assert sum(slot.at > pace.blocked_until() for slot in slots) == 0
-    assert EPOCH + 10 + (1.0 if retry_after_s is None else retry_after_s) <= pace.blocked_until()
-    assert pace.blocked_until() <= EPOCH + 10 + HORIZON_S + 0.1
+    assert sum(slot.at > pace.blocked_until for slot in slots) == 0
+    assert EPOCH + 10 + (1.0 if retry_after_s is None else retry_after_s) <= pace.blocked_until
+    assert pace.blocked_until <= EPOCH + 10 + HORIZON_S + 0.1
 
 
 def rate_per_min(pace: RatePacer, start: float, seconds: float) -> float:
@@ -560,7 +560,7 @@ def test_a_tenth_of_429s_at_random_is_no_limit(seed: int) -> None:
         else:
             pace.settle(CallCost(), 1, now)
     assert pace.found_per_min is None
-    assert pace.blocked_until() == 0.0
+    assert pace.blocked_until == 0.0
 
 
 @pytest.mark.parametrize("n_throttles", [51, 460])
@@ -572,7 +572,7 @@ def test_refusals_that_come_in_a_row_are_held_against_the_whole_burst(n_throttle
         pace.settle(CallCost(), done, EPOCH)
         pace.throttled(EPOCH, retry_after_s=1.0, now=EPOCH)
     assert (pace.found_per_min is not None) == (n_throttles > 0.25 * first)
-    assert (pace.blocked_until() > EPOCH) == (n_throttles > 0.25 * first)
+    assert (pace.blocked_until > EPOCH) == (n_throttles > 0.25 * first)
 
 
 async def slots_of(limiter: Limiter, wanted: Reservation, for_s: float) -> list[Slot]:
