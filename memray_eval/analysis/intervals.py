@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.dataset as pads
 
+from memray_eval.analysis.score_table import Records
 from memray_eval.analysis.scores import (
     Scores,
     count_epochs,
@@ -79,7 +79,7 @@ class Intervals:
         )
 
 
-def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
+def add_intervals(summary: Summary, records: Records) -> Summary:
     """The summary with the interval of every metric's figure, and how they were measured."""
     intervals = measure_intervals(records, summary)
 
@@ -108,7 +108,7 @@ def _cluster_qualities(summary: Summary, intervals: Intervals) -> Iterator[Perfo
         yield row.model_copy(update={"quality_stderr": error, "n_clusters": n})
 
 
-def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
+def measure_intervals(records: Records, summary: Summary) -> Intervals:
     """Measures clustered errors over all units and by task, if there is a cluster or epochs."""
     cluster = find_cluster(records)
     if cluster is None and count_epochs(records) == 1:
@@ -143,9 +143,7 @@ def clustered_intervals(
     return Intervals(cluster or ("sample" if errors else None), errors)
 
 
-def summarise_groups(
-    records: pads.Dataset, metric: MetricSummary, by: str
-) -> dict[str, MetricSummary]:
+def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[str, MetricSummary]:
     """The metric in each group of the field `by`: its figure with the interval, and the mean,
     median, min, max, std and stderr of the group's scored units (of epochs: their means)."""
     cluster, name = find_cluster(records), metric.metric

@@ -19,7 +19,14 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.analysis.marks import mark
-from memray_eval.analysis.score_table import ScoreTable, score_columns, shares
+from memray_eval.analysis.score_table import (
+    Records,
+    RunTable,
+    ScoreTable,
+    column_statistics,
+    score_columns,
+    shares,
+)
 from memray_eval.analysis.statistics import TIE, Clusters, Rows
 from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
@@ -110,13 +117,13 @@ def other_splits(by: str) -> str:
     return f"there may be: {', '.join(names)}, and the keys of the samples' metadata"
 
 
-def candidates_of(records: pads.Dataset) -> list[str]:
+def candidates_of(records: Records) -> list[str]:
     """The sorted names of the candidates in a run's records."""
     return sorted(records.to_table(columns=["candidate"])["candidate"].unique().to_pylist())
 
 
 @lru_cache(maxsize=1)  # a summary asks several times; a dataset's files are fixed
-def find_cluster(records: pads.Dataset) -> str | None:
+def find_cluster(records: Records) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
     its own, or all are one group; but turns of a single session are not independent either."""
     named = metadata_keys(records)
@@ -136,26 +143,30 @@ def find_cluster(records: pads.Dataset) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def count_epochs(records: pads.Dataset) -> int:
+def count_epochs(records: Records) -> int:
     """How many answers a sample has at most, of one candidate."""
-    return pc.max(records.to_table(columns=[_EPOCH])[_EPOCH]).as_py() or 1
+    dataset = records.records if isinstance(records, RunTable) else records
+    kept = (column_statistics(file.metadata, [_EPOCH]) for file in dataset.get_fragments())
+    most = (column.max for file in kept for column, _ in file if column and column.has_min_max)
+    return max(most, default=1)
 
 
-def metadata_keys(records: pads.Dataset) -> set[str]:
+@lru_cache(maxsize=1)
+def metadata_keys(records: Records) -> set[str]:
     """The metadata keys of the first records."""
     first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
     return {key for text in first for key in json.loads(text or "{}")}
 
 
 def read_scores(
-    records: pads.Dataset, candidate: str, cluster: str | None = None, by: str | None = None
+    records: Records, candidate: str, cluster: str | None = None, by: str | None = None
 ) -> Scores:
     """The same of one candidate."""
     return read_all_scores(records, [candidate], cluster, by)[candidate]
 
 
 def read_all_scores(
-    records: pads.Dataset,
+    records: Records,
     candidates: Collection[str],
     cluster: str | None = None,
     by: str | None = None,
@@ -168,12 +179,16 @@ def read_all_scores(
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        files = list(
-            pool.map(
-                lambda file: _read_file(file, candidates, columns, metrics), records.get_fragments()
+    if isinstance(records, RunTable):
+        files = [_split(block, candidates, columns, metrics) for block in records.blocks]
+    else:
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            files = list(
+                pool.map(
+                    lambda file: _split(_read_file(file, columns), candidates, columns, metrics),
+                    records.get_fragments(),
+                )
             )
-        )
     scores = {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
     apart = by_epoch or all(read.epochs == 1 for read in scores.values())
     return scores if apart else {name: read.mean_by_sample() for name, read in scores.items()}
@@ -289,12 +304,7 @@ def read_units(
     return units_read
 
 
-def _read_file(
-    file: pads.ParquetFileFragment,
-    candidates: Collection[str],
-    columns: Sequence[str],
-    metrics: Collection[str] | None,
-) -> dict[str, _FileScores]:
+def _read_file(file: pads.ParquetFileFragment, columns: Sequence[str]) -> ScoreTable:
     wanted = [*columns, _NO_ANSWER, _EPOCH, *score_columns(*_OF_SCORE)]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
@@ -302,9 +312,22 @@ def _read_file(
         names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
         if any(map(pooled_ratio, names.to_pylist())):
             table = parquet.read(columns=[*wanted, *score_columns("parts")])
+    return ScoreTable.of(table)
+
+
+def _split(
+    table: ScoreTable,
+    candidates: Collection[str],
+    columns: Sequence[str],
+    metrics: Collection[str] | None,
+) -> dict[str, _FileScores]:
+    """The rows of each candidate in a file, or in a block of a RunTable."""
+    of, names = table.units["candidate"], (*columns, _NO_ANSWER, _EPOCH)
+    held = {name: table.units[name] for name in names if name in table.units.schema.names}
+    narrow = replace(table, units=pa.table(held))
     return {
         name: _split_by_metric(
-            ScoreTable.of(table.filter(pc.equal(table["candidate"], name))), metrics
+            narrow.of_units(pc.equal(of, name).to_numpy(zero_copy_only=False)), metrics
         )
         for name in candidates
     }
