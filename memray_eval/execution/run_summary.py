@@ -25,7 +25,6 @@ from memray_eval.analysis.breakdown import (
 )
 from memray_eval.analysis.conversations import ANSWERS, summarise_arms
 from memray_eval.analysis.epochs import summarise_epochs, twin_differences
-from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.marks import digits_of, metric_undecided
 from memray_eval.analysis.recommendation import (
     differences_from_best,
@@ -36,7 +35,7 @@ from memray_eval.analysis.recommendation import (
 )
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import TABLE, RunTable, holds, read_parts
-from memray_eval.analysis.scores import count_epochs, metadata_keys
+from memray_eval.analysis.scores import add_intervals, count_epochs, metadata_keys
 from memray_eval.analysis.served_models import (
     NAMED,
     count_unknown_marks,
